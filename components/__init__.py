@@ -1,0 +1,1 @@
+"""What is declared: one noun a file, its Spec, its pure manifests, its ComponentResource."""

@@ -1,0 +1,57 @@
+"""Render, then register: a manifest is plain data, exactly what the API server gets; `register` gives it a parent."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+Manifest = dict[str, Any]
+
+# Fields that Kubernetes refuses to change and the provider does not know as such: a change plans a replacement.
+_IMMUTABLE: dict[str, list[str]] = {
+    "PriorityClass": ["value", "preemptionPolicy"],
+    "LocalQueue": ["spec.clusterQueue"],
+}
+
+
+def component_type(noun: str) -> str:
+    """The type token of a component, for instance `gputenancy:index:Capacity`."""
+    return f"gputenancy:index:{noun}"
+
+
+def register(
+    manifest: Manifest,
+    name: str,
+    *,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+    custom_timeouts: pulumi.CustomTimeouts | None = None,
+) -> pulumi.CustomResource:
+    """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`."""
+    api_version, kind = manifest["apiVersion"], manifest["kind"]
+    immutable = _IMMUTABLE.get(kind)
+    opts = pulumi.ResourceOptions(
+        parent=parent,
+        depends_on=list(depends_on),
+        replace_on_changes=immutable,
+        delete_before_replace=True if immutable else None,
+        custom_timeouts=custom_timeouts,
+    )
+    body = {_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+    typed = _typed_class(api_version, kind)
+    if typed is not None:
+        return typed(name, opts=opts, **body)
+    return k8s.apiextensions.CustomResource(name, api_version=api_version, kind=kind, opts=opts, **body)
+
+
+def _typed_class(api_version: str, kind: str) -> Any:
+    """The provider's own class of a built-in kind, by its module's name; None for a custom resource."""
+    group, _, version = api_version.rpartition("/")
+    module = getattr(k8s, group.partition(".")[0] or "core", None)
+    return getattr(getattr(module, version, None), kind, None)
+
+
+def _snake(key: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter.group().lower()}", key)

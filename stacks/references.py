@@ -1,0 +1,99 @@
+"""Keys that name other keys. Judged on the raw configuration, so that a wrong number elsewhere hides none of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stacks.problems import key
+
+# Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
+_REFERENCES = (
+    ("residents.*.tenant", "tenants"),
+    ("residents.*.pool", "pools"),
+    ("on_demand.*.tenant", "tenants"),
+    ("on_demand.*.pool", "pools"),
+    ("unbudgeted.*.tenant", "tenants"),
+    ("unbudgeted.*.pool", "pools"),
+    ("admission.gpu_priority", "priorities"),
+    ("admission.tenant_priorities.*@", "tenants"),
+    ("admission.tenant_priorities.*", "priorities"),
+    ("queues.flavors.*.pool", "pools"),
+    ("queues.cluster_queues.*.quotas.*@", "queues.flavors"),
+    ("queues.local_queues.*.tenant", "tenants"),
+    ("queues.local_queues.*.cluster_queue", "queues.cluster_queues"),
+    ("memory_pools.*.workloads.*.tenant", "tenants"),
+    ("memory_pools.*.workloads.*.priority", "priorities"),
+    ("memory_pools.*.disposable.*.tenant", "tenants"),
+    ("memory_pools.*.disposable.*.priority", "priorities"),
+)
+
+# Parts that are of no use without another one.
+_NEEDS = (
+    ("residents", "reconcile", "nobody would advertise what the residents ask for"),
+    ("watchdog", "exporter", "the watchdog acts on what the exporter measures"),
+    ("on_demand", "gate", "nobody would let the on-demand tenants in"),
+    ("gate", "exporter", "the gate acts on what the exporter measures"),
+    ("alerts", "exporter", "the alerts watch what the exporter measures"),
+)
+
+
+def problems(raw: Mapping[str, Any]) -> list[str]:
+    """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes."""
+    return [*_dangling(raw), *_lacking(raw), *_overlapping(raw), *_shared_wrongly(raw)]
+
+
+def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
+    for pattern, target in _REFERENCES:
+        names = _at(raw, target)
+        for path, name in _matches(raw, pattern.split("."), ()):
+            if isinstance(name, str) and name not in names:
+                known = f"; known there: {', '.join(sorted(names))}" if names else ""
+                yield f"{key(*path)}: {name!r} is no key of {target}{known}"
+
+
+def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
+    for part, needed, reason in _NEEDS:
+        if raw.get(part) and not raw.get(needed):
+            yield f"{key(needed)}: is missing though {part} is there: {reason}"
+
+
+def _overlapping(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Two pools are apart only if one label must have two values."""
+    pools = [(name, spec.get("node_selector")) for name, spec in _at(raw, "pools").items() if isinstance(spec, Mapping)]
+    selectors = [(name, selector) for name, selector in pools if isinstance(selector, Mapping)]
+    for index, (name, selector) in enumerate(selectors):
+        for other, theirs in selectors[index + 1 :]:
+            if not any(label in theirs and theirs[label] != value for label, value in selector.items()):
+                yield (
+                    f"{key('pools', other, 'node_selector')}: a node may match pools.{name} as well; "
+                    "give the two a common label with different values"
+                )
+
+
+def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Seats and gates need memory by budget; a pool of whole devices has none."""
+    pools = _at(raw, "pools")
+    for part in ("residents", "on_demand", "unbudgeted"):
+        for name, spec in _at(raw, part).items():
+            pool = pools.get(spec.get("pool")) if isinstance(spec, Mapping) else None
+            if isinstance(pool, Mapping) and pool.get("sharing") == "whole":
+                where = key(part, name, "pool")
+                yield f"{where}: {spec['pool']!r} hands out whole devices; name a pool that shares memory"
+
+
+def _at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    value: Any = raw
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def _matches(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every (path, value) under `pattern`; for `*@` the value is the key itself."""
+    if not pattern:
+        yield path, value
+        return
+    if not isinstance(value, Mapping):
+        return
+    head, rest = pattern[0], pattern[1:]
+    for name in list(value) if head.startswith("*") else [head] if head in value else []:
+        yield from _matches(name if head == "*@" else value[name], rest, (*path, str(name)))

@@ -1,0 +1,1 @@
+"""The domain. Pure functions and frozen dataclasses; standard library only; no I/O, clock, environment."""

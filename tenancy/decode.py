@@ -1,0 +1,100 @@
+"""Plain data to frozen dataclasses, strictly: every problem at once, each with its path.
+
+The agents and the policy pack read the ledger with it; pydantic stays outside because privileged pods run the standard
+library alone.
+"""
+
+import enum
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DecodeError(ValueError):
+    """The data does not have the declared shape; `problems` lists every `path: what is wrong`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def decode(kind: type[T], data: object, path: str = "") -> T:
+    """An instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems."""
+    problems: list[str] = []
+    value = _value(kind, data, path or kind.__name__.lower(), problems)
+    if problems:
+        raise DecodeError(problems)
+    return typing.cast(T, value)
+
+
+def _value(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):  # only `X | None` is used
+        inner = next(arg for arg in args if arg is not type(None))
+        return None if data is None else _value(inner, data, path, problems)
+    if is_dataclass(kind):
+        return _dataclass(kind, data, path, problems)
+    if origin is tuple:
+        return _tuple(args[0], data, path, problems)
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapping(args[1], data, path, problems)
+    return _scalar(kind, data, path, problems)
+
+
+def _tuple(kind: Any, data: object, path: str, problems: list[str]) -> tuple[Any, ...]:
+    if not isinstance(data, list | tuple):
+        problems.append(f"{path}: must be a list (got {data!r})")
+        return ()
+    return tuple(_value(kind, item, f"{path}.{index}", problems) for index, item in enumerate(data))
+
+
+def _mapping(kind: Any, data: object, path: str, problems: list[str]) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        problems.append(f"{path}: must be a map (got {data!r})")
+        return {}
+    return {str(key): _value(kind, item, f"{path}.{key}", problems) for key, item in data.items()}
+
+
+def _scalar(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+    if issubclass(kind, enum.Enum):
+        try:
+            return kind(data)
+        except ValueError:
+            problems.append(f"{path}: must be one of {', '.join(str(member.value) for member in kind)} (got {data!r})")
+            return next(iter(kind))
+    if kind is int and isinstance(data, float) and data.is_integer():
+        data = int(data)  # numbers that travelled through protobuf arrive as floats
+    if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
+        problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
+        return kind()
+    return data
+
+
+_NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: "a number"}
+
+
+def _dataclass(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+    if not isinstance(data, Mapping):
+        problems.append(f"{path}: must be a map (got {data!r})")
+        return None
+    hints = typing.get_type_hints(kind)
+    known = {field.name: field for field in fields(kind) if field.init}
+    hint = ", ".join(sorted(known))
+    problems.extend(f"{path}.{key}: unknown key; known here: {hint}" for key in data if key not in known)
+    values = {}
+    for name, field in known.items():
+        if name in data:
+            values[name] = _value(hints[name], data[name], f"{path}.{name}", problems)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            problems.append(f"{path}.{name}: is missing")
+    if problems:
+        return None
+    try:
+        return kind(**values)
+    except ValueError as error:
+        problems.append(f"{path}: {error}")
+        return None

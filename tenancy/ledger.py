@@ -1,0 +1,169 @@
+"""The ledger: per pool, every promise on it. Components write it, the policy pack judges it, agents enforce it.
+
+Units: all memory is whole MiB of GPU memory. Source: seed 000 (budgets on one card), seed 002 (queues), seed 003
+(several devices a node).
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from tenancy.decode import decode
+from tenancy.names import GPU, Names
+
+
+class Sharing(enum.StrEnum):
+    """How the devices of a pool are handed out."""
+
+    MEMORY = "memory"  # by budget: gpumem is advertised, many tenants a device
+    WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Nodes whose devices are alike. `nodes` is how many the selector is expected to match."""
+
+    name: str
+    node_selector: Mapping[str, str]
+    nodes: int
+    device_count: int
+    sharing: Sharing = Sharing.MEMORY
+    memory_mib: int = 0
+    reserve_mib: int = 0
+    floor_mib: int = 0
+    time_slices: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Physical devices in the pool."""
+        return self.nodes * self.device_count
+
+    @property
+    def device_mib(self) -> int:
+        """What one device offers: its memory less the reserve, never negative; 0 where memory is not shared."""
+        return max(self.memory_mib - self.reserve_mib, 0) if self.sharing is Sharing.MEMORY else 0
+
+    @property
+    def node_mib(self) -> int:
+        """What reconcile advertises on each node."""
+        return self.device_count * self.device_mib
+
+    @property
+    def advertised_mib(self) -> int:
+        """What the whole pool advertises."""
+        return self.nodes * self.node_mib
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """A resident's budget: `gpumem_mib` a replica, on one device."""
+
+    name: str
+    tenant: str
+    pool: str
+    gpumem_mib: int
+    replicas: int = 1
+
+    @property
+    def total_mib(self) -> int:
+        return self.gpumem_mib * self.replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnDemand:
+    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack."""
+
+    name: str
+    tenant: str
+    pool: str
+    need_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unbudgeted:
+    """A tenant that uses the device with neither seat nor gate, on record with what was measured."""
+
+    name: str
+    tenant: str
+    pool: str
+    measured_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueQuota:
+    """What a ClusterQueue may hand out of a pool: `amount` of `resource` (nominal plus borrowing limit)."""
+
+    queue: str
+    flavor: str
+    pool: str
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Every pool and every promise."""
+
+    domain: str
+    pools: tuple[Pool, ...]
+    seats: tuple[Seat, ...] = ()
+    on_demand: tuple[OnDemand, ...] = ()
+    unbudgeted: tuple[Unbudgeted, ...] = ()
+    quotas: tuple[QueueQuota, ...] = ()
+    # Namespaces whose GPU pods carry no budget of their own: they queue for whole devices.
+    queue_tenants: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> Names:
+        return Names(self.domain)
+
+    def pool(self, name: str) -> Pool | None:
+        return next((pool for pool in self.pools if pool.name == name), None)
+
+    @cached_property
+    def _seats_by_tenant(self) -> Mapping[str, tuple[Seat, ...]]:
+        grouped: dict[str, tuple[Seat, ...]] = {}
+        for seat in self.seats:
+            grouped[seat.tenant] = (*grouped.get(seat.tenant, ()), seat)
+        return grouped
+
+    def seats_in(self, pool: str) -> tuple[Seat, ...]:
+        """The seats of a pool, largest total first, then by name: the order in which people read them."""
+        return tuple(sorted((s for s in self.seats if s.pool == pool), key=lambda s: (-s.total_mib, s.name)))
+
+    def seats_of(self, tenant: str) -> tuple[Seat, ...]:
+        """The seats of a tenant, in the order of the ledger."""
+        return self._seats_by_tenant.get(tenant, ())
+
+    def quota_mib(self, pool: str) -> int:
+        """The gpumem that queues may hand out of a pool."""
+        return sum(q.amount for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
+
+    def quota_gpus(self, pool: str) -> int:
+        """The whole devices that queues may hand out of a pool."""
+        return sum(q.amount for q in self.quotas if q.pool == pool and q.resource == GPU)
+
+    def promised_mib(self, pool: str) -> int:
+        """Every MiB promised on a pool: seats times replicas, plus the queues' gpumem."""
+        return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
+
+    def budget_mib(self, tenant: str) -> int:
+        """The sum of a tenant's seats: its ResourceQuota."""
+        return sum(seat.total_mib for seat in self.seats_of(tenant))
+
+    def to_data(self) -> dict[str, object]:
+        """JSON-like data, the inverse of `from_data`."""
+        data = asdict(self)
+        for pool in data["pools"]:
+            pool["sharing"] = str(pool["sharing"])
+        return _lists(data)
+
+    @staticmethod
+    def from_data(data: object) -> "Ledger":
+        """Raises tenancy.decode.DecodeError with every problem and its path."""
+        return decode(Ledger, data)
+
+
+def _lists(data: dict[str, object]) -> dict[str, object]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in data.items()}

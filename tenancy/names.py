@@ -1,0 +1,98 @@
+"""Every string that the cluster sees, said once.
+
+Names that carry the operator's resource domain are methods of `Names`; the rest are constants.
+"""
+
+from dataclasses import dataclass
+
+PROJECT = "gpu-tenancy"
+
+# NVIDIA's device plugin and feature discovery.
+GPU = "nvidia.com/gpu"
+GPU_RUNTIME_CLASS = "nvidia"
+GPU_TAINT = "nvidia.com/gpu"
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+
+# Recommended labels, https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+
+# Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
+LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
+
+# Kueue.
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+
+# The ledger: one ConfigMap in the system namespace that agents and the policy pack read.
+LEDGER = "gpu-tenancy-ledger"
+LEDGER_KEY = "ledger.json"
+
+# Agents: the name of the workload, its ServiceAccount and its roles alike.
+AGENTS = "gpu-tenancy-agents"
+AGENTS_KEY = "agents.pyz"
+RECONCILE = "gpumem-reconcile"
+WATCHDOG = "gpu-vram-watchdog"
+GATE = "gpu-demand-gate"
+EXPORTER = "gpu-memory-exporter"
+
+# The policy pack's one policy; `--policy-pack-config` is keyed by it.
+POLICY_PACK = "gpu-tenancy"
+POLICY = "gpu-tenancy"
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names under the operator's resource domain, for instance `viktorbarzin.me`."""
+
+    domain: str
+
+    @property
+    def gpumem(self) -> str:
+        """The extended resource, whole MiB of GPU memory."""
+        return f"{self.domain}/gpumem"
+
+    @property
+    def gpu_count(self) -> str:
+        """The extended resource beside it: physical devices of the node."""
+        return f"{self.domain}/gpu-count"
+
+    @property
+    def requests_gpumem(self) -> str:
+        """The only ResourceQuota key for gpumem that Kubernetes enforces (pkg/quota/v1/evaluator/core/pods.go)."""
+        return f"requests.{self.gpumem}"
+
+    @property
+    def capacity_finalizer(self) -> str:
+        """On the ledger: it may go only after reconcile took the capacity keys off every node."""
+        return f"{self.domain}/advertised-capacity"
+
+    @property
+    def queue_tenant(self) -> str:
+        """Namespace label: Kueue manages the Jobs here."""
+        return f"{self.domain}/queue-tenant"
+
+    @property
+    def device_annotation_prefix(self) -> str:
+        """Pod annotations that say which device a pod was given; only the scheduler writes them."""
+        return f"device.{self.domain}/"
+
+
+def labels(component: str, name: str | None = None) -> dict[str, str]:
+    """The recommended labels of an object that belongs to one of our components."""
+    return {
+        LABEL_NAME: name or component,
+        LABEL_COMPONENT: component,
+        LABEL_PART_OF: PROJECT,
+        LABEL_MANAGED_BY: "pulumi",
+    }
+
+
+def node_agent_namespace(system_namespace: str) -> str:
+    """Where agents run that need the host's process table: apart, so that the rest can be held to `restricted`."""
+    return f"{system_namespace}-nodes"

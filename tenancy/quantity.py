@@ -1,0 +1,78 @@
+"""Kubernetes quantities: read every spelling, write only the canonical one.
+
+Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server turns 5000 into "5k", so a reader that takes
+only digits loses tenants, and a writer that is not canonical shows drift on every refresh.
+"""
+
+import re
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]{1,3}|[A-Za-z]{0,2})")
+
+
+class QuantityError(ValueError):
+    """The text is no Kubernetes quantity, or not a whole number where one is needed."""
+
+
+def parse(value: object) -> Fraction:
+    """The exact value of a quantity in any spelling: 5000, 5000.0, "5000", "5k", "5e3", "4.8828125Ki", "5000000m".
+
+    Raises QuantityError for everything else: a bool, NaN, an empty string, an unknown suffix.
+    """
+    if isinstance(value, bool):
+        raise QuantityError(f"{value!r} is not a quantity")
+    if isinstance(value, int | float):
+        try:
+            return Fraction(value)
+        except (ValueError, OverflowError):
+            raise QuantityError(f"{value!r} is not a quantity") from None
+    match = _FORM.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise QuantityError(f"{value!r} is not a quantity")
+    number, suffix = match.groups()
+    try:
+        if suffix in _DECIMAL:
+            return Fraction(Decimal(number)) * Fraction(10) ** _DECIMAL[suffix]
+        if suffix in _BINARY:
+            return Fraction(Decimal(number)) * 2 ** _BINARY[suffix]
+        if suffix[0] in "eE" and len(suffix) > 1:
+            return Fraction(Decimal(number)) * Fraction(10) ** int(suffix[1:])
+    except InvalidOperation:
+        pass
+    raise QuantityError(f"{value!r} is not a quantity")
+
+
+def whole(value: object) -> int:
+    """`parse`, for resources that only come in whole units (extended resources, MiB). Raises QuantityError."""
+    exact = parse(value)
+    if exact.denominator != 1:
+        raise QuantityError(f"{value!r} is not a whole number")
+    return exact.numerator
+
+
+def rounded_up(value: object) -> int:
+    """Quantity.Value(): the exact value, rounded up, as the scheduler counts it. Raises QuantityError."""
+    return -(-parse(value) // 1)
+
+
+def canonical(amount: int) -> str:
+    """The decimal form the API server returns for a whole amount: 14000 is "14k", 13300 is "13300"."""
+    if amount == 0:
+        return "0"
+    for suffix in ("E", "P", "T", "G", "M", "k"):
+        size = 10 ** _DECIMAL[suffix]
+        if amount % size == 0:
+            return f"{amount // size}{suffix}"
+    return str(amount)
+
+
+def canonical_mib(mib: int) -> str:
+    """A host memory quantity in the binary form the API server returns: 8192 MiB is "8Gi", 5000 MiB is "5000Mi"."""
+    for suffix in ("Ei", "Pi", "Ti", "Gi"):
+        size = 2 ** (_BINARY[suffix] - 20)
+        if mib and mib % size == 0:
+            return f"{mib // size}{suffix}"
+    return f"{mib}Mi" if mib else "0"
