@@ -1,0 +1,88 @@
+"""Every manifest of the prod stack, judged by others: Kubernetes' own schemas and Kueue's own CRDs, strictly."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from stacks.platform import build as build_platform
+from stacks.settings import load_file
+from tests.engine import Graph, build
+
+ROOT = Path(__file__).resolve().parents[2]
+KUBERNETES = "1.36"
+CRDS = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
+# The operator's CRD is no part of the toolchain; promtool judges the rules inside it (tests/components/test_alerts.py).
+JUDGED_ELSEWHERE = {"monitoring.coreos.com/v1"}
+
+
+@pytest.fixture(scope="module")
+def prod() -> Graph:
+    settings = load_file(ROOT / "Pulumi.prod.yaml")
+    return build(lambda: build_platform(settings))
+
+
+def kueue_schema(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a custom resource from the chart's template of its CRD, closed to unknown fields."""
+    for path in CRDS.glob("*.yaml"):
+        text = re.sub(r"{{-? ?/\*.*?\*/ ?-?}}", "", path.read_text(), flags=re.DOTALL)
+        crd = yaml.safe_load("\n".join(line for line in text.splitlines() if "{{" not in line))
+        if crd["spec"]["names"]["kind"] != manifest["kind"]:
+            continue
+        version = manifest["apiVersion"].partition("/")[2]
+        served = next(v for v in crd["spec"]["versions"] if v["name"] == version)
+        return closed(served["schema"]["openAPIV3Schema"])
+    raise LookupError(f"Kueue's chart has no CRD for {manifest['kind']}")
+
+
+def closed(schema: Any) -> Any:
+    """The schema with unknown fields refused wherever the fields are listed, as the API server's strict validation does."""
+    if isinstance(schema, list):
+        return [closed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: closed(value) for key, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object" and "apiVersion" not in schema:
+        result.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        result.pop("type", None)
+    return result
+
+
+def judge(manifest: Mapping[str, Any]) -> None:
+    """Raises what the judge has to say."""
+    if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
+        schema = kueue_schema(manifest)
+        schema["properties"]["metadata"] = {"type": "object"}
+        jsonschema.Draft202012Validator(schema).validate(dict(manifest))
+    else:
+        judged = kubernetes_validate.validate(dict(manifest), KUBERNETES, strict=True)
+        assert judged == KUBERNETES
+
+
+def test_every_manifest_of_prod_passes_its_judge(prod: Graph) -> None:
+    manifests = [m for m in prod.objects() if m["apiVersion"] not in JUDGED_ELSEWHERE]
+    assert len(manifests) > 60
+    refused = dict(refusals(manifests))
+    assert refused == {}
+
+
+def refusals(manifests: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for manifest in manifests:
+        try:
+            judge(manifest)
+        except jsonschema.ValidationError as error:
+            yield f"{manifest['kind']}/{manifest['metadata']['name']}", f"{error.json_path}: {error.message}"
+
+
+@pytest.mark.parametrize("kind", ["ClusterQueue", "CronJob", "MutatingAdmissionPolicy", "ResourceQuota"])
+def test_a_judge_refuses_a_field_that_does_not_exist(prod: Graph, kind: str) -> None:
+    manifest = next(m for m in prod.objects() if m["kind"] == kind)
+    misspelt = {**manifest, "spec": {**manifest["spec"], "nonsense": True}}
+    with pytest.raises(jsonschema.ValidationError, match="nonsense"):
+        judge(misspelt)
