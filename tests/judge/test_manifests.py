@@ -41,7 +41,7 @@ def kueue_schema(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """The schema with unknown fields refused wherever the fields are listed, as the API server's strict validation does."""
+    """The schema with unknown fields refused wherever fields are listed, as the API server's strict validation does."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The real engine and provider, as an operator runs them, against a copy of the configuration and a throw-away state."""
+"""The real engine and provider as an operator runs them, on a copy of the configuration and a throw-away state."""
 
 import os
 import subprocess

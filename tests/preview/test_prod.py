@@ -131,7 +131,7 @@ REFUSED = {
     ),
     "a unit in the number": (
         set_at("residents/immich-ml/gpumem_mib", "3Gi"),
-        "gpu-tenancy:residents.immich-ml.gpumem_mib: must be a whole number of MiB without a unit; write 3072 (got '3Gi')",
+        "residents.immich-ml.gpumem_mib: must be a whole number of MiB without a unit; write 3072 (got '3Gi')",
     ),
     "a resident in no pool": (
         set_at("residents/frigate/pool", "t5"),
