@@ -1,0 +1,95 @@
+# make help lists what there is. Every variable below can be given: make preview STACK=lab ARGS=--diff
+STACK ?= prod
+ARGS ?=
+YES ?=
+
+# Where Pulumi keeps stacks: a local folder, or any backend you export (s3://..., https://api.pulumi.com).
+PULUMI_BACKEND_URL ?= file://$(CURDIR)/.state
+# The stacks hold no secrets, so their passphrase is empty unless you set one, here or in a file.
+ifndef PULUMI_CONFIG_PASSPHRASE_FILE
+PULUMI_CONFIG_PASSPHRASE ?=
+export PULUMI_CONFIG_PASSPHRASE
+endif
+PULUMI_HOME ?= $(CURDIR)/.toolchain/pulumi-home
+PULUMI_SKIP_UPDATE_CHECK ?= true
+PULUMI_ERROR_OUTPUT_STRING ?= 1
+# Only the pinned provider, also where another one is on PATH.
+PULUMI_IGNORE_AMBIENT_PLUGINS ?= true
+export PULUMI_BACKEND_URL PULUMI_HOME PULUMI_SKIP_UPDATE_CHECK PULUMI_ERROR_OUTPUT_STRING PULUMI_IGNORE_AMBIENT_PLUGINS YES
+
+# The installer looks at your PATH; everything after it sees the pinned tools first.
+USER_PATH := $(PATH)
+export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
+INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
+PYTHON := .venv/bin/python
+PULUMI := .toolchain/bin/pulumi
+GATED := --stack $(STACK) --policy-pack policy --suppress-progress
+
+.DEFAULT_GOAL := help
+.PHONY: help preview up destroy refresh new-stack chart stack test check bench schema lock toolchain cluster-toolchain clean
+
+help: ## Show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+preview: chart stack ## Prove a stack: seating chart, Pulumi's preview, the policy pack's verdict
+	@$(PULUMI) preview $(GATED) $(ARGS)
+
+# `up` previews once more under the pack before it changes anything, so what you confirmed is judged again as it is then.
+# Not --skip-preview: the pack sees the whole graph last, which in an update is after the cluster has changed. Not --plan:
+# it is experimental and stops halfway, at the first value that only the real cluster knows (a Namespace's uid).
+up: chart stack ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
+	@$(PYTHON) -m stacks cluster >/dev/null
+	@$(PULUMI) preview $(GATED) $(ARGS)
+	@toolchain/confirm.sh "Apply $(STACK)"
+	@$(PULUMI) up $(GATED) --yes $(ARGS)
+
+destroy: stack ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
+	@$(PYTHON) -m stacks cluster >/dev/null
+	@$(PULUMI) destroy --stack $(STACK) --preview-only --suppress-progress $(ARGS)
+	@toolchain/confirm.sh "Destroy $(STACK)"
+	@$(PULUMI) destroy --stack $(STACK) --skip-preview --yes $(ARGS)
+
+refresh: stack ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
+	@$(PULUMI) refresh --stack $(STACK) $(if $(YES),--yes) $(ARGS)
+
+new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
+	$(if $(filter file,$(origin STACK)),$(error give it a name: make new-stack STACK=lab))
+	@$(PYTHON) -m stacks new --stack $(STACK)
+	@$(MAKE) --no-print-directory stack
+
+chart: toolchain
+	@$(PYTHON) -m stacks chart --stack $(STACK)
+
+stack: toolchain
+	@mkdir -p .state
+	@toolchain/ensure-stack.sh $(STACK)
+
+test: toolchain ## Run all tests
+	@$(PYTHON) -m pytest -q -n auto --dist loadfile $(ARGS)
+
+check: toolchain ## Format, lint, types, and the contracts between the parts
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pytest -q tests/contract
+
+bench: toolchain ## Measure previews and the policy pack
+	@$(PYTHON) -m tests.bench $(ARGS)
+
+schema: toolchain ## Write docs/config.schema.json from the settings
+	@$(PYTHON) -m stacks schema > docs/config.schema.json.new
+	@mv docs/config.schema.json.new docs/config.schema.json
+
+lock: toolchain ## Write requirements.lock from pyproject.toml
+	@.toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 \
+		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+
+toolchain: ## Install what previews and tests need
+	@$(INSTALL) preview
+
+cluster-toolchain: ## Install what the cluster tests need as well: a control plane, kwok, Kueue
+	@$(INSTALL) preview cluster
+
+clean: ## Remove what was installed or cached in this checkout; stacks' state (.state) and the shared cache stay
+	@rm -rf .toolchain .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
