@@ -13,6 +13,9 @@ GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+# Labels that GPU feature discovery writes: MiB of one device, physical devices of the node.
+LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
+LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 
 # Recommended labels, https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
 LABEL_NAME = "app.kubernetes.io/name"
@@ -40,6 +43,48 @@ RECONCILE = "gpumem-reconcile"
 WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
+ALERTS = "gpu-tenancy"
+
+# Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
+AGENTS_DIRECTORY = "/opt/gpu-tenancy"
+AGENTS_DIGEST = "gpu-tenancy/sha256"
+
+# Pulumi replaces a failed Job by this annotation; without it every later `pulumi up` would wait for the failed one.
+REPLACE_UNREADY = "pulumi.com/replaceUnready"
+
+# Reasons of the Kubernetes Events on a Node.
+EVENT_ADVERTISED = "GpuMemoryAdvertised"
+EVENT_REMOVED = "GpuMemoryRemoved"
+EVENT_WITHHELD = "GpuMemoryWithheld"
+EVENT_REFUSED = "GpuMemoryRefused"
+EVENT_OVERBOUND = "GpuMemoryOverbound"
+
+# What the exporter serves; `gpu` is the device's index, `uuid` its identity.
+METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
+METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
+METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
+METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
+METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
+
+# The ResourceQuota in each tenant.
+SEATS = "gpumem-seats"
+
+# Kueue's Helm release, and where chart and image come from when no copy is pinned here.
+KUEUE = "kueue"
+KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
+KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
+
+# Admission policies; a binding has the name of its policy.
+STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
+PLACE_QUEUED = "gpu-tenancy-place-queued"
+GPU_BUDGET = "gpu-tenancy-gpu-budget"
+DEVICE_CHOICE = "gpu-tenancy-device-choice"
+DEVICE_BINDING = "gpu-tenancy-device-binding"
+PRIORITY_USE = "gpu-tenancy-priority-use"
+RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
+CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
+# The one account that binds pods to nodes.
+SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
 # The policy pack's one policy; `--policy-pack-config` is keyed by it.
 POLICY_PACK = "gpu-tenancy"
@@ -71,6 +116,12 @@ class Names:
     def capacity_finalizer(self) -> str:
         """On the ledger: it may go only after reconcile took the capacity keys off every node."""
         return f"{self.domain}/advertised-capacity"
+
+    @classmethod
+    def of_capacity_finalizer(cls, finalizer: str) -> "Names | None":
+        """The names behind a capacity finalizer; None for somebody else's finalizer."""
+        names = cls(finalizer.partition("/")[0])
+        return names if names.capacity_finalizer == finalizer else None
 
     @property
     def queue_tenant(self) -> str:

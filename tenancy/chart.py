@@ -1,0 +1,244 @@
+"""The seating chart: every promise of a ledger drawn on the devices that must keep it.
+
+One bar a device, to scale: seats, then what queues may hand out, then free memory, then the reserve. What does not fit
+its cell is written under the bar. Placement is tenancy.placement's; where it finds none, as many seats as fit are drawn
+and the rest is named.
+"""
+
+import textwrap
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.names import GPU
+from tenancy.placement import Device, Impossible, Item, Placement, Undecided, place
+
+NARROWEST = 40
+# A fraction of what the policy pack spends: a chart must be there at once.
+_STEPS = 10_000
+_EDGE, _SEPARATOR, _FREE, _RESERVE, _FLOOR = "┃", "│", "·", "▒", "▲"
+_LEGEND = f"{_FREE} free   {_RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
+# Backgrounds of the 256-colour palette on which black text is readable.
+_BACKGROUNDS = (79, 110, 114, 117, 120, 144, 146, 150, 152, 173, 175, 180, 181, 183, 186, 208, 213, 216, 221, 222)
+_TIE = "\N{NO-BREAK SPACE}"
+_ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Segment:
+    """A part of a bar: `amount` of MiB, or of devices; `tenant` chooses the colour of what somebody holds."""
+
+    label: str
+    amount: int
+    fill: str = " "
+    tenant: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seating:
+    """Seats by device, how many devices hold the same ones, and who found no device."""
+
+    devices: tuple[tuple[tuple[Item, ...], int], ...]
+    unplaced: tuple[Item, ...] = ()
+    remark: str = ""
+
+
+def seating_chart(ledger: Ledger, *, width: int = 100, colour: bool = False) -> str:
+    """The chart as text of at most `width` columns (40 or more), with ANSI colours only if asked for."""
+    chart = _Chart(ledger, max(width, NARROWEST), colour)
+    return "\n".join(chart.lines()) + "\n"
+
+
+class _Chart:
+    def __init__(self, ledger: Ledger, width: int, colour: bool) -> None:
+        self.ledger = ledger
+        self.width = width
+        self.colour = colour
+        self.tenants = {seat.name: seat.tenant for seat in ledger.seats}
+
+    def lines(self) -> Iterator[str]:
+        yield from self._text(f"{self.ledger.names.gpumem} in MiB", indent="")
+        for pool in self.ledger.pools:
+            yield ""
+            yield from self._memory_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
+        yield ""
+        if self.ledger.queue_tenants:
+            yield from self._text(f"queue tenants: {', '.join(self.ledger.queue_tenants)}", indent="")
+        yield from self._text(_LEGEND, indent="")
+
+    def _memory_pool(self, pool: Pool) -> Iterator[str]:
+        promised, advertised = self.ledger.promised_mib(pool.name), pool.advertised_mib
+        size = f"{_devices(pool)} of {pool.memory_mib} MiB, {pool.memory_mib - pool.device_mib} reserved"
+        yield from self._head(pool, promised, advertised, "MiB", size)
+        items = [Item(s.name, s.gpumem_mib) for s in self.ledger.seats_in(pool.name) for _ in range(s.replicas)]
+        seating = _seat(items, pool)
+        quota_mib = self.ledger.quota_mib(pool.name)
+        for held, count in seating.devices:
+            free_mib = pool.device_mib - sum(item.mib for item in held)
+            queued_mib = min(free_mib, -(-quota_mib // count))
+            quota_mib = max(quota_mib - queued_mib * count, 0)
+            segments = [
+                *(_Segment(label=f"{i.name} {i.mib}", amount=i.mib, tenant=self.tenants[i.name]) for i in held),
+                _Segment(label=f"queues {queued_mib}", amount=queued_mib, tenant="queues"),
+                _Segment(label=f"{free_mib - queued_mib}", amount=free_mib - queued_mib, fill=_FREE),
+                _Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=_RESERVE),
+            ]
+            yield from self._bar(segments, _times(count, pool.gpus), pool.gpus)
+        yield from self._floor(pool)
+        if seating.unplaced:
+            yield from self._text(f"no room for {_counted(seating.unplaced)}", alarm=True)
+        if seating.remark and promised <= advertised:
+            yield from self._text(seating.remark, alarm=True)
+        yield from self._beside(pool)
+
+    def _whole_pool(self, pool: Pool) -> Iterator[str]:
+        promised = self.ledger.quota_gpus(pool.name)
+        yield from self._head(pool, promised, pool.gpus, "GPU", f"{_devices(pool)}, whole")
+        segments = [
+            _Segment(label=f"{quota.queue} {quota.amount}", amount=quota.amount, tenant=quota.queue)
+            for quota in self.ledger.quotas
+            if quota.pool == pool.name and quota.resource == GPU
+        ]
+        free = max(pool.gpus - promised, 0)
+        yield from self._bar([*segments, _Segment(label=f"{free}", amount=free, fill=_FREE)], "", 1)
+        yield from self._beside(pool)
+
+    def _head(self, pool: Pool, promised: int, available: int, unit: str, size: str) -> Iterator[str]:
+        over = promised - available
+        verdict = f"OVER by {over} {unit}" if over > 0 else f"{-over} free"
+        text = f"{pool.name}: {promised} of {available} {unit} promised, {verdict} ({size})"
+        yield from self._text(text, indent="", alarm=over > 0)
+
+    def _beside(self, pool: Pool) -> Iterator[str]:
+        """Who uses the pool without a seat."""
+        let_in = [f"{o.name} {o.need_mib}" for o in self.ledger.on_demand if o.pool == pool.name]
+        if let_in:
+            yield from self._text(f"on demand: {_listed(let_in)}")
+        measured = [f"{u.name} {u.measured_mib}" for u in self.ledger.unbudgeted if u.pool == pool.name]
+        if measured:
+            yield from self._text(f"unbudgeted, within the reserve: {_listed(measured)}")
+        queued = [f"{q.queue} {q.amount} {q.resource}" for q in self.ledger.quotas if q.pool == pool.name]
+        if queued:
+            yield from self._text(f"queues: {_listed(queued)}")
+
+    def _bar(self, segments: Sequence[_Segment], times: str, devices: int) -> Iterator[str]:
+        drawn = [segment for segment in segments if segment.amount]
+        margin = " " * len(_times(devices, devices))
+        columns = self.width - len(margin) - 2 * len(_EDGE)
+        separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a crowd has only its colours
+        gaps = len(separator) * max(len(drawn) - 1, 0)
+        widths = apportion([segment.amount for segment in drawn], columns - gaps)
+        cells = [self._cell(segment, cell_width) for segment, cell_width in zip(drawn, widths, strict=True)]
+        yield f"{times:>{len(margin)}}{_EDGE}{separator.join(cells)}{_EDGE}"
+        cut = [s.label for s, w in zip(drawn, widths, strict=True) if s.tenant is not None and len(s.label) > w]
+        if cut:
+            yield from self._text(_listed(cut), indent=f"{margin} ")
+
+    def _cell(self, segment: _Segment, width: int) -> str:
+        if segment.tenant is None:
+            label = f" {segment.label} "
+            return label.center(width, segment.fill) if len(label) + 2 <= width else segment.fill * width
+        name = segment.label.partition(" ")[0]
+        text = next((text for text in (segment.label, name) if len(text) <= width), f"{name[: width - 1]}…"[:width])
+        return self._painted(f"{text:<{width}}", segment.tenant)
+
+    def _floor(self, pool: Pool) -> Iterator[str]:
+        """A mark under the bars: what is used beyond it is pressure."""
+        if not 0 < pool.floor_mib < pool.memory_mib:
+            return
+        margin = len(_times(pool.gpus, pool.gpus)) + len(_EDGE)
+        columns = self.width - margin - len(_EDGE)
+        at = margin + columns * (pool.memory_mib - pool.floor_mib) // pool.memory_mib
+        label = f"floor {pool.floor_mib} "
+        yield f"{label:>{at}}{_FLOOR}" if at >= len(label) else f"{_FLOOR:>{at + 1}} {label.rstrip()}"
+
+    def _painted(self, text: str, tenant: str) -> str:
+        if not self.colour or not text:
+            return text
+        background = _BACKGROUNDS[zlib.crc32(tenant.encode()) % len(_BACKGROUNDS)]
+        return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
+
+    def _text(self, text: str, *, indent: str = "  ", alarm: bool = False) -> Iterator[str]:
+        for line in textwrap.wrap(
+            text, self.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        ):
+            spaced = line.replace(_TIE, " ")
+            yield f"{_ALARM}{spaced}{_RESET}" if alarm and self.colour else spaced
+
+
+def apportion(amounts: Sequence[int], columns: int) -> list[int]:
+    """`columns` split in proportion to positive `amounts`, by largest remainder; 2 for the least if they suffice."""
+    if not amounts:
+        return []
+    least = min(columns // len(amounts), 2)
+    total = sum(amounts)
+    widths = [max(amount * columns // total, least) for amount in amounts]
+    by_remainder = sorted(range(len(amounts)), key=lambda i: widths[i] * total - amounts[i] * columns)
+    for index in by_remainder:
+        widths[index] += sum(widths) < columns
+    while sum(widths) > columns:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
+    """Devices are alike, so no more of them than seats are looked at; the others are empty."""
+    devices = [Device("", pool.device_mib)] * min(pool.gpus, len(items))
+    outcome = place(items, devices, steps=_STEPS)
+    if isinstance(outcome, Placement):
+        return _Seating(devices=_folded([held for _, held in outcome.assignments], pool.gpus))
+    rows, unplaced = _crammed(items, devices)
+    return _Seating(devices=_folded(rows, pool.gpus), unplaced=unplaced, remark=_remark(outcome))
+
+
+def _remark(outcome: Impossible | Undecided) -> str:
+    if isinstance(outcome, Impossible):
+        return f"no seating: {_counted(outcome.items)}: {outcome.reason}"
+    return f"no seating found in {outcome.steps} steps; the policy pack looks longer"
+
+
+def _crammed(items: Sequence[Item], devices: Sequence[Device]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
+    """The largest first, each into the tightest device that still has room for it."""
+    free = [device.mib for device in devices]
+    rows: list[tuple[Item, ...]] = [()] * len(devices)
+    unplaced = []
+    for item in sorted(items, key=lambda item: (-item.mib, item.name)):
+        roomy = [index for index, mib in enumerate(free) if mib >= item.mib]
+        if not roomy:
+            unplaced.append(item)
+            continue
+        tightest = min(roomy, key=lambda index: free[index])
+        free[tightest] -= item.mib
+        rows[tightest] += (item,)
+    return rows, tuple(unplaced)
+
+
+def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[Item, ...], int], ...]:
+    """Devices that hold the same seats are one row; the fullest first, the empty ones last."""
+    counts = Counter(tuple(sorted(row, key=lambda item: (-item.mib, item.name))) for row in rows)
+    counts[()] += gpus - len(rows)
+    used = [(row, count) for row, count in counts.items() if count]
+    return tuple(sorted(used, key=lambda pair: (-sum(item.mib for item in pair[0]), pair[0] and pair[0][0].name)))
+
+
+def _listed(labels: Iterable[str]) -> str:
+    """A list that is broken into lines only between its labels."""
+    return ", ".join(label.replace(" ", _TIE) for label in labels)
+
+
+def _counted(items: Sequence[Item]) -> str:
+    """For instance `llama-swap 7000, frigate 2000 x 3`."""
+    counts = Counter(items)
+    return _listed(f"{i.name} {i.mib}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
+
+
+def _devices(pool: Pool) -> str:
+    devices = f"{pool.device_count} device{'s' if pool.device_count > 1 else ''}"
+    return devices if pool.nodes == 1 else f"{pool.nodes} nodes x {devices}"
+
+
+def _times(count: int, gpus: int) -> str:
+    """How many devices a bar stands for; nothing in a pool of one."""
+    return "" if gpus == 1 else f"{count} x "

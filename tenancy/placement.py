@@ -1,0 +1,224 @@
+"""Exact placement: does every item fit on one device each, all at once?
+
+A node's sum may fit where no device does (seed 003), and first fit may fail where another order succeeds. So: counting
+bounds, then a depth-first search that is complete unless it runs out of steps, which it says. Units: MiB.
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+# Free spaces looked at before the search gives up: one to two seconds. A tenth of it goes into making a proof small.
+STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Item:
+    """What must lie on one device as a whole, at least 1 MiB. Names may repeat: replicas have one name."""
+
+    name: str
+    mib: int
+
+
+@dataclass(frozen=True)
+class Device:
+    name: str
+    mib: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where everything lies: the items of each device, in the order in which the devices were given."""
+
+    assignments: tuple[tuple[Device, tuple[Item, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """`items` do not fit, whatever the order, and as far as the steps reached no one of them can be left out."""
+
+    items: tuple[Item, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Neither a placement nor a contradiction was found in `steps` steps."""
+
+    steps: int
+
+
+class _OutOfStepsError(Exception):
+    pass
+
+
+class _Steps:
+    """What is left of the step budget."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def take(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise _OutOfStepsError
+
+
+def place(
+    items: Sequence[Item], devices: Sequence[Device], *, steps: int = STEPS
+) -> Placement | Impossible | Undecided:
+    """Every item on one device, no device over its MiB; or the smallest contradiction found; or neither in `steps`."""
+    ordered = sorted(items, key=lambda item: (-item.mib, item.name))
+    sizes = [device.mib for device in devices]
+    budget = _Steps(steps)
+    crowd = _crowd(ordered, sizes)
+    try:
+        choices = _choices(ordered, sizes, budget) if crowd is None else None
+    except _OutOfStepsError:
+        return Undecided(steps)
+    if choices is not None:
+        return _replay(ordered, devices, choices)
+    smallest = _minimal(crowd or ordered, sizes, _Steps(steps // 10))
+    return Impossible(tuple(smallest), _reason(smallest, sizes))
+
+
+def _room(size: int, free: Counter[int]) -> int:
+    """How many items of at least `size` the free spaces hold at most."""
+    return sum(space // size * count for space, count in free.items())
+
+
+def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | None:
+    """The fewest items that break a counting bound: too many of one size or more, or too much in sum."""
+    free = Counter(sizes)
+    crowds = []
+    for size, count in {item.mib: count for count, item in enumerate(ordered, 1)}.items():
+        room = _room(size, free)
+        if count > room:
+            crowds.append(ordered[count - room - 1 : count])
+    total = sum(sizes)
+    sums = accumulate(item.mib for item in ordered)
+    over = next((count for count, mib in enumerate(sums, 1) if mib > total), None)
+    if over is not None:
+        crowds.append(ordered[:over])
+    return min(crowds, key=len, default=None)
+
+
+def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: _Steps) -> list[int] | None:
+    """For each item the free space of the device it goes to; None if there is no placement."""
+    needs = [item.mib for item in ordered]
+    return _best_fit(needs, sizes) or _search(needs, sizes, steps)
+
+
+def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
+    """The tightest device for each need in turn, which succeeds on most inputs at once."""
+    free = sorted(sizes)
+    choices = []
+    for need in needs:
+        at = bisect_left(free, need)
+        if at == len(free):
+            return None
+        space = free.pop(at)
+        insort(free, space - need)
+        choices.append(space)
+    return choices
+
+
+def _search(needs: Sequence[int], sizes: Sequence[int], steps: _Steps) -> list[int] | None:
+    """Depth first over the devices of each need, the largest need first.
+
+    Devices with equal free space are one choice, and a state that failed once is not entered again. Free space below
+    the smallest need is lost.
+    """
+    free = Counter(size for size in sizes if size)
+    left = [*accumulate(reversed(needs), initial=0)][::-1]
+    failed: set[tuple[int, frozenset[tuple[int, int]]]] = set()
+    choices: list[int] = []
+    stack: list[tuple[tuple[int, frozenset[tuple[int, int]]], Iterator[int]]] = []
+    while len(choices) < len(needs):
+        at = len(choices)
+        if len(stack) == at:
+            steps.take(len(free) + 1)
+            state = (at, frozenset(free.items()))
+            usable = sum(space * count for space, count in free.items() if space >= needs[-1])
+            open_ = state not in failed and left[at] <= usable
+            stack.append((state, _spaces(needs[at], free) if open_ else iter(())))
+        state, spaces = stack[-1]
+        space = next(spaces, None)
+        if space is not None:
+            _swap(free, space, space - needs[at])
+            choices.append(space)
+            continue
+        failed.add(state)
+        stack.pop()
+        if not choices:
+            return None
+        undone = choices.pop()
+        _swap(free, undone - needs[at - 1], undone)
+    return choices
+
+
+def _spaces(need: int, free: Counter[int]) -> Iterator[int]:
+    """The distinct free spaces worth trying, the tightest first.
+
+    An exact fit is the only one: whatever else would lie there could change places with this item.
+    """
+    return iter((need,) if need in free else sorted(space for space in free if space > need))
+
+
+def _swap(free: Counter[int], gone: int, come: int) -> None:
+    """One device's free space changes; spaces of 0 are not kept."""
+    for space, change in ((gone, -1), (come, 1)):
+        if space:
+            free[space] += change
+            if not free[space]:
+                del free[space]
+
+
+def _replay(ordered: Sequence[Item], devices: Sequence[Device], choices: Sequence[int]) -> Placement:
+    """Choices name free spaces; here each becomes one of the devices that have that much."""
+    by_space: dict[int, list[int]] = {}
+    for index in reversed(range(len(devices))):
+        by_space.setdefault(devices[index].mib, []).append(index)
+    held: list[list[Item]] = [[] for _ in devices]
+    for item, space in zip(ordered, choices, strict=True):
+        index = by_space[space].pop()
+        held[index].append(item)
+        by_space.setdefault(space - item.mib, []).append(index)
+    return Placement(tuple((device, tuple(lying)) for device, lying in zip(devices, held, strict=True)))
+
+
+def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: _Steps) -> list[Item]:
+    """Items without which the rest still does not fit are left out, the smallest first, while there are steps."""
+    kept = list(items)
+    for size in sorted({item.mib for item in items}):
+        while fewer := _without_one(kept, size):
+            try:
+                steps.take(len(fewer) * len(sizes))
+                if _crowd(fewer, sizes) is None and _choices(fewer, sizes, steps) is not None:
+                    break
+            except _OutOfStepsError:
+                return kept
+            kept = fewer
+    return kept
+
+
+def _without_one(items: list[Item], size: int) -> list[Item] | None:
+    """The items less one of that size; None when there is none."""
+    index = next((index for index, item in enumerate(items) if item.mib == size), None)
+    return None if index is None else items[:index] + items[index + 1 :]
+
+
+def _reason(items: Sequence[Item], sizes: Sequence[int]) -> str:
+    total = sum(item.mib for item in items)
+    if total > sum(sizes):
+        return f"they need {total} MiB; all devices together have {sum(sizes)}"
+    least = min(item.mib for item in items)
+    room = _room(least, Counter(sizes))
+    if len(items) > room and least * 2 > max(sizes):
+        devices = "a device" if len(items) == 1 else f"{len(items)} devices"
+        return f"{len(items)} of {least} MiB or more need {devices} with {least} free; only {room} have it"
+    if len(items) > room:
+        return f"{len(items)} of {least} MiB or more; the devices have room for {room} of that size"
+    return f"they need {total} of {sum(sizes)} MiB, but no arrangement puts each on one device; all were tried"

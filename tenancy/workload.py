@@ -1,0 +1,164 @@
+"""What a workload asks for: its pods, and what each requests, as the scheduler counts it.
+
+Manifests are plain JSON-like data as the API takes it; a null is an absent field. Numbers may be floats, because they
+travel through protobuf. Every function raises ShapeError where a map or a list stands elsewhere than the API takes it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from tenancy.quantity import parse, whole
+
+Manifest = Mapping[str, Any]
+
+# Where each built-in kind that runs pods keeps their template.
+TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "Pod": (),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+_DEFAULT_SURGE = "25%"  # of a Deployment, pkg/apis/apps/v1/defaults.go
+
+
+class ShapeError(ValueError):
+    """A manifest does not have the shape that the API takes."""
+
+
+class UnboundedError(ValueError):
+    """Nothing in the manifest limits how many pods run at once."""
+
+
+def pod_template(manifest: Manifest) -> Manifest | None:
+    """The metadata and spec of the pods that a built-in workload runs; None for a kind that runs none."""
+    path = TEMPLATES.get(manifest["kind"])
+    return None if path is None else at(manifest, *path)
+
+
+def pods_of(manifest: Manifest, *, nodes: int) -> int:
+    """The most pods that a workload runs at once outside a rollout; a DaemonSet runs one on each of `nodes`.
+
+    Raises UnboundedError for a CronJob whose runs may pile up, QuantityError for a count that is no whole number.
+    """
+    kind = manifest["kind"]
+    spec = at(manifest, "spec")
+    if kind == "Pod":
+        return 1
+    if kind == "DaemonSet":
+        return nodes
+    if kind == "Job":
+        return _job_pods(spec)
+    if kind == "CronJob":
+        if given(spec, "concurrencyPolicy", "Allow") == "Allow":
+            raise UnboundedError("concurrencyPolicy Allow lets runs pile up; write Forbid or Replace")
+        return _job_pods(at(spec, "jobTemplate", "spec"))
+    return _count(spec, "replicas", 1)
+
+
+def surge_of(manifest: Manifest, *, nodes: int) -> int:
+    """The pods that a rollout runs beyond `pods_of`; a workload that is scaled to 0 counts as one replica.
+
+    Source: ResolveFenceposts in pkg/controller/deployment/util/deployment_util.go: a percentage is rounded up.
+    Raises QuantityError.
+    """
+    spec = at(manifest, "spec")
+    if manifest["kind"] == "Deployment" and given(at(spec, "strategy"), "type", "RollingUpdate") == "RollingUpdate":
+        surge = given(at(spec, "strategy", "rollingUpdate"), "maxSurge", _DEFAULT_SURGE)
+        return _share(surge, max(_count(spec, "replicas", 1), 1))
+    if manifest["kind"] == "DaemonSet":
+        return _share(given(at(spec, "updateStrategy", "rollingUpdate"), "maxSurge", 0), nodes)
+    return 0
+
+
+def pod_request(pod_spec: Manifest, resource: str) -> int:
+    """What one pod requests of `resource`, rounded up to the resource's unit. Raises QuantityError.
+
+    Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init containers that
+    restart) add up; an init container runs beside the sidecars declared before it; the larger counts. A container's
+    limit stands in for a missing request (SetDefaults_Pod in pkg/apis/core/v1/defaults.go).
+    """
+    running = sum((_container(c, resource) for c in containers_of(pod_spec, "containers")), Fraction(0))
+    sidecars = peak = Fraction(0)
+    for container in containers_of(pod_spec, "initContainers"):
+        request = _container(container, resource)
+        peak = max(peak, sidecars + request)
+        if container.get("restartPolicy") == "Always":
+            sidecars += request
+    level = _pod_level(pod_spec, resource)
+    request = max(running + sidecars, peak) if level is None else level
+    return math.ceil(request + parse(given(at(pod_spec, "overhead"), resource, 0)))
+
+
+def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
+    """The containers under `lists` (of containers, initContainers), in their order; both when none is named."""
+    for name in lists or ("containers", "initContainers"):
+        yield from maps_at(pod_spec, name)
+
+
+def given(mapping: Manifest, field: str, default: Any) -> Any:
+    """The field, or the default where it is absent."""
+    value = mapping.get(field)
+    return default if value is None else value
+
+
+def at(mapping: Manifest, *path: str) -> Manifest:
+    """The map under `path`; an empty one where it is absent."""
+    for depth, field in enumerate(path, 1):
+        value = mapping.get(field)
+        if value is not None and not isinstance(value, Mapping):
+            raise ShapeError(f"{'.'.join(path[:depth])} must be a map (got {value!r})")
+        mapping = value or {}
+    return mapping
+
+
+def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
+    """The list of maps under `path`; an empty one where it is absent."""
+    *parents, field = path
+    value = given(at(mapping, *parents), field, ())
+    if not isinstance(value, list | tuple) or not all(isinstance(item, Mapping) for item in value):
+        raise ShapeError(f"{'.'.join(path)} must be a list of maps (got {value!r})")
+    return value
+
+
+def _job_pods(spec: Manifest) -> int:
+    """Without completions a Job is a work queue, which `parallelism` alone bounds."""
+    parallelism = _count(spec, "parallelism", 1)
+    return min(parallelism, _count(spec, "completions", parallelism))
+
+
+def _container(container: Manifest, resource: str) -> Fraction:
+    resources = at(container, "resources")
+    return parse(given(at(resources, "requests"), resource, given(at(resources, "limits"), resource, 0)))
+
+
+def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
+    """The pod-level request (cpu, memory, huge pages), which replaces the containers' where it is set."""
+    if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
+        return None
+    resources = at(pod_spec, "resources")
+    stated = given(at(resources, "requests"), resource, None)
+    if stated is None and not any(_states(c, resource) for c in containers_of(pod_spec)):
+        stated = given(at(resources, "limits"), resource, None)
+    return None if stated is None else parse(stated)
+
+
+def _states(container: Manifest, resource: str) -> bool:
+    resources = at(container, "resources")
+    return any(resource in at(resources, part) for part in ("requests", "limits"))
+
+
+def _share(amount: object, of: int) -> int:
+    """An IntOrString: a number, or a percentage of `of`, rounded up."""
+    if isinstance(amount, str) and amount.endswith("%"):
+        return math.ceil(parse(amount.removesuffix("%")) * of / 100)
+    return whole(amount)
+
+
+def _count(spec: Manifest, field: str, default: int) -> int:
+    return whole(given(spec, field, default))

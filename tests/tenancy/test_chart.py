@@ -1,0 +1,181 @@
+"""The seating chart: to scale, complete, within its width, and loud where a pool is overrun."""
+
+import re
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenancy.chart import apportion, seating_chart
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tests.tenancy.ledgers import ledgers
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+WIDTHS = st.sampled_from([40, 80, 100, 120])
+T4 = Pool(
+    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=1000, reserve_mib=100, floor_mib=200
+)
+A100 = Pool(name="a100", node_selector={"gpu": "a100"}, nodes=4, device_count=4, memory_mib=40960, reserve_mib=960)
+
+
+def seat(name: str, gpumem_mib: int, *, replicas: int = 1, pool: str = "t4") -> Seat:
+    return Seat(name=name, tenant=name, pool=pool, gpumem_mib=gpumem_mib, replicas=replicas)
+
+
+def ledger(pool: Pool, *seats: Seat) -> Ledger:
+    return Ledger(domain="example.com", pools=(pool,), seats=seats)
+
+
+def bars(chart: str) -> list[str]:
+    return [line for line in chart.splitlines() if "┃" in line]
+
+
+@given(ledgers(), WIDTHS)
+@settings(max_examples=60, deadline=None)
+def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
+    for colour in (False, True):
+        assert (
+            max(len(ANSI.sub("", line)) for line in seating_chart(ledger, width=width, colour=colour).split("\n"))
+            <= width
+        )
+
+
+@given(ledgers())
+@settings(max_examples=60, deadline=None)
+def test_every_bar_has_the_whole_width(ledger: Ledger) -> None:
+    assert {len(bar) for bar in bars(seating_chart(ledger, width=90))} == {90}
+
+
+@given(ledgers(), WIDTHS)
+@settings(max_examples=60, deadline=None)
+def test_every_seat_is_named_with_its_budget(ledger: Ledger, width: int) -> None:
+    chart = " ".join(seating_chart(ledger, width=width).split())
+    for one in ledger.seats:
+        assert f"{one.name} {one.gpumem_mib}" in chart
+
+
+@given(ledgers())
+@settings(max_examples=60, deadline=None)
+def test_colour_changes_nothing_but_colour(ledger: Ledger) -> None:
+    plain = seating_chart(ledger)
+    assert "\x1b" not in plain
+    assert ANSI.sub("", seating_chart(ledger, colour=True)) == plain
+
+
+@given(ledgers())
+@settings(max_examples=60, deadline=None)
+def test_an_overrun_is_said_and_nothing_else_is(ledger: Ledger) -> None:
+    chart = seating_chart(ledger, width=200)
+    for pool in ledger.pools:
+        (head,) = (line for line in chart.splitlines() if line.startswith(f"{pool.name}: "))
+        whole = pool.sharing is Sharing.WHOLE
+        over = (
+            ledger.quota_gpus(pool.name) - pool.gpus if whole else ledger.promised_mib(pool.name) - pool.advertised_mib
+        )
+        assert ("OVER by" in head) is (over > 0)
+        assert over <= 0 or f"OVER by {over} {'GPU' if whole else 'MiB'}" in head
+
+
+@given(st.lists(st.integers(1, 10**6), max_size=150), st.integers(30, 120))
+def test_columns_are_shared_out_in_proportion_and_to_the_last(amounts: list[int], columns: int) -> None:
+    widths = apportion(amounts, columns)
+    assert sum(widths) == (columns if amounts else 0)
+    if len(amounts) * 2 <= columns:
+        assert min(widths, default=2) >= 2
+        assert all(w <= amount * columns / sum(amounts) + 2 for w, amount in zip(widths, amounts, strict=True))
+
+
+def test_a_larger_seat_is_never_drawn_smaller() -> None:
+    widths = apportion([5000, 3000, 2000, 1800, 1500, 700, 1360], 98)
+    assert widths == sorted(widths[:5], reverse=True) + widths[5:]
+    assert widths == [32, 19, 13, 11, 10, 4, 9]
+
+
+def test_the_chart_of_one_device() -> None:
+    """The picture itself: change it on purpose only."""
+    one = replace(
+        ledger(T4, seat("chat", 400), seat("a-rather-long-name", 100)),
+        on_demand=(OnDemand(name="night", tenant="x", pool="t4", need_mib=50),),
+        unbudgeted=(Unbudgeted(name="android", tenant="y", pool="t4", measured_mib=15),),
+        queue_tenants=("team-a",),
+    )
+    assert seating_chart(one, width=80) == (
+        "example.com/gpumem in MiB\n"
+        "\n"
+        "t4: 500 of 900 MiB promised, 400 free (1 device of 1000 MiB, 100 reserved)\n"
+        "┃chat 400                      │a-rathe…│············ 400 ·············│▒ 100 ▒┃\n"
+        " a-rather-long-name 100\n"
+        "                                                     floor 200 ▲\n"
+        "  on demand: night 50\n"
+        "  unbudgeted, within the reserve: android 15\n"
+        "\n"
+        "queue tenants: team-a\n"
+        "· free   ▒ reserve   ▲ floor: with less memory free the watchdog acts\n"
+    )
+
+
+def test_who_finds_no_room_is_named() -> None:
+    chart = seating_chart(ledger(T4, seat("chat", 700), seat("search", 300)))
+    assert "t4: 1000 of 900 MiB promised, OVER by 100 MiB" in chart
+    assert "no room for search 300" in chart
+
+
+def test_a_sum_that_fits_and_a_seating_that_does_not_exist_is_said() -> None:
+    pool = replace(T4, device_count=2)
+    chart = seating_chart(ledger(pool, seat("big", 600, replicas=3)))
+    assert "t4: 1800 of 1800 MiB promised, 0 free" in chart
+    assert "no room for big 600" in chart
+    assert "no seating: big 600 x 3: 3 of 600 MiB or more need 3 devices" in chart
+
+
+def test_devices_that_hold_the_same_are_one_bar() -> None:
+    chart = seating_chart(ledger(A100, seat("chat", 30000, replicas=3, pool="a100"), seat("tiny", 1, pool="a100")))
+    assert [bar.partition("┃")[0] for bar in bars(chart)] == [" 1 x ", " 2 x ", "13 x "]
+
+
+def test_whole_devices_are_handed_out_by_queues() -> None:
+    pool = Pool(name="batch", node_selector={"a": "b"}, nodes=1, device_count=2, sharing=Sharing.WHOLE)
+    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="batch", resource="nvidia.com/gpu", amount=1)
+    chart = seating_chart(Ledger(domain="example.com", pools=(pool,), quotas=(quota,)))
+    assert "batch: 1 of 2 GPU promised, 1 free (2 devices, whole)" in chart
+    assert "┃gpu-cq 1 " in chart
+    assert "queues: gpu-cq 1 nvidia.com/gpu" in chart
+
+
+def test_what_queues_may_hand_out_takes_its_room_in_the_bar() -> None:
+    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="t4", resource="example.com/gpumem", amount=500)
+    chart = seating_chart(replace(ledger(T4, seat("chat", 400)), quotas=(quota,)))
+    assert "t4: 900 of 900 MiB promised, 0 free" in chart
+    assert "│queues 500 " in chart
+
+
+def test_a_tenant_keeps_its_colour_when_others_come_and_go() -> None:
+    def colour(chart: str) -> str:
+        found = re.search(r"(\x1b\[[0-9;]*m)chat", chart)
+        assert found
+        return found[1]
+
+    alone = seating_chart(ledger(T4, seat("chat", 400)), colour=True)
+    among = seating_chart(ledger(T4, seat("chat", 400), seat("aaa", 100), seat("zzz", 100)), colour=True)
+    assert colour(alone) == colour(among)
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_forty_tenants_on_sixteen_devices_fit_a_screen(colour: bool) -> None:
+    seats = [seat(f"tenant-{n:02}", 2000 + 397 * n, pool="a100") for n in range(40)]
+    chart = seating_chart(ledger(A100, *seats), width=80, colour=colour)
+    assert len(chart.splitlines()) <= 50
+    assert len(bars(chart)) <= 16
+
+
+def test_every_character_is_one_column_wide() -> None:
+    chart = seating_chart(ledger(replace(T4, device_count=2), seat("chat", 400), seat("x", 1)))
+    assert {unicodedata.east_asian_width(character) for character in chart} & {"W", "F"} == set()
+
+
+def test_more_seats_than_columns_still_fit_and_are_named() -> None:
+    chart = seating_chart(ledger(T4, *(seat(f"s{n}", 4) for n in range(200))), width=80)
+    assert [len(bar) for bar in bars(chart)] == [80]
+    assert all(f"s{n} 4" in chart for n in range(200))

@@ -1,0 +1,91 @@
+"""The ledger's sums, and its way through JSON."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tenancy.decode import DecodeError
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, Sharing
+from tests.tenancy.ledgers import GPUMEM, ledgers
+
+
+def pool(name: str = "t4", **changes: Any) -> Pool:
+    t4 = Pool(name=name, node_selector={"gpu": name}, nodes=2, device_count=3, memory_mib=1000, reserve_mib=100)
+    return replace(t4, **changes)
+
+
+def seat(name: str, gpumem_mib: int, replicas: int = 1, tenant: str = "a", pool: str = "t4") -> Seat:
+    return Seat(name=name, tenant=tenant, pool=pool, gpumem_mib=gpumem_mib, replicas=replicas)
+
+
+@given(ledgers())
+def test_a_ledger_survives_the_way_through_json(ledger: Ledger) -> None:
+    assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()))) == ledger
+
+
+@given(ledgers())
+def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> None:
+    """Numbers that travelled through protobuf's Struct."""
+    assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()), parse_int=float)) == ledger
+
+
+@given(ledgers())
+def test_every_promise_is_counted_once(ledger: Ledger) -> None:
+    seats = sum(seat.gpumem_mib * seat.replicas for seat in ledger.seats)
+    quotas = sum(quota.amount for quota in ledger.quotas if quota.resource == GPUMEM)
+    assert sum(ledger.promised_mib(pool.name) for pool in ledger.pools) == seats + quotas
+    assert sum(ledger.budget_mib(tenant) for tenant in {seat.tenant for seat in ledger.seats}) == seats
+
+
+def test_a_pool_advertises_memory_less_the_reserve_on_each_device() -> None:
+    assert (pool().gpus, pool().device_mib, pool().node_mib, pool().advertised_mib) == (6, 900, 2700, 5400)
+
+
+def test_a_reserve_beyond_the_memory_advertises_nothing() -> None:
+    assert pool(reserve_mib=2000).advertised_mib == 0
+
+
+def test_whole_devices_advertise_no_memory() -> None:
+    assert pool(sharing=Sharing.WHOLE).advertised_mib == 0
+
+
+def test_seats_are_listed_largest_total_first_then_by_name() -> None:
+    ledger = Ledger(domain="d", pools=(pool(),), seats=(seat("c", 10), seat("b", 5, 3), seat("a", 10), seat("d", 1)))
+    assert [seat.name for seat in ledger.seats_in("t4")] == ["b", "a", "c", "d"]
+
+
+def test_a_tenants_seats_are_found_in_the_order_of_the_ledger() -> None:
+    ledger = Ledger(domain="d", pools=(pool(),), seats=(seat("x", 1), seat("y", 2, tenant="b"), seat("w", 3)))
+    assert [seat.name for seat in ledger.seats_of("a")] == ["x", "w"]
+    assert ledger.seats_of("nobody") == ()
+
+
+def test_whole_devices_and_memory_are_counted_apart() -> None:
+    quotas = (
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="d.example/gpumem", amount=500),
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="nvidia.com/gpu", amount=2),
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="cpu", amount=9),
+    )
+    ledger = Ledger(domain="d.example", pools=(pool(),), quotas=quotas)
+    assert (ledger.quota_mib("t4"), ledger.quota_gpus("t4"), ledger.promised_mib("t4")) == (500, 2, 500)
+
+
+def test_a_pool_is_found_by_its_name() -> None:
+    ledger = Ledger(domain="d", pools=(pool("a"), pool("b")))
+    assert ledger.pool("b") == ledger.pools[1]
+    assert ledger.pool("c") is None
+
+
+def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
+    with pytest.raises(DecodeError) as refused:
+        Ledger.from_data({"domain": 1, "pools": [{"name": "t4", "nodes": "2", "node_selector": {}, "gpus": 1}]})
+    assert sorted(refused.value.problems) == [
+        "ledger.domain: must be a string (got 1)",
+        "ledger.pools.0.device_count: is missing",
+        "ledger.pools.0.gpus: unknown key; known here: device_count, floor_mib, memory_mib, name, node_selector, "
+        "nodes, reserve_mib, sharing, time_slices",
+        "ledger.pools.0.nodes: must be a whole number (got '2')",
+    ]

@@ -1,0 +1,129 @@
+"""Placement, checked against trying everything."""
+
+import random
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenancy.placement import Device, Impossible, Item, Placement, Undecided, place
+
+
+def items(*sizes: int) -> list[Item]:
+    return [Item(f"s{index}", mib) for index, mib in enumerate(sizes)]
+
+
+def devices(*sizes: int) -> list[Device]:
+    return [Device(f"d{index}", mib) for index, mib in enumerate(sizes)]
+
+
+def by_trying_everything(needs: list[int], sizes: list[int]) -> bool:
+    return any(
+        all(
+            sum(need for need, at in zip(needs, chosen, strict=True) if at == index) <= size
+            for index, size in enumerate(sizes)
+        )
+        for chosen in product(range(len(sizes)), repeat=len(needs))
+    )
+
+
+NEEDS = st.lists(st.integers(1, 12), max_size=6)
+SIZES = st.lists(st.integers(0, 20), min_size=1, max_size=3)
+
+
+@settings(max_examples=400)
+@given(NEEDS, SIZES)
+def test_it_says_what_trying_everything_says(needs: list[int], sizes: list[int]) -> None:
+    outcome = place(items(*needs), devices(*sizes))
+    assert isinstance(outcome, Placement if by_trying_everything(needs, sizes) else Impossible)
+
+
+@settings(max_examples=300)
+@given(NEEDS, SIZES)
+def test_a_placement_holds_every_item_once_and_no_device_more_than_it_has(needs: list[int], sizes: list[int]) -> None:
+    outcome = place(items(*needs), devices(*sizes))
+    if isinstance(outcome, Placement):
+        assert [device for device, _ in outcome.assignments] == devices(*sizes)
+        assert all(sum(item.mib for item in held) <= device.mib for device, held in outcome.assignments)
+        assert sorted((item.name for _, held in outcome.assignments for item in held)) == sorted(
+            item.name for item in items(*needs)
+        )
+
+
+@settings(max_examples=300)
+@given(NEEDS, SIZES)
+def test_a_counter_example_does_not_fit_and_every_smaller_part_of_it_does(needs: list[int], sizes: list[int]) -> None:
+    outcome = place(items(*needs), devices(*sizes))
+    if isinstance(outcome, Impossible):
+        shown = [item.mib for item in outcome.items]
+        assert not by_trying_everything(shown, sizes)
+        for part in combinations(shown, len(shown) - 1):
+            assert by_trying_everything(list(part), sizes)
+
+
+def test_the_residents_of_prod_sit_on_one_device() -> None:
+    outcome = place(items(3000, 5000, 2000, 1800, 1500), devices(14000))
+    assert isinstance(outcome, Placement)
+    assert sum(item.mib for item in outcome.assignments[0][1]) == 13300
+
+
+def test_seed_003_a_node_with_room_in_sum_and_on_no_device() -> None:
+    assert place(items(8138), devices(4069, 4069)) == Impossible(
+        (Item("s0", 8138),), "1 of 8138 MiB or more need a device with 8138 free; only 0 have it"
+    )
+    assert isinstance(place(items(8138), devices(8138, 0)), Placement)
+
+
+def test_seed_003_takes_the_device_that_has_the_least_left() -> None:
+    outcome = place(items(8138), devices(12207, 8138, 4069, 16276))
+    assert isinstance(outcome, Placement)
+    assert [device.name for device, held in outcome.assignments if held] == ["d1"]
+
+
+def test_three_large_seats_on_two_large_devices_are_the_whole_proof() -> None:
+    outcome = place(items(8138, 8138, 8138, 100), devices(12207, 8138, 4069))
+    assert isinstance(outcome, Impossible)
+    assert [item.name for item in outcome.items] == ["s0", "s1", "s2"]
+    assert outcome.reason == "3 of 8138 MiB or more need 3 devices with 8138 free; only 2 have it"
+
+
+def test_several_fit_on_a_device_and_still_one_is_too_many() -> None:
+    outcome = place(items(4000, 4000, 4000, 4000, 4000, 4000, 4000), devices(14000, 14000))
+    assert isinstance(outcome, Impossible)
+    assert outcome.reason == "7 of 4000 MiB or more; the devices have room for 6 of that size"
+
+
+def test_too_much_in_sum_is_said_as_such() -> None:
+    outcome = place(items(6, 5, 4, 1), devices(14))
+    assert isinstance(outcome, Impossible)
+    assert outcome.reason == "they need 15 MiB; all devices together have 14"
+
+
+def test_no_bound_breaks_and_yet_no_arrangement_fits() -> None:
+    outcome = place(items(7300, 7300, 5000, 3000, 2000, 1800, 1500), devices(14000, 14000))
+    assert isinstance(outcome, Impossible)
+    assert outcome.reason.endswith("but no arrangement puts each on one device; all were tried")
+
+
+def test_first_fit_fails_where_an_arrangement_exists() -> None:
+    assert isinstance(place(items(6, 5, 5, 4, 3, 3, 2, 2), devices(10, 10, 10)), Placement)
+
+
+def test_nothing_fits_anywhere_and_something_fits_nowhere() -> None:
+    assert place([], devices(5)) == Placement(((Device("d0", 5), ()),))
+    assert isinstance(place(items(1), []), Impossible)
+
+
+def test_without_enough_steps_it_says_so() -> None:
+    hard = items(7, 7, 7, 5, 5, 5, 4, 4, 4, 3, 3, 3, 3)
+    assert place(hard, devices(15, 15, 15, 15), steps=1) == Undecided(1)
+    assert not isinstance(place(hard, devices(15, 15, 15, 15)), Undecided)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_hundreds_of_devices_are_decided(seed: int) -> None:
+    drawn = random.Random(seed)  # noqa: S311 (sizes, not secrets)
+    needs = [100 * drawn.randint(5, 80) for _ in range(900)]
+    sizes = [drawn.choice((14000, 22000, 46000)) for _ in range(300)]
+    assert isinstance(place(items(*needs), devices(*sizes)), Placement)

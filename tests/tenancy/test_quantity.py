@@ -1,0 +1,135 @@
+"""Quantities against an independent oracle, decimal arithmetic, and every spelling of a number against the others."""
+
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenancy.quantity import QuantityError, canonical, canonical_mib, parse, rounded_up, whole
+
+DECIMAL = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]
+BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
+SUFFIXES = {suffix: Decimal(1000) ** power for power, suffix in enumerate(DECIMAL, -3)} | {
+    suffix: Decimal(1024) ** power for power, suffix in enumerate(BINARY)
+}
+AMOUNTS = st.integers(min_value=0, max_value=2**63 - 1)
+
+
+def numbers() -> st.SearchStrategy[str]:
+    digits = st.text("0123456789", min_size=1, max_size=9)
+    forms = st.one_of(
+        digits, digits.map("{}.".format), digits.map(".{}".format), st.tuples(digits, digits).map(".".join)
+    )
+    return st.tuples(st.sampled_from(["", "+", "-"]), forms).map("".join)
+
+
+@given(AMOUNTS)
+def test_the_canonical_form_reads_back(amount: int) -> None:
+    assert parse(canonical(amount)) == amount
+
+
+@given(st.integers(min_value=0, max_value=2**43 - 1))
+def test_the_canonical_form_of_mib_reads_back_in_bytes(mib: int) -> None:
+    assert parse(canonical_mib(mib)) == mib * 2**20
+
+
+@given(numbers(), st.sampled_from(sorted(SUFFIXES)))
+def test_a_number_with_a_suffix_is_what_decimal_arithmetic_says(number: str, suffix: str) -> None:
+    with localcontext(prec=100):
+        expected = Decimal(number) * SUFFIXES[suffix]
+    assert parse(number + suffix) == Fraction(expected)
+
+
+@given(numbers(), st.integers(min_value=-30, max_value=30), st.sampled_from("eE"))
+def test_a_number_with_an_exponent_is_what_decimal_arithmetic_says(number: str, exponent: int, e: str) -> None:
+    with localcontext(prec=100):
+        expected = Decimal(number).scaleb(exponent)
+    assert parse(f"{number}{e}{exponent}") == Fraction(expected)
+
+
+@given(st.integers(min_value=0, max_value=2**50))
+def test_every_spelling_of_a_number_is_equal(amount: int) -> None:
+    with localcontext(prec=100):
+        in_ki = format(Decimal(amount) / 1024, "f")
+    spellings: list[object] = [
+        *(amount, float(amount), str(amount), f"+{amount}", f"{amount}.0", f"{amount}e0", f"{amount}000m"),
+        *(f"{amount}000000000n", f"{amount}E+0", f"{in_ki}Ki", canonical(amount)),
+    ]
+    assert {parse(spelling) for spelling in spellings} == {Fraction(amount)}
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_is_read_by_its_digits(number: float) -> None:
+    assert parse(number) == Fraction(Decimal(repr(number)))
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "0"), (5000, "5k"), (14000, "14k"), (13300, "13300"), (1_000_000, "1M"), (24576, "24576"), (10**18, "1E")],
+)
+def test_the_canonical_form_is_the_api_servers(amount: int, text: str) -> None:
+    assert canonical(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("mib", "text"), [(0, "0"), (8192, "8Gi"), (5000, "5000Mi"), (1, "1Mi"), (2**20, "1Ti"), (3 * 2**40, "3Ei")]
+)
+def test_the_canonical_form_of_mib_is_the_api_servers(mib: int, text: str) -> None:
+    assert canonical_mib(mib) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            " ",
+            "5 k",
+            "5K",
+            "5ki",
+            "5kk",
+            "k",
+            "e3",
+            "5e",
+            "5ek",
+            "5e1000",
+            "--5",
+            "1.2.3",
+            "0x10",
+            "1_000",
+            "5k\n",
+        ),
+        *("٣", "5µ", None, True, False, [], {}, b"5", float("nan"), float("inf"), "nan", "inf"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(text: object) -> None:
+    with pytest.raises(QuantityError, match="is not a quantity"):
+        parse(text)
+
+
+@given(st.text(max_size=8))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        parse(text)
+    except QuantityError as refused:
+        assert repr(text) in str(refused)  # noqa: PT017 (both outcomes are right)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("5k", 5000), (5e3, 5000), ("4.8828125Ki", 5000), ("5000000m", 5000)])
+def test_whole_takes_every_spelling_of_a_whole_number(value: object, expected: int) -> None:
+    assert whole(value) == expected
+
+
+@pytest.mark.parametrize("value", ["0.5", 30.5, "5001m", "1n"])
+def test_whole_refuses_fractions(value: object) -> None:
+    with pytest.raises(QuantityError, match="is not a whole number"):
+        whole(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1n", 1), ("100m", 1), ("5", 5), ("5001m", 6), ("0", 0), ("-500m", 0)]
+)
+def test_rounding_is_up_as_the_scheduler_counts(value: object, expected: int) -> None:
+    assert rounded_up(value) == expected

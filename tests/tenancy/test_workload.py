@@ -1,0 +1,189 @@
+"""What workloads ask for, checked against the scheduler's formula written another way."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenancy.quantity import QuantityError
+from tenancy.workload import (
+    TEMPLATES,
+    Manifest,
+    ShapeError,
+    UnboundedError,
+    pod_request,
+    pod_template,
+    pods_of,
+    surge_of,
+)
+
+GPUMEM = "viktorbarzin.me/gpumem"
+
+
+def container(request: object = None, limit: object = None, resource: str = GPUMEM, **more: Any) -> dict[str, Any]:
+    parts = {"requests": request, "limits": limit}
+    return {"resources": {part: {resource: amount} for part, amount in parts.items() if amount is not None}, **more}
+
+
+def workload(kind: str, **spec: Any) -> Manifest:
+    return {"kind": kind, "spec": spec}
+
+
+CONTAINERS = st.lists(st.integers(min_value=0, max_value=50).map(container), max_size=4)
+INIT_CONTAINERS = st.lists(st.tuples(st.integers(min_value=0, max_value=50), st.booleans()), max_size=5)
+
+
+def by_moments(containers: list[int], init: list[tuple[int, bool]], overhead: int) -> int:
+    """KEP 753 by its words: the most that runs at any moment of the pod's life.
+
+    While init container i starts, the sidecars before it run beside it; after the last one, all sidecars run beside the
+    containers.
+    """
+    moments = [
+        sum(request for request, sidecar in init[:index] if sidecar) + init[index][0] for index in range(len(init))
+    ]
+    moments.append(sum(request for request, sidecar in init if sidecar) + sum(containers))
+    return max(moments) + overhead
+
+
+@given(containers=st.lists(st.integers(0, 50), max_size=4), init=INIT_CONTAINERS, overhead=st.integers(0, 9))
+def test_a_pod_requests_the_most_that_runs_at_any_moment(
+    containers: list[int], init: list[tuple[int, bool]], overhead: int
+) -> None:
+    spec = {
+        "containers": [container(request) for request in containers],
+        "initContainers": [container(r, **({"restartPolicy": "Always"} if sidecar else {})) for r, sidecar in init],
+        "overhead": {GPUMEM: overhead},
+    }
+    assert pod_request(spec, GPUMEM) == by_moments(containers, init, overhead)
+
+
+@given(CONTAINERS, CONTAINERS)
+def test_another_container_never_makes_a_pod_ask_for_less(first: list[Manifest], more: list[Manifest]) -> None:
+    assert pod_request({"containers": [*first, *more]}, GPUMEM) >= pod_request({"containers": first}, GPUMEM)
+
+
+def test_a_limit_stands_in_for_a_missing_request_alone() -> None:
+    assert pod_request({"containers": [container(limit="5k")]}, GPUMEM) == 5000
+    assert pod_request({"containers": [container(0, "5k")]}, GPUMEM) == 0
+    assert pod_request({"containers": [container()]}, GPUMEM) == 0
+
+
+def test_parts_are_summed_before_they_are_rounded_up() -> None:
+    assert pod_request({"containers": [container("500m"), container("500m"), container("1m")]}, GPUMEM) == 2
+
+
+@pytest.mark.parametrize("spelling", [5000, 5000.0, "5000", "5k", "5e3", "4.8828125Ki"])
+def test_every_spelling_counts(spelling: object) -> None:
+    assert pod_request({"containers": [container(spelling)]}, GPUMEM) == 5000
+
+
+def test_a_pod_level_request_replaces_the_containers_for_what_it_supports() -> None:
+    containers = [container("1Gi", resource="memory")]
+    assert pod_request({"containers": containers, "resources": {"requests": {"memory": "2Gi"}}}, "memory") == 2 << 30
+    assert pod_request({"containers": containers, "resources": {"limits": {"memory": "2Gi"}}}, "memory") == 1 << 30
+    assert pod_request({"containers": [{}], "resources": {"limits": {"memory": "2Gi"}}}, "memory") == 2 << 30
+    level = {"requests": {"hugepages-2Mi": "4Mi", GPUMEM: "1"}, "limits": {GPUMEM: "1"}}
+    assert pod_request({"containers": [{}], "resources": level}, "hugepages-2Mi") == 4 << 20
+    assert pod_request({"containers": [{}], "resources": level}, GPUMEM) == 0
+
+
+def test_the_overhead_comes_on_top_of_a_pod_level_request() -> None:
+    spec = {"containers": [{}], "resources": {"requests": {"cpu": 2}}, "overhead": {"cpu": "250m"}}
+    assert pod_request(spec, "cpu") == 3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TEMPLATES if kind not in ("Pod", "CronJob")])
+def test_the_template_is_where_the_api_has_it(kind: str) -> None:
+    assert pod_template(workload(kind, template={"spec": {"a": 1}})) == {"spec": {"a": 1}}
+
+
+def test_a_pod_is_its_own_template_and_a_cron_job_keeps_it_in_its_jobs() -> None:
+    pod = workload("Pod", containers=[])
+    assert pod_template(pod) is pod
+    nested = {"spec": {"template": {"spec": {}}}}
+    assert pod_template(workload("CronJob", jobTemplate=nested)) == {"spec": {}}
+    assert pod_template(workload("Service")) is None
+    assert pod_template({"kind": "Deployment"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "pods"),
+    [
+        (workload("Pod"), 1),
+        (workload("Deployment"), 1),
+        (workload("Deployment", replicas=0), 0),
+        (workload("Deployment", replicas=3.0), 3),
+        (workload("StatefulSet", replicas=2), 2),
+        (workload("ReplicaSet", replicas=None), 1),
+        (workload("ReplicationController", replicas=4), 4),
+        (workload("DaemonSet"), 7),
+        (workload("Job"), 1),
+        (workload("Job", parallelism=3), 3),
+        (workload("Job", completions=5), 1),
+        (workload("Job", parallelism=3, completions=2), 2),
+        (workload("Job", parallelism=3, completions=9), 3),
+        (workload("CronJob", concurrencyPolicy="Forbid", jobTemplate={"spec": {"parallelism": 2}}), 2),
+        (workload("CronJob", concurrencyPolicy="Replace"), 1),
+    ],
+)
+def test_pods_are_counted_as_the_kind_runs_them(manifest: Manifest, pods: int) -> None:
+    assert pods_of(manifest, nodes=7) == pods
+
+
+@pytest.mark.parametrize("spec", [{}, {"concurrencyPolicy": None}, {"concurrencyPolicy": "Allow"}])
+def test_runs_that_may_pile_up_have_no_number(spec: dict[str, Any]) -> None:
+    with pytest.raises(UnboundedError, match="write Forbid or Replace"):
+        pods_of(workload("CronJob", **spec), nodes=1)
+
+
+def rolling(surge: object, **spec: Any) -> Manifest:
+    return workload("Deployment", strategy={"rollingUpdate": {"maxSurge": surge}}, **spec)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "surge"),
+    [
+        (workload("Deployment"), 1),
+        (workload("Deployment", replicas=4), 1),
+        (workload("Deployment", replicas=5), 2),
+        (workload("Deployment", replicas=0), 1),
+        (workload("Deployment", strategy={"type": None}), 1),
+        (workload("Deployment", strategy={"type": "Recreate"}), 0),
+        (rolling(0), 0),
+        (rolling("0%"), 0),
+        (rolling(2), 2),
+        (rolling(2.0), 2),
+        (rolling("34%", replicas=3), 2),
+        (workload("StatefulSet", replicas=3), 0),
+        (workload("DaemonSet"), 0),
+        (workload("DaemonSet", updateStrategy={"rollingUpdate": {"maxSurge": "10%"}}), 1),
+        (workload("Job", parallelism=3), 0),
+    ],
+)
+def test_a_rollout_runs_as_many_more_pods(manifest: Manifest, surge: int) -> None:
+    assert surge_of(manifest, nodes=7) == surge
+
+
+@settings(max_examples=50)
+@given(replicas=st.integers(1, 1000), percent=st.integers(0, 100))
+def test_a_percentage_of_surge_is_rounded_up(replicas: int, percent: int) -> None:
+    surge = surge_of(rolling(f"{percent}%", replicas=replicas), nodes=1)
+    assert surge * 100 >= replicas * percent > (surge - 1) * 100
+
+
+@pytest.mark.parametrize(
+    "spec", [{"containers": 3}, {"containers": ["a"]}, {"containers": [{"resources": 3}]}, {"overhead": []}]
+)
+def test_what_has_not_the_shape_of_a_pod_is_refused(spec: dict[str, Any]) -> None:
+    with pytest.raises(ShapeError, match=r"must be a (map|list of maps) \(got"):
+        pod_request(spec, GPUMEM)
+
+
+@pytest.mark.parametrize("amount", ["5000MB", "", "a", True, [1]])
+def test_what_is_no_quantity_is_refused(amount: object) -> None:
+    with pytest.raises(QuantityError):
+        pod_request({"containers": [container(amount)]}, GPUMEM)
+    with pytest.raises(QuantityError):
+        pods_of(workload("Deployment", replicas=amount), nodes=1)
