@@ -1,23 +1,24 @@
-"""What is wrong with a stack's configuration, in the operator's words: the key's path, the value, what to change."""
+"""What is wrong with a stack's configuration, in the operator's words: the key's path, what to change, the value."""
 
 import difflib
+import re
 import types
 import typing
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tenancy.names import PROJECT
+from tenancy.quantity import QuantityError, parse
 
 # pydantic's error types that we say in our own words; `{...}` are its context.
 _MESSAGES = {
+    "form": "must be {words}",
     "missing": "is missing; add it",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
     "bool_type": "must be true or false",
     "string_type": "must be a string; quote it",
     "model_type": "must be a map of keys",
@@ -25,66 +26,125 @@ _MESSAGES = {
     "dict_type": "must be a map of keys",
     "list_type": "must be a list",
     "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
     "string_too_short": "must not be empty",
     "string_too_long": "must be at most {max_length} characters",
     "enum": "must be one of {expected}",
     "literal_error": "must be one of {expected}",
     "value_error": "{error}",
 }
+_SPEAK_FOR_THEMSELVES = ("missing", "too_short", "string_too_short", "value_error")
+_UNITS = {"mib": "MiB", "seconds": "seconds"}
+_BYTES_PER_MIB = 2**20
+_LONGEST_VALUE = 60
+_MOST_NAMES = 16
 
 
 def from_validation(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line per error of validating `model`."""
-    return [_line(detail, model) for detail in error.errors()]
-
-
-def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
-    path = tuple(str(part) for part in detail["loc"] if part != "[key]")
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        return f"{key(*path)}: {unknown_key(path[-1], known_keys(model, path[:-1]))}"
-    if kind == "string_pattern_mismatch":
-        what = "the name" if "[key]" in detail["loc"] else "the value"
-        return f"{key(*path)}: {what} must match {detail['ctx']['pattern']}{_got(detail['input'])}"
-    template = _MESSAGES.get(kind)
-    message = template.format(**detail.get("ctx", {})) if template else detail["msg"]
-    return f"{key(*path)}: {message}{'' if kind in ('missing', 'value_error') else _got(detail['input'])}"
-
-
-def known_keys(model: type[BaseModel], path: Iterable[str]) -> Iterable[str]:
-    """The keys that the map at `path` may have, found by walking the model's annotations."""
-    kind: Any = model
-    for part in path:
-        field = kind.model_fields.get(part) if _is_model(kind) else None
-        kind = _inner(field.annotation if field else kind)
-    return kind.model_fields if _is_model(kind) else ()
-
-
-def _inner(annotation: Any) -> Any:
-    """What a key of the annotated map or list, or the optional value, is made of."""
-    arguments = [argument for argument in typing.get_args(annotation) if argument is not type(None)]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return arguments[0]
-    return annotation
-
-
-def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def _got(value: Any) -> str:
-    return f" (got {value!r})" if isinstance(value, str | int | float | bool) or value is None else ""
+    return [_line(detail, model) for detail in error.errors(include_url=False)]
 
 
 def key(*path: str | int) -> str:
     """The path as the operator finds it in the stack file: `gpu-tenancy:residents.immich-ml.gpumem_mib`."""
-    return f"{PROJECT}:{'.'.join(str(part) for part in path)}"
+    return f"{PROJECT}:{dotted(*path)}"
 
 
-def unknown_key(name: str, known: Iterable[str]) -> str:
-    """The hint behind an unknown key: the closest known one, or all of them."""
-    names = sorted(known)
+def dotted(*path: str | int) -> str:
+    """The path within one line, whatever stands in its names."""
+    return ".".join(_printable(str(part)) for part in path)
+
+
+def nearest(name: str, known: Iterable[str], where: str) -> str:
+    """What to write instead of `name`: the closest known name, or all of them where they fit a line."""
+    names = sorted(_printable(one) for one in known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
-        return f"unknown key; did you mean {close[0]}?"
-    return f"unknown key; known here: {', '.join(names)}" if names else "unknown key; remove it"
+        return f"did you mean {close[0]}?"
+    return f"known {where}: {', '.join(names[:_MOST_NAMES])}{', …' if len(names) > _MOST_NAMES else ''}"
+
+
+def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[str]:
+    """The keys that the map at `path` may have; none where any key may stand. Walks the model's annotations."""
+    kind: Any = model
+    for part in path:
+        # Of a map the values, of a list the items.
+        kind = _plain(kind.model_fields[str(part)].annotation if _is_model(kind) else typing.get_args(kind)[-1])
+    return kind.model_fields.keys() if _is_model(kind) else ()
+
+
+def got(value: object) -> str:
+    """The value as the operator wrote it, short enough for a line."""
+    match value:
+        case None:
+            text = "nothing"
+        case bool():
+            text = str(value).lower()
+        case dict():
+            text = "a map"
+        case list():
+            text = "a list"
+        case str() if len(value) > _LONGEST_VALUE:
+            text = f"{value[:_LONGEST_VALUE]!r}…"
+        case _:
+            text = repr(value)
+    return f" (got {text})"
+
+
+def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    path, kind, value = detail["loc"], detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        known = known_keys(model, path[:-1])
+        return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"
+    if path and path[-1] == "[key]":
+        return f"{key(*path[:-1])}: the name {_message(detail)}{got(value)}"
+    if kind in ("int_type", "int_from_float"):
+        return f"{key(*path)}: {_whole_number(str(path[-1]), value)}{got(value)}"
+    return f"{key(*path)}: {_message(detail)}{'' if kind in _SPEAK_FOR_THEMSELVES else got(value)}"
+
+
+def _message(detail: ErrorDetails) -> str:
+    template = _MESSAGES.get(detail["type"])
+    return template.format(**detail.get("ctx", {})) if template else detail["msg"]
+
+
+def _whole_number(name: str, value: object) -> str:
+    """Most wrong numbers are right ones with a unit or quotes: say the number to write."""
+    unit = _UNITS.get(name.rpartition("_")[2])
+    if isinstance(value, float) and value.is_integer():
+        return f"must be a whole number; write {int(value)}"
+    if not isinstance(value, str):
+        return "must be a whole number"
+    if re.fullmatch(r"[0-9]+", value):
+        return f"must be a whole number without quotes; write {value}"
+    if unit is None:
+        return "must be a whole number"
+    number = _in_mib(value) if unit == "MiB" else None
+    return f"must be a whole number of {unit} without a unit" + (f"; write {number}" if number else "")
+
+
+def _in_mib(text: str) -> int | None:
+    """The MiB in "3Gi", "3 GiB" or "3000MiB"; None where they are no whole number."""
+    try:
+        exact = parse(text.replace(" ", "").removesuffix("B")) / _BYTES_PER_MIB
+    except QuantityError:
+        return None
+    return exact.numerator if exact.denominator == 1 else None
+
+
+def _plain(annotation: Any) -> Any:
+    """The annotation without `| None` and without constraints."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _plain(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return _plain(next(argument for argument in arguments if argument is not types.NoneType))
+    return annotation
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else repr(name)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks.problems import key
+from stacks.problems import dotted, key, nearest
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -38,16 +38,52 @@ _NEEDS = (
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes."""
-    return [*_dangling(raw), *_lacking(raw), *_overlapping(raw), *_shared_wrongly(raw)]
+    return [
+        *_dangling(raw),
+        *_lacking(raw),
+        *_overlapping(raw, "pools"),
+        *_overlapping(raw, "memory_pools"),
+        *_shared_wrongly(raw),
+    ]
+
+
+def at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """The map under a path such as `queues.flavors`; empty where there is none."""
+    value: Any = raw
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def matches(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every (path, value) under a pattern such as `residents.*.pool`; for `*@` the value is the key itself."""
+    yield from _walk(raw, pattern.split("."), ())
+
+
+def _walk(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not pattern:
+        yield path, value
+        return
+    if not isinstance(value, Mapping):
+        return
+    head, rest = pattern[0], pattern[1:]
+    for name in list(value) if head.startswith("*") else [head] if head in value else []:
+        yield from _walk(name if head == "*@" else value[name], rest, (*path, name))
 
 
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
+    # Of the other targets the settings themselves say that they are missing.
+    missing = {"tenants", "priorities"} - raw.keys()
     for pattern, target in _REFERENCES:
-        names = _at(raw, target)
-        for path, name in _matches(raw, pattern.split("."), ()):
-            if isinstance(name, str) and name not in names:
-                known = f"; known there: {', '.join(sorted(names))}" if names else ""
-                yield f"{key(*path)}: {name!r} is no key of {target}{known}"
+        names = at(raw, target)
+        for path, name in matches(raw, pattern):
+            if not isinstance(name, str) or name in names:
+                continue
+            if names:
+                yield f"{key(*path)}: {name!r} is no key of {target}; {nearest(name, names, 'there')}"
+            elif target in missing:
+                missing.remove(target)
+                yield f"{key(target)}: is missing though {dotted(*path)} names {name!r}; add it"
 
 
 def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -56,44 +92,24 @@ def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key(needed)}: is missing though {part} is there: {reason}"
 
 
-def _overlapping(raw: Mapping[str, Any]) -> Iterator[str]:
+def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
-    pools = [(name, spec.get("node_selector")) for name, spec in _at(raw, "pools").items() if isinstance(spec, Mapping)]
-    selectors = [(name, selector) for name, selector in pools if isinstance(selector, Mapping)]
+    selectors = [
+        (path[1], value) for path, value in matches(raw, f"{part}.*.node_selector") if isinstance(value, Mapping)
+    ]
     for index, (name, selector) in enumerate(selectors):
         for other, theirs in selectors[index + 1 :]:
             if not any(label in theirs and theirs[label] != value for label, value in selector.items()):
                 yield (
-                    f"{key('pools', other, 'node_selector')}: a node may match pools.{name} as well; "
+                    f"{key(part, other, 'node_selector')}: a node may match {dotted(part, name)} as well; "
                     "give the two a common label with different values"
                 )
 
 
 def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
     """Seats and gates need memory by budget; a pool of whole devices has none."""
-    pools = _at(raw, "pools")
+    whole = {path[1] for path, sharing in matches(raw, "pools.*.sharing") if sharing == "whole"}
     for part in ("residents", "on_demand", "unbudgeted"):
-        for name, spec in _at(raw, part).items():
-            pool = pools.get(spec.get("pool")) if isinstance(spec, Mapping) else None
-            if isinstance(pool, Mapping) and pool.get("sharing") == "whole":
-                where = key(part, name, "pool")
-                yield f"{where}: {spec['pool']!r} hands out whole devices; name a pool that shares memory"
-
-
-def _at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    value: Any = raw
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
-
-
-def _matches(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every (path, value) under `pattern`; for `*@` the value is the key itself."""
-    if not pattern:
-        yield path, value
-        return
-    if not isinstance(value, Mapping):
-        return
-    head, rest = pattern[0], pattern[1:]
-    for name in list(value) if head.startswith("*") else [head] if head in value else []:
-        yield from _matches(name if head == "*@" else value[name], rest, (*path, str(name)))
+        for path, pool in matches(raw, f"{part}.*.pool"):
+            if isinstance(pool, str) and pool in whole:
+                yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"

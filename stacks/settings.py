@@ -5,12 +5,11 @@ between resources are the policy pack's, so that there is one gate and it is the
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pulumi
-import yaml
 from pydantic import Field, ValidationError
 
 from components.admission import AdmissionSpec
@@ -26,7 +25,7 @@ from components.spec import DnsLabel, Spec
 from components.system import ClusterSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from components.watchdog import WatchdogSpec
-from stacks import problems, references
+from stacks import problems, references, reserved, stackfile
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
 from tenancy.names import PROJECT
 
@@ -38,22 +37,48 @@ class ConfigError(pulumi.RunError):
 class StackSettings(Spec):
     """One stack. Every key but cluster and pools may be left out: that part is then not declared."""
 
-    cluster: ClusterSpec
-    pools: dict[DnsLabel, PoolSpec] = Field(min_length=1)
-    tenants: dict[DnsLabel, TenantSpec] = Field(default_factory=dict)
-    residents: dict[DnsLabel, ResidentSpec] = Field(default_factory=dict)
-    on_demand: dict[DnsLabel, OnDemandSpec] = Field(default_factory=dict)
-    unbudgeted: dict[DnsLabel, UnbudgetedSpec] = Field(default_factory=dict)
-    priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict)
-    admission: AdmissionSpec | None = None
-    kueue: KueueSpec | None = None
-    queues: QueuesSpec | None = None
-    reconcile: ReconcileSpec | None = None
-    watchdog: WatchdogSpec | None = None
-    gate: GateSpec | None = None
-    exporter: ExporterSpec | None = None
-    alerts: AlertsSpec | None = None
-    memory_pools: dict[DnsLabel, MemoryPoolSpec] = Field(default_factory=dict)
+    cluster: ClusterSpec = Field(
+        description="What all parts share: the resource domain, the agents' namespace and image."
+    )
+    pools: dict[DnsLabel, PoolSpec] = Field(
+        min_length=1, description="Nodes chosen by labels whose devices are alike; how their memory is shared."
+    )
+    tenants: dict[DnsLabel, TenantSpec] = Field(
+        default_factory=dict, description="Namespaces, and the people who may use them."
+    )
+    residents: dict[DnsLabel, ResidentSpec] = Field(
+        default_factory=dict, description="Always-on workloads with a seat, a budget of GPU memory in MiB."
+    )
+    on_demand: dict[DnsLabel, OnDemandSpec] = Field(
+        default_factory=dict, description="Workloads without a seat that the demand gate lets into real slack."
+    )
+    unbudgeted: dict[DnsLabel, UnbudgetedSpec] = Field(
+        default_factory=dict, description="Workloads on record that use a device with neither seat nor gate."
+    )
+    priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict, description="PriorityClasses.")
+    admission: AdmissionSpec | None = Field(
+        default=None, description="What the API server stamps on pods that reach a GPU, and what it refuses."
+    )
+    kueue: KueueSpec | None = Field(
+        default=None, description="Kueue itself, from its Helm chart; leave out where it is installed already."
+    )
+    queues: QueuesSpec | None = Field(
+        default=None, description="Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses."
+    )
+    reconcile: ReconcileSpec | None = Field(
+        default=None, description="The agent that advertises gpumem on the nodes and keeps it advertised."
+    )
+    watchdog: WatchdogSpec | None = Field(
+        default=None, description="The agent that recycles over-budget pods when a device runs out of memory."
+    )
+    gate: GateSpec | None = Field(
+        default=None, description="The agent that scales on-demand workloads 0 to 1 and back."
+    )
+    exporter: ExporterSpec | None = Field(default=None, description="The node agent that measures GPU memory by pod.")
+    alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
+    memory_pools: dict[DnsLabel, MemoryPoolSpec] = Field(
+        default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
+    )
 
     def ledger(self) -> Ledger:
         """The promises these settings make."""
@@ -111,31 +136,26 @@ def load() -> StackSettings:
     prefix = f"{PROJECT}:"
     values = {
         name.removeprefix(prefix): text
-        for name, text in pulumi.runtime.get_config_env().items()
+        for name, text in pulumi.runtime.config.get_config_env().items()
         if name.startswith(prefix)
     }
-    return parse({name: _json(name, text) for name, text in values.items()})
+    secrets = (name.removeprefix(prefix) for name in pulumi.runtime.config.get_config_secret_keys_env())
+    _refuse_encrypted(name for name in secrets if name in values)
+    return parse({name: _from_json(text) for name, text in values.items()})
 
 
 def load_file(path: Path) -> StackSettings:
     """The settings in a stack file, without the engine. Raises ConfigError."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        document = yaml.load(text, _UniqueKeys)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not valid YAML: {error}") from None
-    config = document.get("config") if isinstance(document, Mapping) else None
-    if not isinstance(config, Mapping):
-        raise ConfigError(f"{path}: has no map under the key config")
-    prefix = f"{PROJECT}:"
-    return parse({str(k).removeprefix(prefix): v for k, v in config.items() if str(k).startswith(prefix)})
+        raw = stackfile.read(path)
+    except stackfile.StackFileError as error:
+        raise ConfigError(str(error)) from None
+    _refuse_encrypted(stackfile.encrypted(raw))
+    return parse(raw)
 
 
 def parse(raw: Mapping[str, Any]) -> StackSettings:
-    """The settings in plain data, keyed without the project's name. Raises ConfigError with every problem.
+    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem.
 
     An optional part that is an empty map counts as left out: the engine fills absent keys with the default {}.
     """
@@ -146,27 +166,21 @@ def parse(raw: Mapping[str, Any]) -> StackSettings:
     except ValidationError as error:
         found = problems.from_validation(error, StackSettings)
     found += references.problems(given)
+    found += reserved.problems(given)
     if found:
         raise ConfigError("\n".join(found))
     return settings
 
 
-def _json(name: str, text: str) -> Any:
+def _refuse_encrypted(names: Iterable[str]) -> None:
+    """Before anything else is judged, since a problem's line shows the value."""
+    found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def _from_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text  # a top-level scalar; its type is refused by the model
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML that refuses a key written twice, which PyYAML would silently let the last one win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key_node.value!r} is there twice; remove one", key_node.start_mark
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
+        return text  # a scalar; its type is refused by the model

@@ -1,0 +1,76 @@
+"""Names that belong to somebody else already: to Kubernetes, to the stack itself, or to another key."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from components.kueue import KueueSpec
+from components.system import ClusterSpec
+from stacks.problems import dotted, got, key
+from stacks.references import at, matches
+from tenancy.names import node_agent_namespace
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
+_KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+# Labels in a namespace's name: what names.py appends must still fit.
+_LONGEST_NAMESPACE = 63
+
+
+def problems(raw: Mapping[str, Any]) -> list[str]:
+    """One line per name that is taken."""
+    return [*_domain(raw), *_namespaces(raw), *_priorities(raw), *_local_queues(raw), *_workloads(raw)]
+
+
+def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Kubernetes takes any resource under kubernetes.io for its own (pkg/apis/core/v1/helper IsNativeResource)."""
+    domain = at(raw, "cluster").get("resource_domain")
+    if isinstance(domain, str) and domain.endswith("kubernetes.io"):
+        where = key("cluster", "resource_domain")
+        yield f"{where}: kubernetes.io is Kubernetes' own; name a domain of yours{got(domain)}"
+
+
+def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
+    system = at(raw, "cluster").get("system_namespace", ClusterSpec.model_fields["system_namespace"].default)
+    kueue = at(raw, "kueue").get("namespace", KueueSpec.model_fields["namespace"].default)
+    taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
+    if isinstance(kueue, str):
+        if kueue in taken:
+            yield f"{key('kueue', 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
+        taken[kueue] = "Kueue's"
+    if isinstance(system, str):
+        if system in taken or node_agent_namespace(system) in taken:
+            yield f"{key('cluster', 'system_namespace')}: is taken already; name another{got(system)}"
+        if len(node_agent_namespace(system)) > _LONGEST_NAMESPACE:
+            longest = _LONGEST_NAMESPACE - len(node_agent_namespace(""))
+            yield f"{key('cluster', 'system_namespace')}: must be at most {longest} characters{got(system)}"
+        taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
+    for tenant in at(raw, "tenants"):
+        if tenant in taken:
+            yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
+
+
+def _priorities(raw: Mapping[str, Any]) -> Iterator[str]:
+    """https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
+    for name in at(raw, "priorities"):
+        if name.startswith("system-"):
+            yield f"{key('priorities', name)}: names that begin with system- are Kubernetes' own; name it otherwise"
+
+
+def _local_queues(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Kueue gives every Job without a queue's name to the LocalQueue `default` of its namespace."""
+    if "default" in at(raw, "queues.local_queues"):
+        yield f"{key('queues', 'local_queues', 'default')}: would capture every Job without a queue; name it otherwise"
+
+
+def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A workload has a seat, a gate or neither; a memory budget it has once."""
+    device_users = ("residents.*", "on_demand.*", "unbudgeted.*")
+    memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")
+    for patterns in (device_users, memory_users):
+        first: dict[tuple[object, object], str] = {}
+        for path, spec in (match for pattern in patterns for match in matches(raw, pattern)):
+            if not isinstance(spec, Mapping):
+                continue
+            workload = (str(spec.get("tenant")), str(spec.get("deployment") or path[-1]))
+            if workload in first:
+                yield f"{key(*path)}: is the same workload as {first[workload]}; remove one"
+            first.setdefault(workload, dotted(*path))

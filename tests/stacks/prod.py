@@ -1,0 +1,54 @@
+"""Prod's configuration as plain data, to be broken by tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stacks import settings, stackfile
+
+ROOT = Path(__file__).resolve().parents[2]
+PROD = ROOT / "Pulumi.prod.yaml"
+
+Raw = dict[str, Any]
+Change = Callable[[Raw], object]
+
+
+def raw() -> Raw:
+    """Read anew, so that a test may change it."""
+    return stackfile.read(PROD)
+
+
+def put(path: str, value: object) -> Change:
+    """Sets the key at a path of keys separated by spaces."""
+
+    def change(config: Raw) -> None:
+        *parents, last = path.split()
+        for part in parents:
+            config = config[part]
+        config[last] = value
+
+    return change
+
+
+def drop(path: str) -> Change:
+    """Removes the key at a path of keys separated by spaces."""
+
+    def change(config: Raw) -> None:
+        *parents, last = path.split()
+        for part in parents:
+            config = config[part]
+        del config[last]
+
+    return change
+
+
+def refusal(*changes: Change) -> list[str]:
+    """The lines with which prod is refused after the changes; none where it is accepted."""
+    config = raw()
+    for change in changes:
+        change(config)
+    try:
+        settings.parse(config)
+    except settings.ConfigError as error:
+        return str(error).splitlines()
+    return []

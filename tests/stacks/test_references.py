@@ -1,0 +1,124 @@
+"""Names that lead nowhere, parts that lack another one, pools that share nodes."""
+
+import pytest
+
+from stacks import references
+from tests.stacks.prod import Change, drop, put, raw, refusal
+
+TENANTS = (
+    "agents, android-emulator, ebook2audiobook, frigate, immich, inference, llama-swap, portal-stt, signoz, "
+    "team-a, team-b, tts, ytdlp"
+)
+PRIORITIES = "gpu-workload, homelab-critical, homelab-disposable, tier-2-gpu"
+
+DANGLING: dict[str, tuple[Change, str]] = {
+    "a resident in no pool": (
+        put("residents frigate pool", "a100"),
+        "residents.frigate.pool: 'a100' is no key of pools; known there: batch, t4",
+    ),
+    "a resident of no tenant": (
+        put("residents frigate tenant", "frigates"),
+        "residents.frigate.tenant: 'frigates' is no key of tenants; did you mean frigate?",
+    ),
+    "an on-demand tenant in no pool": (
+        put("on_demand tts pool", "a100"),
+        "on_demand.tts.pool: 'a100' is no key of pools; known there: batch, t4",
+    ),
+    "an unbudgeted workload of no tenant": (
+        put("unbudgeted android-emulator tenant", "zzz"),
+        f"unbudgeted.android-emulator.tenant: 'zzz' is no key of tenants; known there: {TENANTS}",
+    ),
+    "a stamped class that is not there": (
+        put("admission gpu_priority", "zzz"),
+        f"admission.gpu_priority: 'zzz' is no key of priorities; known there: {PRIORITIES}",
+    ),
+    "a class for a tenant that is not there": (
+        lambda config: config["admission"]["tenant_priorities"].update({"tt": "tier-2-gpu"}),
+        "admission.tenant_priorities.tt: 'tt' is no key of tenants; did you mean tts?",
+    ),
+    "a tenant's class that is not there": (
+        put("admission tenant_priorities tts", "tier-3-gpu"),
+        "admission.tenant_priorities.tts: 'tier-3-gpu' is no key of priorities; did you mean tier-2-gpu?",
+    ),
+    "a flavor of no pool": (
+        put("queues flavors gpu-any pool", "a100"),
+        "queues.flavors.gpu-any.pool: 'a100' is no key of pools; known there: batch, t4",
+    ),
+    "a LocalQueue to no ClusterQueue": (
+        put("queues local_queues team-a-gpu cluster_queue", "gpu-qc"),
+        "queues.local_queues.team-a-gpu.cluster_queue: 'gpu-qc' is no key of queues.cluster_queues; "
+        "did you mean gpu-cq?",
+    ),
+    "a LocalQueue of no tenant": (
+        put("queues local_queues team-a-gpu tenant", "team-c"),
+        "queues.local_queues.team-a-gpu.tenant: 'team-c' is no key of tenants; did you mean team-b?",
+    ),
+    "a quota of no flavor": (
+        put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
+        "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
+    ),
+    "a memory budget of no class": (
+        put("memory_pools node-4 workloads inference priority", "homelab-kritical"),
+        "memory_pools.node-4.workloads.inference.priority: 'homelab-kritical' is no key of priorities; "
+        "did you mean homelab-critical?",
+    ),
+    "a victim of no tenant": (
+        put("memory_pools node-4 disposable agent-microvm tenant", "agent"),
+        "memory_pools.node-4.disposable.agent-microvm.tenant: 'agent' is no key of tenants; did you mean agents?",
+    ),
+    "a seat in a pool of whole devices": (
+        put("residents frigate pool", "batch"),
+        "residents.frigate.pool: 'batch' hands out whole devices; name a pool that shares memory",
+    ),
+    "residents that nobody advertises for": (
+        drop("reconcile"),
+        "reconcile: is missing though residents is there: nobody would advertise what the residents ask for",
+    ),
+    "on-demand tenants without a gate": (
+        drop("gate"),
+        "gate: is missing though on_demand is there: nobody would let the on-demand tenants in",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "line"), DANGLING.values(), ids=DANGLING.keys())
+def test_a_name_that_leads_nowhere_is_refused(change: Change, line: str) -> None:
+    assert refusal(change) == [f"gpu-tenancy:{line}"]
+
+
+def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
+    assert [line.split(":")[3].strip() for line in refusal(drop("exporter"))] == [
+        "the watchdog acts on what the exporter measures",
+        "the gate acts on what the exporter measures",
+        "the alerts watch what the exporter measures",
+    ]
+
+
+def test_a_missing_part_is_told_once_however_many_name_it() -> None:
+    assert refusal(put("tenants", {})) == [
+        "gpu-tenancy:tenants: is missing though residents.immich-ml.tenant names 'immich'; add it"
+    ]
+
+
+def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
+    assert refusal(put("pools batch node_selector", {"nvidia.com/gpu.present": "true"})) == [
+        "gpu-tenancy:pools.batch.node_selector: a node may match pools.t4 as well; "
+        "give the two a common label with different values"
+    ]
+
+
+def test_memory_pools_whose_selectors_may_match_one_node_are_refused() -> None:
+    other = {**raw()["memory_pools"]["node-4"], "node_selector": {"rack": "2"}, "disposable": {}}
+    other["workloads"] = {"other": other["workloads"]["inference"]}
+    assert refusal(lambda config: config["memory_pools"].update(other=other)) == [
+        "gpu-tenancy:memory_pools.other.node_selector: a node may match memory_pools.node-4 as well; "
+        "give the two a common label with different values"
+    ]
+
+
+@pytest.mark.parametrize("garbage", [None, 1, "x", [], ["t4"], {"t4": None}, {"t4": ["x"]}])
+def test_garbage_where_names_are_looked_up_is_left_to_the_settings(garbage: object) -> None:
+    for part in raw():
+        config = raw()
+        config[part] = garbage
+        assert all(line.startswith("gpu-tenancy:") for line in references.problems(config))

@@ -1,0 +1,84 @@
+"""Names that belong to Kubernetes, to the stack itself, or to another key."""
+
+import pytest
+
+from tests.stacks.prod import Change, put, raw, refusal
+
+TAKEN: dict[str, tuple[Change, str]] = {
+    "a domain of Kubernetes' own": (
+        put("cluster resource_domain", "gpu.kubernetes.io"),
+        "cluster.resource_domain: kubernetes.io is Kubernetes' own; name a domain of yours (got 'gpu.kubernetes.io')",
+    ),
+    "a tenant in the agents' namespace": (
+        put("tenants gpu-tenancy-system", {}),
+        "tenants.gpu-tenancy-system: this namespace is the agents'; give the tenant one of its own",
+    ),
+    "a tenant in the node agents' namespace": (
+        put("tenants gpu-tenancy-system-nodes", {}),
+        "tenants.gpu-tenancy-system-nodes: this namespace is the agents'; give the tenant one of its own",
+    ),
+    "a tenant in Kueue's namespace": (
+        put("tenants kueue-system", {}),
+        "tenants.kueue-system: this namespace is Kueue's; give the tenant one of its own",
+    ),
+    "agents in a namespace of Kubernetes": (
+        put("cluster system_namespace", "kube-system"),
+        "cluster.system_namespace: is taken already; name another (got 'kube-system')",
+    ),
+    "agents in Kueue's namespace": (
+        put("cluster system_namespace", "kueue-system"),
+        "cluster.system_namespace: is taken already; name another (got 'kueue-system')",
+    ),
+    "a system namespace without room for its suffix": (
+        put("cluster system_namespace", "n" * 58),
+        f"cluster.system_namespace: must be at most 57 characters (got '{'n' * 58}')",
+    ),
+    "Kueue in a namespace of Kubernetes": (
+        put("kueue namespace", "default"),
+        "kueue.namespace: is Kubernetes' own; name another (got 'default')",
+    ),
+    "a class with the system's prefix": (
+        put("priorities system-gpu", {"value": 1}),
+        "priorities.system-gpu: names that begin with system- are Kubernetes' own; name it otherwise",
+    ),
+    "a LocalQueue that captures unlabelled Jobs": (
+        put("queues local_queues default", {"tenant": "team-a", "cluster_queue": "gpu-cq"}),
+        "queues.local_queues.default: would capture every Job without a queue; name it otherwise",
+    ),
+    "a resident that is on demand too": (
+        put("residents tts", {"tenant": "tts", "pool": "t4", "gpumem_mib": 100}),
+        "on_demand.tts: is the same workload as residents.tts; remove one",
+    ),
+    "two gates on one Deployment": (
+        lambda config: config["on_demand"].update(
+            night={**config["on_demand"]["ytdlp"], "deployment": "tts", "tenant": "tts"}
+        ),
+        "on_demand.night: is the same workload as on_demand.tts; remove one",
+    ),
+    "a victim that is protected too": (
+        put("memory_pools node-4 disposable clickhouse", {"tenant": "signoz", "priority": "homelab-disposable"}),
+        "memory_pools.node-4.disposable.clickhouse: is the same workload as "
+        "memory_pools.node-4.workloads.clickhouse; remove one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "line"), TAKEN.values(), ids=TAKEN.keys())
+def test_a_name_that_is_taken_is_refused(change: Change, line: str) -> None:
+    assert refusal(change) == [f"gpu-tenancy:{line}"]
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system", "kube-public", "kube-node-lease"])
+def test_no_tenant_lives_in_a_namespace_of_kubernetes(namespace: str) -> None:
+    assert refusal(put(f"tenants {namespace}", {"create_namespace": False})) == [
+        f"gpu-tenancy:tenants.{namespace}: this namespace is Kubernetes' own; give the tenant one of its own"
+    ]
+
+
+def test_the_same_workload_name_in_two_tenants_is_two_workloads() -> None:
+    tts = raw()["on_demand"]["tts"]
+    assert refusal(lambda config: config["on_demand"].update(frigate={**tts, "tenant": "ytdlp"})) == []
+
+
+def test_namespaces_that_are_named_otherwise_are_free() -> None:
+    assert refusal(put("cluster system_namespace", "gpus"), put("tenants gpu-tenancy-system", {})) == []

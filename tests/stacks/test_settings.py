@@ -1,0 +1,381 @@
+"""What the settings accept and what they refuse, in the words that the operator reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from stacks import settings
+from tenancy.ledger import Sharing
+from tests.stacks.prod import PROD, Change, drop, put, raw, refusal
+
+LABEL = "lower-case letters, digits and '-' between them, at most 63 characters"
+LABEL_KEY = "a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it"
+LABEL_VALUE = "at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit"
+
+REFUSALS: dict[str, tuple[Change, str]] = {
+    # Unknown keys.
+    "a misspelt part": (
+        put("resident", {"x": {}}),
+        "resident: unknown key; did you mean residents?",
+    ),
+    "a budget without its unit": (
+        put("residents frigate gpumem", 2000),
+        "residents.frigate.gpumem: unknown key; did you mean gpumem_mib?",
+    ),
+    "a budget in another unit": (
+        put("residents frigate gpumem_gib", 2),
+        "residents.frigate.gpumem_gib: unknown key; did you mean gpumem_mib?",
+    ),
+    "a misspelt key in a list": (
+        put("queues flavors gpu-any tolerations", [{"key": "nvidia.com/gpu", "efect": "NoSchedule"}]),
+        "queues.flavors.gpu-any.tolerations.0.efect: unknown key; did you mean effect?",
+    ),
+    "an unknown key like no other": (
+        put("reconcile frobnicate", 1),
+        "reconcile.frobnicate: unknown key; known here: interval_seconds",
+    ),
+    # Numbers and units.
+    "a budget of nothing": (
+        put("residents frigate gpumem_mib", 0),
+        "residents.frigate.gpumem_mib: must be at least 1 (got 0)",
+    ),
+    "a negative budget": (
+        put("residents frigate gpumem_mib", -5),
+        "residents.frigate.gpumem_mib: must be at least 1 (got -5)",
+    ),
+    "a fractional budget": (
+        put("residents frigate gpumem_mib", 30.5),
+        "residents.frigate.gpumem_mib: must be a whole number (got 30.5)",
+    ),
+    "a budget with a point": (
+        put("residents frigate gpumem_mib", 3000.0),
+        "residents.frigate.gpumem_mib: must be a whole number; write 3000 (got 3000.0)",
+    ),
+    "a budget in quotes": (
+        put("residents frigate gpumem_mib", "3000"),
+        "residents.frigate.gpumem_mib: must be a whole number without quotes; write 3000 (got '3000')",
+    ),
+    "a budget in Gi": (
+        put("residents frigate gpumem_mib", "3Gi"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 3072 (got '3Gi')",
+    ),
+    "a budget in Mi": (
+        put("residents frigate gpumem_mib", "3000Mi"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 3000 (got '3000Mi')",
+    ),
+    "a budget in GiB": (
+        put("residents frigate gpumem_mib", "1.5 GiB"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 1536 (got '1.5 GiB')",
+    ),
+    "a budget in decimal units": (
+        put("residents frigate gpumem_mib", "3G"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got '3G')",
+    ),
+    "a budget in words": (
+        put("residents frigate gpumem_mib", "plenty"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got 'plenty')",
+    ),
+    "a budget of true": (
+        put("residents frigate gpumem_mib", True),
+        "residents.frigate.gpumem_mib: must be a whole number (got true)",
+    ),
+    "a budget left empty": (
+        put("residents frigate gpumem_mib", None),
+        "residents.frigate.gpumem_mib: must be a whole number (got nothing)",
+    ),
+    "a budget beyond any device": (
+        put("residents frigate gpumem_mib", 2**31 + 1),
+        "residents.frigate.gpumem_mib: must be at most 2147483648 (got 2147483649)",
+    ),
+    "a duration with its unit": (
+        put("watchdog interval_seconds", "5s"),
+        "watchdog.interval_seconds: must be a whole number of seconds without a unit (got '5s')",
+    ),
+    "an interval longer than the agent's minute": (
+        put("watchdog interval_seconds", 60),
+        "watchdog.interval_seconds: must be at most 30 (got 60)",
+    ),
+    "no replicas": (
+        put("residents frigate replicas", 0),
+        "residents.frigate.replicas: must be at least 1 (got 0)",
+    ),
+    "a priority of the system's own": (
+        put("priorities gpu-workload value", 2_000_000_000),
+        "priorities.gpu-workload.value: must be at most 1000000000 (got 2000000000)",
+    ),
+    "a negative quota": (
+        put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu nominal", -1),
+        "queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.nominal: must be at least 0 (got -1)",
+    ),
+    # Wrong types.
+    "a list for a map": (
+        put("residents", ["frigate"]),
+        "residents: must be a map of keys (got a list)",
+    ),
+    "a string for a part": (
+        put("pools", "t4"),
+        "pools: must be a map of keys (got 't4')",
+    ),
+    "nothing for a tenant": (
+        put("tenants immich", None),
+        "tenants.immich: must be a map of keys (got nothing)",
+    ),
+    "a map for a list": (
+        put("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}),
+        "queues.flavors.gpu-any.tolerations: must be a list (got a map)",
+    ),
+    "a boolean for a label": (
+        put("pools t4 node_selector nvidia.com/gpu.present", True),
+        "pools.t4.node_selector.nvidia.com/gpu.present: must be a string; quote it (got true)",
+    ),
+    "a word for a boolean": (
+        put("tenants immich create_namespace", "no"),
+        "tenants.immich.create_namespace: must be true or false (got 'no')",
+    ),
+    "a word of no list": (
+        put("pools t4 sharing", "mig"),
+        "pools.t4.sharing: must be one of 'memory' or 'whole' (got 'mig')",
+    ),
+    # Missing keys.
+    "no cluster": (
+        drop("cluster"),
+        "cluster: is missing; add it",
+    ),
+    "no pools": (
+        put("pools", {}),
+        "pools: is missing; add it",
+    ),
+    "a resident without a budget": (
+        drop("residents frigate gpumem_mib"),
+        "residents.frigate.gpumem_mib: is missing; add it",
+    ),
+    "a pool without labels": (
+        put("memory_pools node-4 node_selector", {}),
+        "memory_pools.node-4.node_selector: must not be empty",
+    ),
+    # Names that Kubernetes would refuse.
+    "a domain without a dot": (
+        put("cluster resource_domain", "localhost"),
+        "cluster.resource_domain: must be a DNS name such as example.com (got 'localhost')",
+    ),
+    "a domain in capitals": (
+        put("cluster resource_domain", "Example.com"),
+        "cluster.resource_domain: must be a DNS name such as example.com (got 'Example.com')",
+    ),
+    "a domain with a path": (
+        put("cluster resource_domain", "example.com/gpu"),
+        "cluster.resource_domain: must be a DNS name such as example.com (got 'example.com/gpu')",
+    ),
+    "a resident in capitals": (
+        lambda config: config["residents"].update(Foo={"tenant": "frigate", "pool": "t4", "gpumem_mib": 1}),
+        f"residents.Foo: the name must be {LABEL} (got 'Foo')",
+    ),
+    "a tenant with an underscore": (
+        put("tenants team_a", {}),
+        f"tenants.team_a: the name must be {LABEL} (got 'team_a')",
+    ),
+    "a tenant that ends in a dash": (
+        put("tenants team-", {}),
+        f"tenants.team-: the name must be {LABEL} (got 'team-')",
+    ),
+    "a label key with a space": (
+        lambda config: config["pools"]["t4"]["node_selector"].update({"my gpu": "x"}),
+        f"pools.t4.node_selector.my gpu: the name must be {LABEL_KEY} (got 'my gpu')",
+    ),
+    "a label value with a slash": (
+        put("pools t4 node_selector gpu", "a/b"),
+        f"pools.t4.node_selector.gpu: must be {LABEL_VALUE} (got 'a/b')",
+    ),
+    "an image that is none": (
+        put("cluster agent_image", "Python:latest"),
+        "cluster.agent_image: must be an image reference such as docker.io/library/python:3.13.9-alpine3.22"
+        " (got 'Python:latest')",
+    ),
+    "a URL that is none": (
+        put("on_demand ytdlp http_json url", "ytdlp-queue/status"),
+        "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status"
+        " (got 'ytdlp-queue/status')",
+    ),
+    "a window without minutes": (
+        put("on_demand tts window between", "2-6"),
+        "on_demand.tts.window.between: must be two times of the day such as 02:00-06:00 (got '2-6')",
+    ),
+    # What the keys of one map say together.
+    "a pool that shares memory it has not": (
+        drop("pools t4 memory_mib"),
+        "pools.t4.memory_mib: is missing though sharing is memory; write the device's size, or sharing: whole",
+    ),
+    "a pool of whole devices with a reserve": (
+        put("pools batch reserve_mib", 100),
+        "pools.batch.reserve_mib: has no use where sharing is whole; remove it, or write sharing: memory",
+    ),
+    "a reserve as large as the device": (
+        put("pools t4 reserve_mib", 15360),
+        "pools.t4.reserve_mib: must be less than memory_mib 15360 (got 15360)",
+    ),
+    "a floor as high as the device": (
+        put("pools t4 floor_mib", 20000),
+        "pools.t4.floor_mib: must be less than memory_mib 15360 (got 20000)",
+    ),
+    "a limit under the request": (
+        put("memory_pools node-4 workloads embeddings limit_mib", 5119),
+        "memory_pools.node-4.workloads.embeddings.limit_mib: must be at least request_mib 5120 (got 5119)",
+    ),
+    "a peak over the limit": (
+        put("memory_pools node-4 workloads inference peak_mib", 40000),
+        "memory_pools.node-4.workloads.inference.peak_mib: must be from steady_mib 5120 to limit_mib 32768 (got 40000)",
+    ),
+    "no demand signal": (
+        drop("on_demand tts window"),
+        "on_demand.tts: needs exactly one demand signal (http_json, prometheus or window), got none",
+    ),
+    "a borrowing limit without a cohort": (
+        put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu borrowing_limit", 1),
+        "queues.cluster_queues.gpu-cq.cohort: is missing though a quota has a borrowing_limit or lending_limit; "
+        "name one or remove them",
+    ),
+    "a lending limit over nominal": (
+        lambda config: config["queues"]["cluster_queues"]["gpu-cq"].update(
+            cohort="gpus", quotas={"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "lending_limit": 2}}}
+        ),
+        "queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.lending_limit: must be at most nominal 1 (got 2)",
+    ),
+    "flavors that list other resources": (
+        put("queues cluster_queues gpu-cq quotas gpu-any", {}),
+        "queues.cluster_queues.gpu-cq.quotas: every flavor must list the same resources in the same order, "
+        "at least one",
+    ),
+    "a Kueue whose quota can be bypassed": (
+        put("kueue version", "0.18.1"),
+        "kueue.version: has quotas that can be bypassed; write 0.18.6, 0.19.2 or later (got '0.18.1')",
+    ),
+    "the next Kueue whose quota can be bypassed": (
+        put("kueue version", "0.19.1"),
+        "kueue.version: has quotas that can be bypassed; write 0.18.6, 0.19.2 or later (got '0.19.1')",
+    ),
+    "a Kueue of any version": (
+        put("kueue version", "latest"),
+        "kueue.version: must be a version such as 0.19.2 (got 'latest')",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "line"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_mistake_is_refused_with_its_path_its_value_and_what_to_change(change: Change, line: str) -> None:
+    assert refusal(change) == [f"gpu-tenancy:{line}"]
+
+
+def test_the_prod_stack_is_accepted() -> None:
+    stack = settings.load_file(PROD)
+    assert sum(seat.gpumem_mib for seat in stack.residents.values()) == 13300
+    assert stack.pools["batch"].sharing is Sharing.WHOLE
+
+
+def test_the_ledger_holds_every_promise_of_the_prod_stack() -> None:
+    ledger = settings.load_file(PROD).ledger()
+    assert ledger.promised_mib("t4") == 13300
+    assert [pool.advertised_mib for pool in ledger.pools] == [14000, 0]
+    assert ledger.quota_gpus("batch") == 1
+    assert ledger.queue_tenants == ("team-a", "team-b")
+    assert [tenant.name for tenant in ledger.on_demand] == ["tts", "ebook2audiobook", "ytdlp"]
+
+
+@pytest.mark.parametrize("version", ["0.18.6", "0.18.7", "0.19.2", "0.20.0", "1.0.0"])
+def test_a_kueue_that_keeps_to_its_quotas_is_accepted(version: str) -> None:
+    assert refusal(put("kueue version", version)) == []
+
+
+def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
+    lines = refusal(
+        put("pools t4 nodes", 0),
+        put("pools t4 reserve_mib", 20000),
+        put("pools t4 colour", "green"),
+        put("residents frigate pool", "t5"),
+        put("residents immich-ml gpumem_mib", "3Gi"),
+        put("tenants default", {}),
+    )
+    assert sorted(lines) == [
+        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, floor_mib, memory_mib, node_selector, "
+        "nodes, reserve_mib, sharing, time_slices",
+        "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
+        "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
+        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
+        "gpu-tenancy:residents.immich-ml.gpumem_mib: must be a whole number of MiB without a unit; write 3072 "
+        "(got '3Gi')",
+        "gpu-tenancy:tenants.default: this namespace is Kubernetes' own; give the tenant one of its own",
+    ]
+
+
+@pytest.mark.parametrize("part", ["alerts", "kueue", "queues", "memory_pools", "admission", "unbudgeted"])
+def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
+    config = raw()
+    config[part] = {}
+    emptied = settings.parse(config)
+    del config[part]
+    assert settings.parse(config) == emptied
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for name, item in items for place in places(item, (*path, name)))]
+
+
+@given(st.data())
+@hypothesis_settings(deadline=None)
+def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.DataObject) -> None:
+    config: Any = raw()
+    *parents, last = data.draw(st.sampled_from(places(config)[1:]))
+    target = config
+    for part in parents:
+        target = target[part]
+    target[last] = data.draw(JSON)
+    lines = refusal(*(put(part, value) for part, value in config.items()))
+    assert all(line.startswith("gpu-tenancy:") and ": " in line and "pydantic" not in line for line in lines)
+
+
+def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items() if name != "alerts"}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "{}", "other:key": "1"}))
+    assert settings.load() == settings.parse({name: value for name, value in raw().items() if name != "alerts"})
+
+
+def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items()}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "all of them"}))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load()
+    assert str(refused.value) == "gpu-tenancy:alerts: must be a map of keys (got 'all of them')"
+
+
+def test_an_encrypted_key_is_refused_and_its_value_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items()}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}))
+    monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load()
+    assert str(refused.value) == "gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly"
+
+
+def test_an_encrypted_value_in_the_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text('config: {"gpu-tenancy:alerts": {labels: {release: {secure: "v1:abc"}}}}')
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value) == "gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly"
+
+
+def test_settings_cannot_be_changed_after_they_were_read() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        settings.load_file(PROD).pools["t4"].nodes = 2  # type: ignore[misc]
