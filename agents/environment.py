@@ -1,0 +1,81 @@
+"""An agent's settings from its environment: a frozen dataclass whose fields say how each variable is read."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields
+from typing import Any, TypeVar
+
+from agents.errors import AgentError
+from tenancy.decode import DecodeError
+
+T = TypeVar("T")
+
+
+class SettingsError(AgentError):
+    """The environment was refused; `problems` names every variable, its value and what to change."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def variable(parse: Callable[[str], T]) -> T:
+    """A field that is read from the variable of its own name in upper case. `parse` raises ValueError."""
+    declared: T = field(metadata={"parse": parse})
+    return declared
+
+
+def read(kind: type[T], environ: Mapping[str, str]) -> T:
+    """An instance of the dataclass `kind`. Raises SettingsError with all problems."""
+    problems: list[str] = []
+    values: dict[str, Any] = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # every caller passes a dataclass
+        name = each.name.upper()
+        if name not in environ:
+            problems.append(f"{name}: is not set; set it in the agent's manifest")
+            continue
+        try:
+            values[each.name] = each.metadata["parse"](environ[name])
+        except DecodeError as error:
+            problems.extend(error.problems)
+        except ValueError as error:
+            problems.append(f"{name}: {error} (got {environ[name]!r})")
+    if problems:
+        raise SettingsError(problems)
+    return kind(**values)
+
+
+def text(value: str) -> str:
+    """Any text that is not empty."""
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+def flag(value: str) -> bool:
+    """Exactly true or false: no spelling of a dry run may be misread."""
+    if value not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return value == "true"
+
+
+def whole(at_least: int, at_most: int) -> Callable[[str], int]:
+    """A whole number within the bounds."""
+
+    def parse(value: str) -> int:
+        if not (value.isascii() and value.isdigit()) or not at_least <= int(value) <= at_most:
+            raise ValueError(f"must be a whole number from {at_least} to {at_most}")
+        return int(value)
+
+    return parse
+
+
+def report_only(value: str) -> bool:
+    """DRY_RUN of an agent that reports and cannot act yet."""
+    if not flag(value):
+        raise ValueError("must be true: this agent reports what it would do and does not act yet")
+    return True
+
+
+SECONDS = whole(1, 86_400)
+RUN_SECONDS = whole(0, 3_600)
+PORT = whole(1, 65_535)

@@ -1,0 +1,185 @@
+"""exporter: serves the memory of the node's devices to Prometheus, the watchdog and the gates.
+
+GET /metrics answers 200 only with a fresh and complete NVML reading, else 503 with the reason: an empty success would
+read as an idle card. Which pod uses how much comes with the agents' own issue.
+"""
+
+import http.client
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+
+from agents import exposition
+from agents.clock import Clock
+from agents.environment import PORT, SECONDS, read, variable
+from agents.errors import StoppedError
+from agents.exposition import Sample
+from agents.log import Log
+from agents.nvml import Device, Nvml, NvmlError
+from tenancy.names import (
+    METRIC_BUILD_INFO,
+    METRIC_DEVICE_FREE,
+    METRIC_DEVICE_TOTAL,
+    METRIC_DEVICE_USED,
+    METRIC_SAMPLE_AGE,
+)
+
+# A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
+STALE_INTERVALS = 3
+_HELP = {
+    METRIC_DEVICE_TOTAL: "Memory of the device.",
+    METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
+    METRIC_DEVICE_FREE: "Memory free on the device.",
+    METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
+    METRIC_BUILD_INFO: "Always 1; the labels tell what runs.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """INTERVAL_SECONDS is the time between two NVML readings."""
+
+    port: int = variable(PORT)
+    interval_seconds: int = variable(SECONDS)
+
+
+def start(environ: Mapping[str, str], log: Log) -> int:
+    """Serves until SIGTERM, then 0. Raises AgentError."""
+    settings = read(Settings, environ)
+    clock = Clock()
+    gauge = Gauge(read=Nvml().devices, clock=clock, interval_seconds=settings.interval_seconds)
+    threading.Thread(target=gauge.keep_sampling, args=(log,), daemon=True).start()
+    with Server(settings.port, gauge) as server:
+        log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
+        try:
+            server.serve_forever()
+        except StoppedError:
+            log.info("stopped by SIGTERM")
+    return 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The last reading: devices, or why there are none; `at` is monotonic time in seconds."""
+
+    at: float
+    devices: tuple[Device, ...] = ()
+    problem: str | None = "no reading yet"
+
+
+@dataclass(kw_only=True)
+class Gauge:
+    """Reads the devices and remembers the last reading; one thread writes, all read."""
+
+    read: Callable[[], tuple[Device, ...]]
+    clock: Clock
+    interval_seconds: int
+    last: Reading = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last = Reading(at=self.clock.monotonic())
+
+    def sample(self) -> Reading:
+        """A new reading, remembered."""
+        try:
+            self.last = Reading(self.clock.monotonic(), self.read(), None)
+        except NvmlError as error:
+            self.last = Reading(self.clock.monotonic(), (), str(error))
+        return self.last
+
+    def keep_sampling(self, log: Log) -> None:
+        """Reads for ever, in a thread of its own because NVML may hang; tells when the problem changes."""
+        told: str | None = None
+        while True:
+            problem = self.sample().problem
+            if problem != told:
+                log.error(f"NVML: {problem}") if problem else log.info("NVML answers again")
+            told = problem
+            self.clock.sleep(self.interval_seconds)
+
+    def metrics(self) -> tuple[int, str]:
+        """The status and the body of GET /metrics."""
+        reading = self.last
+        if reading.problem:
+            return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
+        if self.age_seconds > self._limit_seconds:
+            return self.health()
+        return http.client.OK, exposition.render(_samples(reading.devices, self.age_seconds), _HELP)
+
+    def health(self) -> tuple[int, str]:
+        """The status and the body of GET /healthz: an NVML that fails is told of, one that hangs needs a restart."""
+        age_seconds = self.age_seconds
+        if age_seconds <= self._limit_seconds:
+            return http.client.OK, "ok\n"
+        stale = f"the last NVML reading is {age_seconds:.0f} s old, the limit is {self._limit_seconds} s\n"
+        return http.client.SERVICE_UNAVAILABLE, stale
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the last reading, good or bad."""
+        return self.clock.monotonic() - self.last.at
+
+    @property
+    def _limit_seconds(self) -> int:
+        return STALE_INTERVALS * self.interval_seconds
+
+
+def _samples(devices: tuple[Device, ...], age_seconds: float) -> list[Sample]:
+    samples = [
+        Sample(name=name, labels={"gpu": str(device.gpu), "uuid": device.uuid}, value=value)
+        for device in devices
+        for name, value in (
+            (METRIC_DEVICE_TOTAL, device.total_bytes),
+            (METRIC_DEVICE_USED, device.used_bytes),
+            (METRIC_DEVICE_FREE, device.free_bytes),
+        )
+    ]
+    samples.append(Sample(name=METRIC_SAMPLE_AGE, value=round(age_seconds, 3)))
+    samples.append(Sample(name=METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1))
+    return samples
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """Listens on every address. Not http.server's own, which looks up the host's name in DNS before it listens."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def __init__(self, port: int, gauge: Gauge) -> None:
+        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        self.gauge = gauge
+        super().__init__(("", port), _Handler)
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 5.0  # a client that says nothing
+    wbufsize = -1  # headers and body in one packet
+    server: Server
+
+    def do_GET(self) -> None:
+        if self.path == "/healthz":
+            self._answer(*self.server.gauge.health())
+        elif self.path == "/metrics":
+            self._answer(*self.server.gauge.metrics())
+        else:
+            self._answer(http.client.NOT_FOUND, "there are /metrics and /healthz\n")
+
+    def _answer(self, status: int, body: str) -> None:
+        content = body.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        """No line for each scrape."""

@@ -1,0 +1,56 @@
+"""The ledger as the agents read it: through the API, so that its deletion is seen."""
+
+import http.client
+import json
+from dataclasses import dataclass
+
+from agents.api import Api, ApiError
+from agents.errors import AgentError
+from tenancy.decode import DecodeError
+from tenancy.ledger import Ledger
+from tenancy.names import LEDGER, LEDGER_KEY
+
+
+class LedgerError(AgentError):
+    """The ConfigMap holds no ledger; the message names every problem."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredLedger:
+    """The ConfigMap that carries the ledger."""
+
+    path: str
+    resource_version: str
+    finalizers: tuple[str, ...]
+    deleting: bool
+    text: str | None
+
+    def ledger(self) -> Ledger:
+        """Raises LedgerError."""
+        if self.text is None:
+            raise LedgerError(f"ConfigMap {LEDGER}: has no key {LEDGER_KEY}; run pulumi up")
+        try:
+            return Ledger.from_data(json.loads(self.text))
+        except DecodeError as error:
+            raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: {error}; run pulumi up") from None
+        except ValueError as error:
+            raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: is not JSON: {error}; run pulumi up") from None
+
+
+def read(api: Api, namespace: str) -> StoredLedger | None:
+    """The stored ledger; None where there is none. Raises ApiError."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
+    try:
+        stored = api.get(path)
+    except ApiError as error:
+        if error.status == http.client.NOT_FOUND:
+            return None
+        raise
+    metadata = stored["metadata"]
+    return StoredLedger(
+        path=path,
+        resource_version=metadata["resourceVersion"],
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        deleting="deletionTimestamp" in metadata,
+        text=(stored.get("data") or {}).get(LEDGER_KEY),
+    )

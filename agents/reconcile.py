@@ -1,0 +1,208 @@
+"""reconcile: keeps gpumem advertised on the nodes of the ledger's pools, and takes it off again (seed 000).
+
+A pass reads the ledger, the nodes and the bound pods, writes what differs and reads all of it again: what the nodes
+then show is the proof, not the answer to the write.
+"""
+
+import math
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+
+from agents import capacity, ledger
+from agents.api import Api, ApiError, in_cluster
+from agents.capacity import Change, Finding, Snapshot
+from agents.clock import Clock
+from agents.environment import RUN_SECONDS, SECONDS, flag, read, text, variable
+from agents.events import NodeEvent, Recorder
+from agents.ledger import StoredLedger
+from agents.log import Log
+from agents.nodes import read_bound, read_nodes
+from tenancy.ledger import Pool, Sharing
+from tenancy.names import RECONCILE, Names
+
+# Of one pass, each followed by a new read, until the nodes show what is wanted.
+WRITES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """RUN_SECONDS 0 is the Job of a rollout: it ends as soon as all is right. Else the CronJob's run, for so long."""
+
+    ledger_namespace: str = variable(text)
+    pod_name: str = variable(text)
+    dry_run: bool = variable(flag)
+    interval_seconds: int = variable(SECONDS)
+    run_seconds: int = variable(RUN_SECONDS)
+
+
+def start(environ: Mapping[str, str], log: Log) -> int:
+    """The exit status of a run under `environ`. Raises AgentError."""
+    settings = read(Settings, environ)
+    clock = Clock()
+    with closing(Api(in_cluster(environ), clock=clock)) as api:
+        return Reconcile(settings=settings, api=api, clock=clock, log=log).run()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a pass ended: what is not as wanted, and the pools of which there is no node."""
+
+    wrong: tuple[str, ...] = ()
+    without_nodes: tuple[str, ...] = ()
+
+    @property
+    def right(self) -> bool:
+        return not self.wrong and not self.without_nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconcile:
+    """The shell: reads, lets `capacity.decide` decide, writes, reports."""
+
+    settings: Settings
+    api: Api
+    clock: Clock
+    log: Log
+
+    def run(self) -> int:
+        """0 if the last pass found every node as wanted, else 1. Raises AgentError."""
+        self.log.info("starts", **asdict(self.settings))
+        once = self.settings.run_seconds == 0
+        endless = once and not self.settings.dry_run
+        outcome = Outcome()
+        for _ in self.clock.passes(
+            run_seconds=math.inf if endless else self.settings.run_seconds,
+            interval_seconds=self.settings.interval_seconds,
+        ):
+            outcome = self._attempt()
+            # A missing node is not waited for: what the pool's tenants need is a node, not a later Job.
+            if once and (outcome.right or outcome.without_nodes):
+                break
+        if outcome.right:
+            self.log.info("every node is as wanted")
+            return 0
+        empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
+        self.log.error(f"not as wanted: {'; '.join((*outcome.wrong, *empty))}")
+        return 1
+
+    def _attempt(self) -> Outcome:
+        """A pass; an API that is slow or away fails this one only."""
+        try:
+            return self._pass()
+        except ApiError as error:
+            if not error.transient:
+                raise
+            self.log.warning(str(error))
+            return Outcome(wrong=(str(error),))
+
+    def _pass(self) -> Outcome:
+        stored = ledger.read(self.api, self.settings.ledger_namespace)
+        if stored is None:
+            self.log.info("nothing to do: there is no ledger")
+            return Outcome()
+        if stored.deleting:
+            return self._retire(stored)
+        promised = stored.ledger()
+        wrong, snapshot = self._settle(promised.names, promised.pools)
+        return Outcome(wrong=wrong, without_nodes=self._count_nodes(promised.pools, snapshot))
+
+    def _retire(self, stored: StoredLedger) -> Outcome:
+        """The keys go from every node; then the finalizer, which names the domain even where the data is broken."""
+        mine = {
+            finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
+        }
+        if not mine:
+            self.log.info("nothing to do: the ledger is going and its capacity is off the nodes")
+            return Outcome()
+        wrong = tuple(problem for names in mine.values() for problem in self._settle(names, ())[0])
+        if wrong or self.settings.dry_run:
+            return Outcome(wrong=wrong)
+        rest = [finalizer for finalizer in stored.finalizers if finalizer not in mine]
+        metadata = {"resourceVersion": stored.resource_version, "finalizers": rest}
+        try:
+            self.api.merge_patch(stored.path, {"metadata": metadata})
+        except ApiError as error:
+            if not error.outdated:
+                raise
+            return Outcome(wrong=(str(error),))
+        self.log.info("the capacity is off every node; the ledger may go")
+        return Outcome()
+
+    def _settle(self, names: Names, pools: tuple[Pool, ...]) -> tuple[tuple[str, ...], Snapshot]:
+        """Writes until the nodes show what is wanted. Returns what is still wrong, and what was read last."""
+        for writes_left in range(WRITES, -1, -1):
+            snapshot = Snapshot(nodes=read_nodes(self.api), bound_mib=read_bound(self.api, names.gpumem))
+            actions = capacity.decide(names, pools, snapshot)
+            changes = [action for action in actions if isinstance(action, Change)]
+            if not changes or not writes_left or self.settings.dry_run:
+                break
+            for change in changes:
+                self._write(names, change)
+        findings = [action for action in actions if isinstance(action, Finding)]
+        for finding in findings:
+            self._report(finding)
+        if self.settings.dry_run:
+            for change in changes:
+                self.log.info("would write", **_fields(change))
+            changes = []
+        unsettled = (
+            f"{change.node.name}: still differs after {WRITES} writes, which should be: {change.note}"
+            for change in changes
+        )
+        refused = (f"{finding.node.name}: {finding.note}" for finding in findings if finding.blocking)
+        return (*refused, *unsettled), snapshot
+
+    def _write(self, names: Names, change: Change) -> None:
+        try:
+            self.api.merge_patch(f"/api/v1/nodes/{change.node.name}/status", capacity.status_patch(names, change))
+        except ApiError as error:
+            if not error.outdated:
+                raise
+            self.log.info("the node changed meanwhile; it is read again", node=change.node.name)
+            return
+        self.log.info("wrote", **_fields(change))
+        self._record(change, change.warning, occasion=change.node.resource_version)
+
+    def _report(self, finding: Finding) -> None:
+        self.log.warning(finding.note, node=finding.node.name, reason=finding.reason)
+        if not self.settings.dry_run:
+            self._record(finding, warning=True)
+
+    def _record(self, action: Change | Finding, warning: bool, occasion: str = "") -> None:
+        event = NodeEvent(
+            node=action.node.name,
+            uid=action.node.uid,
+            reason=action.reason,
+            note=action.note,
+            action="Reconcile",
+            warning=warning,
+            occasion=occasion,
+        )
+        try:
+            Recorder(api=self.api, controller=RECONCILE, instance=self.settings.pod_name).record(
+                event, self.clock.now()
+            )
+        except ApiError as error:
+            self.log.warning(f"the event was not written: {error}")  # the capacity matters more than its record
+
+    def _count_nodes(self, pools: tuple[Pool, ...], snapshot: Snapshot) -> tuple[str, ...]:
+        """The memory pools without any node; a pool with other than the declared number is only told of."""
+        shared = [pool for pool in pools if pool.sharing is Sharing.MEMORY]
+        found = {pool.name: len(capacity.members(pool, snapshot.nodes)) for pool in shared}
+        for pool in shared:
+            if found[pool.name] != pool.nodes:
+                self.log.warning(
+                    f"pool {pool.name}: {found[pool.name]} nodes match, pools.{pool.name}.nodes is {pool.nodes}"
+                )
+        return tuple(name for name, nodes in found.items() if nodes == 0)
+
+
+def _fields(change: Change) -> dict[str, object]:
+    return {
+        "node": change.node.name,
+        "gpumem_mib": change.gpumem_mib,
+        "gpu_count": change.gpu_count,
+        "reason": change.reason,
+        "note": change.note,
+    }

@@ -1,0 +1,295 @@
+"""An API server in this process, over real TLS: as much of Kubernetes as the agents use, with faults on order."""
+
+import io
+import json
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from agents.api import Api, Endpoint
+from agents.clock import Clock
+from agents.log import Log
+from tenancy.ledger import Ledger, Pool
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, Names
+from tenancy.quantity import canonical, whole
+
+DOMAIN = "viktorbarzin.me"
+NAMES = Names(DOMAIN)
+SYSTEM = "gpu-tenancy-system"
+TOKEN = "token-1"
+T4 = Pool(
+    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360, floor_mib=1536
+)
+LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
+
+
+@dataclass
+class FakeTime:
+    """A clock that moves only when somebody sleeps."""
+
+    seconds: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    meanwhile: Callable[[], None] = lambda: None  # what happens while somebody sleeps
+
+    def clock(self) -> Clock:
+        return Clock(monotonic=lambda: self.seconds, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds += seconds
+        self.meanwhile()
+
+
+@dataclass
+class Fault:
+    """Answers `times` requests that match with an error instead."""
+
+    method: str
+    path: str
+    status: int
+    reason: str = "InternalError"
+    message: str = "broken on order"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    times: int = 1
+
+
+@dataclass
+class FakeCluster:
+    """The objects, by path; `requests` is the record of every call."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    ignores_patches: bool = False
+    before_patch: Callable[[], None] = lambda: None
+    version: int = 100
+
+    def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
+        keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
+        held = {"cpu": "8", **{keys[key]: amount for key, amount in amounts.items()}}
+        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": self.next_version(), "labels": dict(labels)}
+        self.nodes[name] = {"metadata": metadata, "status": {"capacity": dict(held), "allocatable": dict(held)}}
+
+    def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running") -> None:
+        container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": {NAMES.gpumem: gpumem}}}
+        self.pods.append(
+            {
+                "metadata": {"name": name, "namespace": "immich"},
+                "spec": {"nodeName": node, "containers": [container]},
+                "status": {"phase": phase},
+            }
+        )
+
+    def add_ledger(self, *pools: Pool, text: str | None = None, finalizers: tuple[str, ...] = ()) -> None:
+        data = json.dumps(Ledger(domain=DOMAIN, pools=pools).to_data()) if text is None else text
+        self.objects[self.ledger_path] = {
+            "metadata": {
+                "name": LEDGER,
+                "resourceVersion": self.next_version(),
+                "finalizers": [*finalizers, NAMES.capacity_finalizer],
+            },
+            "data": {LEDGER_KEY: data},
+        }
+
+    def delete_ledger(self) -> None:
+        self.objects[self.ledger_path]["metadata"]["deletionTimestamp"] = "2026-11-20T22:00:00Z"
+
+    @property
+    def ledger_path(self) -> str:
+        return f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
+
+    def shown(self, name: str = "k8s-node1") -> tuple[str | None, str | None, str | None, str | None]:
+        """gpumem and gpu-count in capacity, then in allocatable."""
+        capacity, allocatable = (self.nodes[name]["status"][part] for part in ("capacity", "allocatable"))
+        keys = (NAMES.gpumem, NAMES.gpu_count)
+        return (capacity.get(keys[0]), capacity.get(keys[1]), allocatable.get(keys[0]), allocatable.get(keys[1]))
+
+    def next_version(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    def answer(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        split = urlsplit(url)
+        path, query = split.path, {key: values[0] for key, values in parse_qs(split.query).items()}
+        self.requests.append((method, url))
+        for fault in self.faults:
+            if fault.times and fault.method == method and path.startswith(fault.path):
+                fault.times -= 1
+                return fault.status, status(fault.status, fault.reason, fault.message), fault.headers
+        code, answer = self.dispatch(method, path, query, body)
+        return code, answer, {}
+
+    def dispatch(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, dict[str, Any]]:
+        if method == "POST":
+            return self.create_event(body)
+        if method == "PATCH":
+            return self.patch(path, body)
+        if path == "/api/v1/nodes":
+            return 200, page(list(self.nodes.values()), query)
+        if path.endswith("/pods"):
+            return 200, page(self.select(query), query)
+        found = self.objects.get(path)
+        return (200, found) if found is not None else (404, status(404, "NotFound", f"{path} not found"))
+
+    def select(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
+        selected = self.pods
+        if "phase!=Succeeded" in query.get("fieldSelector", ""):
+            selected = [pod for pod in selected if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        if "labelSelector" in query:
+            key, _, value = query["labelSelector"].partition("=")
+            selected = [pod for pod in selected if pod["metadata"].get("labels", {}).get(key) == value]
+        return selected
+
+    def create_event(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        name = body["metadata"]["name"]
+        if name in self.events:
+            return 409, status(409, "AlreadyExists", f"events {name} already exists")
+        self.events[name] = body
+        return 201, body
+
+    def patch(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        self.before_patch()
+        target = self.nodes.get(path.split("/")[-2]) if path.endswith("/status") else self.objects.get(path)
+        if target is None:
+            return 404, status(404, "NotFound", f"{path} not found")
+        metadata = target["metadata"]
+        if body["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            return 409, status(409, "Conflict", "the object has been modified")
+        if not self.ignores_patches:
+            merge(target, body)
+            metadata["resourceVersion"] = self.next_version()
+        if "deletionTimestamp" in metadata and not metadata["finalizers"]:
+            del self.objects[path]
+        return 200, target
+
+
+def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
+    """RFC 7386, and quantities in the form that the API server stores."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = canonical(whole(value)) if key.startswith(DOMAIN) else value
+
+
+def page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    start, limit = int(query.get("continue", "0")), int(query["limit"])
+    rest = str(start + limit) if start + limit < len(items) else ""
+    return {"items": items[start : start + limit], "metadata": {"continue": rest}}
+
+
+def status(code: int, reason: str, message: str) -> dict[str, Any]:
+    return {"kind": "Status", "code": code, "reason": reason, "message": message}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    cluster: FakeCluster
+
+    def handle_request(self) -> None:
+        length = int(self.headers.get("Content-Length", "0"))
+        body = json.loads(self.rfile.read(length)) if length else None
+        self.cluster.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
+        code, answer, headers = self.cluster.answer(self.command, self.path, body)
+        content = json.dumps(answer).encode()
+        self.send_response(code)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PATCH = handle_request  # noqa: N815 (names that http.server calls)
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        pass
+
+
+class QuietServer(ThreadingHTTPServer):
+    """A client that refuses our certificate is what some tests are about: no traceback for it."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass
+
+
+def make_certificates(folder: Path) -> None:
+    """A CA, a server certificate for 127.0.0.1 that it signed, and a CA that signed nothing."""
+    for name in ("ca", "stranger"):
+        openssl(
+            folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+            "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}",
+        )  # fmt: skip
+    openssl(
+        folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+        "-CA", "ca.crt", "-CAkey", "ca.key", "-keyout", "server.key", "-out", "server.crt", "-subj", "/CN=apiserver",
+        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
+    )  # fmt: skip
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["/usr/bin/env", "openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@dataclass
+class Served:
+    """A cluster, where it is served, and what a client needs to reach it."""
+
+    cluster: FakeCluster
+    port: int
+    mount: Path
+    exporter_port: int = 0
+    time: FakeTime = field(default_factory=FakeTime)
+    output: io.StringIO = field(default_factory=io.StringIO)
+    closing: list[Api] = field(default_factory=list)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(
+            host="127.0.0.1", port=self.port, token_file=self.mount / "token", ca_file=self.mount / "ca.crt"
+        )
+
+    def api(self) -> Api:
+        return self.opened(Api(self.endpoint(), clock=self.time.clock(), jitter=lambda: 0.5))
+
+    def opened(self, api: Api) -> Api:
+        """Closed when the test ends."""
+        self.closing.append(api)
+        return api
+
+    def log(self) -> Log:
+        return Log("test", self.output)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.output.getvalue().splitlines()]
+
+    def environ(self) -> dict[str, str]:
+        return {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+            "KUBERNETES_SERVICE_PORT": str(self.port),
+            "SERVICE_ACCOUNT_DIRECTORY": str(self.mount),
+        }
+
+
+def serve(cluster: FakeCluster, certificates: Path) -> tuple[QuietServer, threading.Thread]:
+    handler = type("BoundHandler", (Handler,), {"cluster": cluster})
+    server = QuietServer(("127.0.0.1", 0), handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    return server, thread

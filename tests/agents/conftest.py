@@ -1,0 +1,48 @@
+"""A served cluster for each test; certificates and the zipapp once for all."""
+
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.cluster import TOKEN, FakeCluster, Served, make_certificates, serve
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder)
+    return folder
+
+
+@pytest.fixture
+def served(certificates: Path, tmp_path: Path) -> Iterator[Served]:
+    mount = tmp_path / "serviceaccount"
+    mount.mkdir()
+    shutil.copy(certificates / "ca.crt", mount / "ca.crt")
+    (mount / "token").write_text(f"{TOKEN}\n")
+    cluster = FakeCluster()
+    server, thread = serve(cluster, certificates)
+    served = Served(cluster=cluster, port=server.server_address[1], mount=mount)
+    yield served
+    for api in served.closing:
+        api.close()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agents as they are shipped: agents/ and tenancy/ below one __main__.py."""
+    path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("__main__.py", "from agents.__main__ import main\n\nraise SystemExit(main())\n")
+        for package in ("agents", "tenancy"):
+            for module in sorted((ROOT / package).glob("*.py")):
+                archive.write(module, f"{package}/{module.name}")
+    return path

@@ -1,0 +1,51 @@
+"""Exporters for the agents that read them: the real server on loopback, over devices that a test makes up."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agents.exporter import Gauge, Server
+from agents.nvml import Device
+from agents.telemetry import MIB
+from tenancy.names import EXPORTER, LABEL_NAME
+from tests.agents.cluster import T4, FakeTime, Served
+
+
+def card(free_mib: int, gpu: int = 0) -> Device:
+    """A T4 with so much free memory."""
+    free, total = free_mib * MIB, 15360 * MIB
+    return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
+
+
+def gauge(*cards: Device, age_seconds: float = 0) -> Gauge:
+    """A gauge whose last reading of these devices is so old."""
+    now = FakeTime()
+    shown = Gauge(read=lambda: cards, clock=now.clock(), interval_seconds=60)
+    shown.sample()
+    now.seconds = age_seconds
+    return shown
+
+
+def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", **status: str) -> None:
+    served.cluster.pods.append(
+        {
+            "metadata": {"name": f"exporter-{ip}", "namespace": "nodes", "labels": {LABEL_NAME: EXPORTER}},
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "podIP": ip, **status},
+        }
+    )
+
+
+@contextmanager
+def measured(served: Served, *cards: Device) -> Iterator[None]:
+    """The ledger, its node, and an exporter there that shows these devices on `served.exporter_port`."""
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    add_exporter(served, ip="127.0.0.1")
+    with Server(0, gauge(*cards)) as server:
+        served.exporter_port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield
+        server.shutdown()
+        thread.join()

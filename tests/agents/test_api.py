@@ -1,0 +1,138 @@
+"""The API client against a server over real TLS."""
+
+import shutil
+import ssl
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agents import api as api_module
+from agents.api import Api, ApiError, in_cluster
+from agents.errors import AgentError
+from tests.agents.cluster import Fault, Served
+
+
+def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "PAGE", 2)
+    for number in range(5):
+        served.cluster.add_node(f"node-{number}")
+    names = [item["metadata"]["name"] for item in served.api().items("/api/v1/nodes")]
+    assert names == [f"node-{number}" for number in range(5)]
+    assert [url for _, url in served.cluster.requests] == [
+        "/api/v1/nodes?limit=2",
+        "/api/v1/nodes?limit=2&continue=2",
+        "/api/v1/nodes?limit=2&continue=4",
+    ]
+
+
+def test_a_server_that_another_ca_signed_is_refused_at_once(served: Served, certificates: Path) -> None:
+    shutil.copy(certificates / "stranger.crt", served.mount / "ca.crt")
+    with pytest.raises(ApiError, match="certificate") as caught:
+        served.api().get("/api/v1/nodes")
+    assert not caught.value.transient
+    assert served.time.slept == []
+    assert served.cluster.requests == []
+
+
+def test_a_certificate_for_another_host_is_refused(served: Served) -> None:
+    endpoint = replace(served.endpoint(), host="localhost")
+    with pytest.raises(ApiError, match="certificate"):
+        Api(endpoint, clock=served.time.clock()).get("/api/v1/nodes")
+
+
+def test_cluster_cas_without_key_identifiers_are_accepted_by_every_python(served: Served) -> None:
+    context = served.api()._connection._context
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_the_token_is_read_again_for_each_request(served: Served) -> None:
+    client = served.api()
+    served.cluster.objects["/x"] = {}
+    client.get("/x")
+    (served.mount / "token").write_text("token-2\n")
+    client.get("/x")
+    assert served.cluster.tokens == ["token-1", "token-2"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_server_in_trouble_is_asked_again_with_growing_pauses(served: Served, status: int) -> None:
+    served.cluster.objects["/x"] = {"found": True}
+    served.cluster.faults = [Fault("GET", "/x", status, times=3)]
+    assert served.api().get("/x") == {"found": True}
+    assert served.time.slept == [0.25, 0.5, 1.0]
+
+
+def test_retry_after_is_honoured(served: Served) -> None:
+    served.cluster.objects["/x"] = {}
+    served.cluster.faults = [Fault("GET", "/x", 429, headers={"Retry-After": "7"})]
+    served.api().get("/x")
+    assert served.time.slept == [7.0]
+
+
+def test_retry_after_cannot_hold_an_agent_for_long(served: Served) -> None:
+    served.cluster.objects["/x"] = {}
+    served.cluster.faults = [Fault("GET", "/x", 503, headers={"Retry-After": "86400"})]
+    served.api().get("/x")
+    assert served.time.slept == [30.0]
+
+
+def test_retries_end(served: Served) -> None:
+    served.cluster.faults = [Fault("GET", "/x", 503, "ServiceUnavailable", "etcd is away", times=99)]
+    with pytest.raises(ApiError, match="GET /x: 503 ServiceUnavailable: etcd is away") as caught:
+        served.api().get("/x")
+    assert caught.value.transient
+    assert len(served.cluster.requests) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422])
+def test_a_refusal_is_not_repeated(served: Served, status: int) -> None:
+    served.cluster.faults = [Fault("GET", "/x", status, "Because", "no", times=99)]
+    with pytest.raises(ApiError) as caught:
+        served.api().get("/x")
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (status, "Because", "no")
+    assert not caught.value.transient
+    assert len(served.cluster.requests) == 1
+
+
+def test_a_connection_that_broke_is_made_again(served: Served) -> None:
+    client = served.api()
+    served.cluster.objects["/x"] = {}
+    client.get("/x")
+    client._connection.sock.close()
+    assert client.get("/x") == {}
+
+
+def test_a_server_that_is_away_is_a_transient_error(served: Served) -> None:
+    client = Api(replace(served.endpoint(), port=1), clock=served.time.clock())
+    with pytest.raises(ApiError, match="NoAnswer") as caught:
+        client.get("/x")
+    assert caught.value.transient
+    assert len(served.time.slept) == 3
+
+
+def test_an_expired_list_is_for_the_next_pass(served: Served) -> None:
+    served.cluster.faults = [Fault("GET", "/api/v1/nodes", 410, "Expired", "too old")]
+    with pytest.raises(ApiError) as caught:
+        list(served.api().items("/api/v1/nodes"))
+    assert caught.value.transient
+    assert served.time.slept == []
+
+
+def test_outside_a_pod_the_message_says_so() -> None:
+    with pytest.raises(AgentError, match="KUBERNETES_SERVICE_HOST"):
+        in_cluster({})
+
+
+def test_a_missing_token_names_the_file(served: Served) -> None:
+    (served.mount / "token").unlink()
+    with pytest.raises(AgentError, match="serviceaccount/token"):
+        served.api().get("/x")
+
+
+def test_a_missing_ca_names_the_file(served: Served) -> None:
+    (served.mount / "ca.crt").unlink()
+    with pytest.raises(AgentError, match=r"serviceaccount/ca\.crt"):
+        served.api()

@@ -1,0 +1,201 @@
+"""What a node must advertise, by table and by property."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.capacity import Action, Change, Finding, Snapshot, decide, status_patch
+from agents.nodes import Node
+from tenancy.ledger import Pool, Sharing
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from tenancy.quantity import QuantityError, canonical, whole
+from tests.agents.cluster import LABELS, NAMES, T4
+
+BATCH = Pool(name="batch", node_selector={"gpu": "batch"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
+TWO = Pool(name="two", node_selector={"slot": "2"}, nodes=1, device_count=2, memory_mib=24576, reserve_mib=576)
+
+
+def node(labels: Mapping[str, str] = LABELS, gpumem: str | None = None, gpu_count: str | None = None) -> Node:
+    held = {"cpu": "8", NAMES.gpumem: gpumem, NAMES.gpu_count: gpu_count}
+    amounts = {key: value for key, value in held.items() if value is not None}
+    return Node(name="n", labels=labels, capacity=amounts, allocatable=amounts)
+
+
+def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
+    return decide(NAMES, pools, Snapshot(nodes=(node,), bound_mib={"n": bound_mib}))
+
+
+def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, Change)]
+
+
+def applied(state: Node, actions: tuple[Action, ...]) -> Node:
+    """The node after the merge patches of these actions, as the API server stores them."""
+    for action in actions:
+        if isinstance(action, Change):
+            status = status_patch(NAMES, action)["status"]
+            merged = {}
+            for part, before in (("capacity", state.capacity), ("allocatable", state.allocatable)):
+                values = {**before, **status[part]}  # type: ignore[index]
+                merged[part] = {key: value for key, value in values.items() if value is not None}
+            state = replace(state, **merged)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("case", "bound_mib", "expected"),
+    [
+        (node(), 0, [(14000, 1)]),
+        (node(gpumem="14k", gpu_count="1"), 0, []),
+        (node(gpumem="14000", gpu_count="1"), 0, []),
+        (node(gpumem="0", gpu_count="0"), 0, [(14000, 1)]),
+        (node(gpumem="14k"), 0, [(14000, 1)]),
+        (node(gpumem="14k", gpu_count="1"), 15000, [(15000, 1)]),
+        (node(gpumem="16k", gpu_count="1"), 15000, [(15000, 1)]),
+        (node({}), 0, []),
+        (node({}, gpumem="14k", gpu_count="1"), 0, [(None, None)]),
+        (node({}, gpumem="14k", gpu_count="1"), 3000, [(None, None)]),
+        (node({}, gpu_count="1"), 0, [(None, None)]),
+        (node({"gpu": "batch"}, gpumem="14k", gpu_count="1"), 0, [(None, None)]),
+        (node({**LABELS, LABEL_GPU_MEMORY: "16384"}), 0, [(14000, 1)]),
+    ],
+    ids=[
+        "new",
+        "right",
+        "right in another spelling",
+        "zeroed by the kubelet",
+        "count is missing",
+        "more is bound",
+        "lowered no further than what is bound",
+        "a stranger",
+        "left its pool",
+        "left its pool with pods on it",
+        "left its pool, half removed",
+        "in a pool of whole devices",
+        "larger devices than declared",
+    ],
+)
+def test_a_node_advertises(case: Node, bound_mib: int, expected: list[tuple[int | None, int | None]]) -> None:
+    assert written(judged(case, T4, BATCH, bound_mib=bound_mib)) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"gpu": "t4", LABEL_GPU_COUNT: "1"}, "the label nvidia.com/gpu.memory is missing"),
+        ({"gpu": "t4"}, "the label nvidia.com/gpu.memory and nvidia.com/gpu.count is missing"),
+        ({**LABELS, LABEL_GPU_MEMORY: "16G"}, "nvidia.com/gpu.memory is missing or no number"),
+        ({**LABELS, LABEL_GPU_MEMORY: "15359"}, "nvidia.com/gpu.memory shows 15359, 15360 declared"),
+        ({**LABELS, LABEL_GPU_COUNT: "0"}, "nvidia.com/gpu.count shows 0, 1 declared"),
+        ({**LABELS, "slot": "2"}, r"matched by pools\.t4, pools\.two"),
+    ],
+)
+def test_a_capacity_that_cannot_be_verified_is_refused(labels: Mapping[str, str], words: str) -> None:
+    (finding,) = judged(node(labels), T4, TWO)
+    assert isinstance(finding, Finding)
+    assert finding.blocking
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(finding.note)
+
+
+@pytest.mark.parametrize(("bound_mib", "left"), [(0, None), (3000, 3000)])
+def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, left: int | None) -> None:
+    actions = judged(node({"gpu": "t4"}, gpumem="14k", gpu_count="1"), T4, bound_mib=bound_mib)
+    assert written(actions) == [(left, None)]
+
+
+def test_more_bound_than_declared_is_told_of_each_time() -> None:
+    (finding,) = judged(node(gpumem="15k", gpu_count="1"), T4, bound_mib=15000)
+    assert isinstance(finding, Finding)
+    assert not finding.blocking
+    assert "pods that ask for 15000 MiB run here, pool t4 has 14000" in finding.note
+
+
+def test_both_keys_of_both_maps_are_written_at_once_in_the_servers_spelling() -> None:
+    (change,) = judged(replace(node(), resource_version="7"), T4)
+    assert isinstance(change, Change)
+    values = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
+    assert status_patch(NAMES, change) == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {"capacity": values, "allocatable": values},
+    }
+
+
+amounts = st.none() | st.integers(0, 60_000).map(canonical) | st.sampled_from(["0", "5e3", "14000", "1500m", "-1", "x"])
+held = st.fixed_dictionaries({NAMES.gpumem: amounts, NAMES.gpu_count: amounts}).map(
+    lambda keys: {key: value for key, value in keys.items() if value is not None}
+)
+label_sets = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpu": st.sampled_from(["t4", "batch", "l4"]),
+        "slot": st.sampled_from(["1", "2"]),
+        LABEL_GPU_MEMORY: st.sampled_from(["15360", "24576", "8192", "x", ""]),
+        LABEL_GPU_COUNT: st.sampled_from(["0", "1", "2", "3"]),
+    },
+)
+nodes = st.builds(Node, name=st.just("n"), labels=label_sets, capacity=held, allocatable=held)
+pool_sets = st.lists(st.sampled_from([T4, BATCH, TWO]), unique_by=lambda pool: pool.name)
+bound_sums = st.just(0) | st.integers(1, 60_000)
+
+
+def value(amount: str | None) -> int | None:
+    try:
+        return None if amount is None else whole(amount)
+    except QuantityError:
+        return None
+
+
+def verified_mib(state: Node, pools: list[Pool]) -> int:
+    """What the labels show less the reserve, if one memory pool has the node."""
+    mine = [pool for pool in pools if pool.node_selector.items() <= state.labels.items()]
+    memory, count = (state.labels.get(label, "") for label in (LABEL_GPU_MEMORY, LABEL_GPU_COUNT))
+    if len(mine) != 1 or mine[0].sharing is not Sharing.MEMORY or not (memory.isdigit() and count.isdigit()):
+        return 0
+    return int(count) * max(int(memory) - mine[0].reserve_mib, 0)
+
+
+@given(nodes, pool_sets, bound_sums)
+def test_deciding_again_after_the_writes_changes_nothing(state: Node, pools: list[Pool], bound_mib: int) -> None:
+    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
+    assert written(judged(after, *pools, bound_mib=bound_mib)) == []
+
+
+@given(nodes, pool_sets, bound_sums)
+def test_a_node_never_shows_zero_and_both_maps_agree(state: Node, pools: list[Pool], bound_mib: int) -> None:
+    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
+    assert after.capacity == after.allocatable
+    assert all(value(amount) not in (0, None) for amount in after.capacity.values())
+
+
+@given(nodes, pool_sets, bound_sums)
+def test_what_stays_advertised_is_never_below_what_is_bound(state: Node, pools: list[Pool], bound_mib: int) -> None:
+    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
+    shown = value(after.capacity.get(NAMES.gpumem))
+    assert shown is None or shown >= bound_mib
+
+
+@given(nodes, pool_sets, bound_sums)
+def test_nothing_beyond_the_verified_devices_is_advertised_unless_it_is_bound(
+    state: Node, pools: list[Pool], bound_mib: int
+) -> None:
+    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
+    assert (value(after.capacity.get(NAMES.gpumem)) or 0) <= max(verified_mib(state, pools), bound_mib)
+
+
+@given(nodes, bound_sums)
+def test_retiring_removes_both_keys_whatever_runs(state: Node, bound_mib: int) -> None:
+    after = applied(state, judged(state, bound_mib=bound_mib))
+    assert {NAMES.gpumem, NAMES.gpu_count}.isdisjoint({*after.capacity, *after.allocatable})
+
+
+@given(nodes, pool_sets, bound_sums)
+def test_other_keys_are_left_alone(state: Node, pools: list[Pool], bound_mib: int) -> None:
+    other = {"cpu": "8", "nvidia.com/gpu": "100"}
+    state = replace(state, capacity={**state.capacity, **other}, allocatable={**state.allocatable, **other})
+    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
+    assert other.items() <= after.capacity.items()
+    assert other.items() <= after.allocatable.items()

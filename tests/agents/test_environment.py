@@ -1,0 +1,160 @@
+"""Settings from the environment: every refusal at once, in the operator's words."""
+
+import json
+
+import pytest
+
+from agents import exporter, gate, reconcile, watchdog
+from agents.demand import HttpJson, Prometheus, Window
+from agents.environment import SettingsError, read
+
+RECONCILE = {
+    "LEDGER_NAMESPACE": "gpu-tenancy-system",
+    "POD_NAME": "gpumem-reconcile-1",
+    "DRY_RUN": "false",
+    "INTERVAL_SECONDS": "10",
+    "RUN_SECONDS": "50",
+}
+WATCHDOG = {
+    **RECONCILE,
+    "DRY_RUN": "true",
+    "EXPORTER_NAMESPACE": "gpu-tenancy-system-nodes",
+    "EXPORTER_PORT": "9401",
+    "MINIMUM_AGE_SECONDS": "120",
+    "COOL_DOWN_SECONDS": "600",
+    "EVICTIONS_PER_HOUR": "6",
+}
+TTS = {
+    "name": "tts",
+    "namespace": "tts",
+    "deployment": "tts",
+    "pool": "t4",
+    "need_mib": 2048,
+    "margin_mib": 256,
+    "samples": 3,
+    "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Europe/London"},
+}
+
+
+def gates(*shapes: object) -> dict[str, str]:
+    return {**WATCHDOG, "GATES": json.dumps(shapes)}
+
+
+def problems(kind: type, environ: dict[str, str]) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(kind, environ)
+    return caught.value.problems
+
+
+def test_settings_are_read_with_their_types() -> None:
+    assert read(reconcile.Settings, RECONCILE) == reconcile.Settings(
+        ledger_namespace="gpu-tenancy-system",
+        pod_name="gpumem-reconcile-1",
+        dry_run=False,
+        interval_seconds=10,
+        run_seconds=50,
+    )
+    assert read(exporter.Settings, {"PORT": "9401", "INTERVAL_SECONDS": "5"}).port == 9401
+    assert read(watchdog.Settings, WATCHDOG).evictions_per_hour == 6
+
+
+def test_every_missing_variable_is_named_at_once() -> None:
+    assert problems(reconcile.Settings, {}) == [
+        f"{name}: is not set; set it in the agent's manifest" for name in RECONCILE
+    ]
+
+
+def test_every_wrong_value_is_named_at_once_with_what_to_change() -> None:
+    wrong = {
+        "LEDGER_NAMESPACE": " ",
+        "POD_NAME": "",
+        "DRY_RUN": "False",
+        "INTERVAL_SECONDS": "5s",
+        "RUN_SECONDS": "-1",
+    }
+    assert problems(reconcile.Settings, wrong) == [
+        "LEDGER_NAMESPACE: must not be empty (got ' ')",
+        "POD_NAME: must not be empty (got '')",
+        "DRY_RUN: must be true or false (got 'False')",
+        "INTERVAL_SECONDS: must be a whole number from 1 to 86400 (got '5s')",
+        "RUN_SECONDS: must be a whole number from 0 to 3600 (got '-1')",
+    ]
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "80.0", "٨٠", "1_000", ""])
+def test_a_port_is_a_port(value: str) -> None:
+    (problem,) = problems(exporter.Settings, {"PORT": value, "INTERVAL_SECONDS": "5"})
+    assert problem == f"PORT: must be a whole number from 1 to 65535 (got {value!r})"
+
+
+@pytest.mark.parametrize(("kind", "environ"), [(watchdog.Settings, WATCHDOG), (gate.Settings, gates(TTS))])
+def test_agents_that_cannot_act_yet_refuse_to_be_armed(kind: type, environ: dict[str, str]) -> None:
+    assert problems(kind, {**environ, "DRY_RUN": "false"}) == [
+        "DRY_RUN: must be true: this agent reports what it would do and does not act yet (got 'false')"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("demand", "expected"),
+    [
+        (TTS["demand"], Window(between="02:00-06:00", time_zone="Europe/London")),
+        (
+            {"kind": "http_json", "url": "http://q.ytdlp.svc/status", "field": "pending", "at_least": 2},
+            HttpJson(url="http://q.ytdlp.svc/status", field="pending", at_least=2),
+        ),
+        (
+            {"kind": "prometheus", "address": "http://prometheus:9090", "query": "up", "at_least": 1},
+            Prometheus(address="http://prometheus:9090", query="up"),
+        ),
+    ],
+)
+def test_a_gate_has_one_of_three_demand_signals(demand: object, expected: object) -> None:
+    (found,) = read(gate.Settings, gates({**TTS, "demand": demand})).gates
+    assert (found.name, found.need_mib, found.demand) == ("tts", 2048, expected)
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        ({**TTS, "need_mib": "2048"}, "GATES.0.need_mib: must be a whole number (got '2048')"),
+        ({**TTS, "need_mib": 0}, "GATES.0: need_mib and samples must be at least 1, margin_mib at least 0"),
+        (
+            {**TTS, "extra": 1},
+            "GATES.0.extra: unknown key; known here: demand, deployment, margin_mib, name, namespace, ",
+        ),
+        ({**TTS, "demand": {"kind": "cron"}}, "GATES.0.demand.kind: must be one of http_json, prometheus, window"),
+        ({**TTS, "demand": {"kind": "window"}}, "GATES.0.demand.between: is missing"),
+        (
+            {**TTS, "demand": {"kind": "window", "between": "2-6"}},
+            "GATES.0.demand: between: must be two times of the day",
+        ),
+        ({**TTS, "demand": {"kind": "window", "between": "25:00-06:00"}}, "GATES.0.demand: hour must be in 0..23"),
+        (
+            {**TTS, "demand": {"kind": "window", "between": "02:00-02:00"}},
+            "GATES.0.demand: between: must be two different",
+        ),
+        (
+            {**TTS, "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Mars/Base"}},
+            "GATES.0.demand: time_zone: 'Mars/Base' is not known to the agent's image",
+        ),
+        (
+            {**TTS, "demand": {"kind": "http_json", "url": "file:///etc/passwd", "field": "x"}},
+            "GATES.0.demand: must be an http or https URL (got 'file:///etc/passwd')",
+        ),
+        (3, "GATES.0: must be a map (got 3)"),
+    ],
+)
+def test_a_wrong_gate_is_named_with_its_path(shape: object, problem: str) -> None:
+    (found,) = problems(gate.Settings, gates(shape))
+    assert found.startswith(problem)
+
+
+def test_wrong_gates_are_told_of_together_with_other_variables() -> None:
+    found = problems(gate.Settings, {**gates({**TTS, "pool": 1}, {**TTS, "name": 2}), "RUN_SECONDS": "x"})
+    assert [line.partition(":")[0] for line in found] == ["RUN_SECONDS", "GATES.0.pool", "GATES.1.name"]
+
+
+@pytest.mark.parametrize("value", ["", "{}", "3"])
+def test_gates_are_a_json_list(value: str) -> None:
+    (problem,) = problems(gate.Settings, {**WATCHDOG, "GATES": value})
+    assert problem.startswith("GATES: must be a JSON list")

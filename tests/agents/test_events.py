@@ -1,0 +1,42 @@
+"""Events on nodes: told once while they last, and in the form that the API server takes."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from agents.api import ApiError
+from agents.events import NodeEvent, Recorder
+from tests.agents.cluster import Fault, Served
+
+NOW = datetime(2026, 11, 20, 22, 0, 0, 5, tzinfo=UTC)
+REFUSAL = NodeEvent(node="n", uid="u", reason="Refused", note="because", action="Reconcile", warning=True)
+
+
+def recorder(served: Served) -> Recorder:
+    return Recorder(api=served.api(), controller="gpumem-reconcile", instance="pod-1")
+
+
+def test_the_same_refusal_is_told_once(served: Served) -> None:
+    recorder(served).record(REFUSAL, NOW)
+    recorder(served).record(REFUSAL, NOW)
+    (event,) = served.cluster.events.values()
+    assert event["eventTime"] == "2026-11-20T22:00:00.000005Z"
+
+
+def test_another_occasion_note_or_node_is_another_event(served: Served) -> None:
+    for event in (REFUSAL, replace(REFUSAL, occasion="7"), replace(REFUSAL, note="why"), replace(REFUSAL, uid="v")):
+        recorder(served).record(event, NOW)
+    assert len(served.cluster.events) == 4
+
+
+def test_a_note_is_cut_to_what_the_server_takes(served: Served) -> None:
+    recorder(served).record(replace(REFUSAL, note="\u00e9" * 600), NOW)
+    (event,) = served.cluster.events.values()
+    assert event["note"] == "\u00e9" * 512
+
+
+def test_an_event_that_is_refused_is_an_error(served: Served) -> None:
+    served.cluster.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "no events")]
+    with pytest.raises(ApiError, match="no events"):
+        recorder(served).record(REFUSAL, NOW)

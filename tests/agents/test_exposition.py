@@ -1,0 +1,61 @@
+"""The text format: what is written is read back, and nothing else is read."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.exposition import ExpositionError, Sample, parse, render
+
+names = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
+values = st.floats(allow_nan=False) | st.integers(0, 2**53)
+samples = st.builds(
+    Sample, name=names, labels=st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]))), value=values
+)
+
+
+@given(st.lists(samples))
+def test_what_is_rendered_is_parsed_again(written: list[Sample]) -> None:
+    text = render(written, {sample.name: "Help." for sample in written})
+    assert sorted(map(repr, parse(text))) == sorted(
+        repr(Sample(name=s.name, labels=s.labels, value=float(s.value))) for s in written
+    )
+
+
+def test_the_format_is_prometheus_own() -> None:
+    text = render([Sample(name="a_bytes", labels={"gpu": "0", "uuid": 'x"\\\n'}, value=3)], {"a_bytes": "Memory."})
+    assert text == '# HELP a_bytes Memory.\n# TYPE a_bytes gauge\na_bytes{gpu="0",uuid="x\\"\\\\\\n"} 3\n'
+
+
+def test_special_values_are_read() -> None:
+    found = {sample.name: sample.value for sample in parse("a NaN\nb +Inf\nc 1e3\n")}
+    assert math.isnan(found["a"])
+    assert found["b"] == math.inf
+    assert found["c"] == 1000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a",
+        "a 1 2 3",
+        "a one",
+        "1a 2",
+        'a{b="c} 1',
+        "a{b=c} 1",
+        'a{b="c" d="e"} 1',
+        'a{b="\\x"} 1',
+        "a  1",
+        "<html>",
+        "a{,} 1",
+    ],
+)
+def test_a_line_of_another_form_is_refused_with_its_number(line: str) -> None:
+    with pytest.raises(ExpositionError, match="line 2 is no sample"):
+        parse(f"ok 1\n{line}\n")
+
+
+def test_a_text_that_breaks_off_is_refused() -> None:
+    with pytest.raises(ExpositionError, match="breaks off"):
+        parse("a 1\nb 1")

@@ -1,0 +1,104 @@
+"""The agents as they are shipped: the zipapp, isolated, against a server over real TLS."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agents.__main__ import main
+from tests.agents.cluster import SYSTEM, T4, Served
+from tests.agents.test_environment import RECONCILE
+
+
+@contextmanager
+def started(zipapp: Path, agent: str, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """The agent with this environment and nothing else, in a folder that it cannot write."""
+    with subprocess.Popen(
+        [sys.executable, "-I", str(zipapp), agent],
+        env=dict(environ),
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def run(zipapp: Path, agent: str, environ: Mapping[str, str]) -> tuple[int, list[dict[str, object]], str]:
+    with started(zipapp, agent, environ) as process:
+        output, errors = process.communicate(timeout=60)
+    return process.returncode, [json.loads(line) for line in output.splitlines()], errors
+
+
+@pytest.mark.parametrize("argv", [[], ["extender"], ["gate", "watchdog"], ["--help"]])
+def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        f"name one agent of reconcile, watchdog, gate, exporter (got {' '.join(argv) or 'nothing'})\n"
+    )
+
+
+def test_the_shipped_reconcile_advertises(zipapp: Path, served: Served) -> None:
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    environ = {**RECONCILE, **served.environ(), "LEDGER_NAMESPACE": SYSTEM, "RUN_SECONDS": "0"}
+    status, lines, errors = run(zipapp, "reconcile", environ)
+    assert (status, errors) == (0, "")
+    assert served.cluster.shown() == ("14k", "1", "14k", "1")
+    assert [line["message"] for line in lines] == ["starts", "wrote", "every node is as wanted"]
+    assert all({"ts", "level", "agent", "message"} <= line.keys() for line in lines)
+    assert {line["agent"] for line in lines} == {"reconcile"}
+
+
+@pytest.mark.parametrize("agent", ["reconcile", "watchdog", "gate", "exporter"])
+def test_an_operators_mistake_is_one_line_and_no_traceback(zipapp: Path, agent: str) -> None:
+    status, lines, errors = run(zipapp, agent, {"INTERVAL_SECONDS": "soon"})
+    assert (status, errors) == (1, "")
+    (line,) = lines
+    assert line["level"] == "error"
+    assert "INTERVAL_SECONDS: must be a whole number from 1 to 86400 (got 'soon')" in str(line["message"])
+
+
+def test_an_api_that_is_away_ends_the_run_with_its_address_in_the_log(zipapp: Path, served: Served) -> None:
+    environ = {**RECONCILE, **served.environ(), "KUBERNETES_SERVICE_PORT": "1", "RUN_SECONDS": "1"}
+    status, lines, errors = run(zipapp, "reconcile", environ)
+    assert (status, errors) == (1, "")
+    assert "NoAnswer" in str(lines[-1]["message"])
+
+
+def test_sigterm_ends_a_waiting_run_at_once_and_not_as_a_success(zipapp: Path, served: Served) -> None:
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    environ = {
+        **RECONCILE,
+        **served.environ(),
+        "LEDGER_NAMESPACE": SYSTEM,
+        "RUN_SECONDS": "600",
+        "INTERVAL_SECONDS": "300",
+    }
+    with started(zipapp, "reconcile", environ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = iter(process.stdout.readline, "")
+        assert any("wrote" in line for line in lines)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(list(lines)[-1])["message"] == "stopped by SIGTERM"
+        assert process.wait(timeout=10) == 128 + signal.SIGTERM
+        assert time.monotonic() - began < 2
+        assert process.stderr.read() == ""
+
+
+def test_the_zipapp_writes_nothing_beside_itself(zipapp: Path) -> None:
+    run(zipapp, "reconcile", {})
+    assert os.listdir(zipapp.parent) == [zipapp.name]
