@@ -1,11 +1,24 @@
 """Capacity: the ledger, and the reconcile agent that advertises it on the nodes."""
 
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field, model_validator
+import pulumi
+from pydantic import Field, ValidationInfo, field_validator
 
+from components import node_status
+from components.admission_policy import binding
+from components.agent import RUN_SECONDS, Agent, cron_job, job_spec
+from components.identity import Identity, Rule
+from components.manifest import Manifest, component_type, register
 from components.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
-from tenancy.ledger import Sharing
+from components.system import ClusterSpec
+from components.zipapp import Zipapp
+from tenancy import names
+from tenancy.ledger import Ledger, Sharing
 
 
 class PoolSpec(Spec):
@@ -17,7 +30,9 @@ class PoolSpec(Spec):
     sharing: Sharing = Field(
         default=Sharing.MEMORY, description="memory: budgets in MiB on shared devices; whole: one tenant a device."
     )
-    memory_mib: Mib | None = Field(default=None, description="Memory of one device, as the driver reports it.")
+    memory_mib: Mib | None = Field(
+        default=None, validate_default=True, description="Memory of one device, as the driver reports it."
+    )
     reserve_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
         default=0, description="Kept back on each device: driver, contexts, tenants without a budget."
     )
@@ -26,20 +41,143 @@ class PoolSpec(Spec):
     )
     time_slices: Count = Field(default=1, description="nvidia.com/gpu that the device plugin shows for each device.")
 
-    @model_validator(mode="after")
-    def _memory_is_given_where_it_is_shared(self) -> "PoolSpec":
-        if self.sharing is Sharing.MEMORY and self.memory_mib is None:
-            raise ValueError("sharing is memory, so memory_mib is needed; write the device's size or sharing: whole")
-        if self.sharing is Sharing.WHOLE and (self.memory_mib, self.reserve_mib, self.floor_mib) != (None, 0, 0):
-            raise ValueError("sharing is whole: remove memory_mib, reserve_mib and floor_mib or write sharing: memory")
-        if self.memory_mib is not None and self.reserve_mib >= self.memory_mib:
-            raise ValueError(
-                f"reserve_mib {self.reserve_mib} leaves nothing of memory_mib {self.memory_mib}; lower reserve_mib"
-            )
-        return self
+    @field_validator("memory_mib")
+    @classmethod
+    def _is_given_where_it_is_shared(cls, memory_mib: int | None, info: ValidationInfo) -> int | None:
+        sharing = info.data.get("sharing")
+        if sharing is Sharing.MEMORY and memory_mib is None:
+            raise ValueError("is missing though sharing is memory; write the device's size, or sharing: whole")
+        if sharing is Sharing.WHOLE and memory_mib is not None:
+            raise ValueError("has no use where sharing is whole; remove it, or write sharing: memory")
+        return memory_mib
+
+    @field_validator("reserve_mib", "floor_mib")
+    @classmethod
+    def _leaves_some_memory(cls, mib: int, info: ValidationInfo) -> int:
+        memory_mib = info.data.get("memory_mib")
+        if info.data.get("sharing") is Sharing.WHOLE and mib:
+            raise ValueError("has no use where sharing is whole; remove it, or write sharing: memory")
+        if memory_mib is not None and mib >= memory_mib:
+            raise ValueError(f"must be less than memory_mib {memory_mib} (got {mib})")
+        return mib
 
 
 class ReconcileSpec(Spec):
     """The agent that advertises gpumem and keeps it advertised."""
 
     interval_seconds: Seconds = Field(default=10, le=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityArgs:
+    """`reconcile` None: somebody else advertises gpumem, and only the ledger is declared."""
+
+    cluster: ClusterSpec
+    code: Zipapp
+    ledger: Ledger
+    reconcile: ReconcileSpec | None
+
+
+def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Manifest:
+    """The ledger as the agents and the policy pack read it.
+
+    While it is advertised it carries a finalizer: deleted, it stays until reconcile took the capacity off every node.
+    """
+    metadata: Manifest = {"name": names.LEDGER, "namespace": namespace, "labels": names.labels("capacity")}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata | ({"finalizers": [ledger.names.capacity_finalizer]} if advertised else {}),
+        "data": {names.LEDGER_KEY: _canonical_json(ledger.to_data())},
+    }
+
+
+def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
+    """The agent that advertises. It may patch the status of any node: pools are dynamic, and a node that left its pool
+    must be cleaned. What it may write there, node_status.py limits."""
+    namespace = args.cluster.system_namespace
+    return Agent(
+        program="reconcile",
+        name=names.RECONCILE,
+        namespace=namespace,
+        cluster=args.cluster,
+        code=args.code,
+        environment={"INTERVAL_SECONDS": str(spec.interval_seconds), "RUN_SECONDS": str(run_seconds)},
+        rules=(
+            Rule(
+                resources=("configmaps",),
+                verbs=("get", "patch"),
+                resource_names=(names.LEDGER,),
+                namespace=namespace,
+            ),
+            Rule(resources=("nodes",), verbs=("get", "list", "watch")),
+            Rule(resources=("nodes/status",), verbs=("patch",)),
+            Rule(resources=("pods",), verbs=("list",)),
+            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
+        ),
+        dry_run=False,
+    )
+
+
+def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
+    """One run now. A Job's spec is immutable, so another ledger or another pod is another name: a new Job runs.
+
+    It has no ttlSecondsAfterFinished: a Job that is gone would run again on every refresh.
+    """
+    spec = job_spec(agent, deadline_seconds=120, retries=2)
+    digest = hashlib.sha256(_canonical_json([spec, ledger["data"]]).encode()).hexdigest()[:10]
+    metadata = agent.metadata | {
+        "name": f"{agent.name}-{digest}",
+        "annotations": {names.REPLACE_UNREADY: "true"},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def _canonical_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+class Capacity(pulumi.ComponentResource):
+    """The ledger, and what advertises it. `advertised`, the MiB of each pool, is known to a consumer only when the
+    nodes show it: who asks for gpumem takes it or depends on the component."""
+
+    advertised: pulumi.Output[Mapping[str, int]]
+
+    def __init__(self, name: str, args: CapacityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        pools = {pool.name: pool.advertised_mib for pool in args.ledger.pools if pool.sharing is Sharing.MEMORY}
+        super().__init__(component_type("Capacity"), name, {"advertisedMib": pools}, opts)
+        if args.reconcile is None:
+            ledger = ledger_config_map(args.ledger, args.cluster.system_namespace, advertised=False)
+            last = register(ledger, f"{name}-ledger", parent=self)
+        else:
+            last = self._declare_reconcile(name, args, args.reconcile)
+        self.advertised = last.urn.apply(lambda _: pools)
+        self.register_outputs({"advertisedMib": self.advertised})
+
+    def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
+        """Guards, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits for a run of
+        the CronJob, which therefore outlives it, with its roles."""
+        namespace, resources = args.cluster.system_namespace, args.ledger.names
+        guards = [
+            self._declare_guard(f"{name}-reconcile-writes", node_status.reconcile_writes(resources, namespace)),
+            self._declare_guard(f"{name}-capacity-writers", node_status.capacity_writers(resources, namespace)),
+        ]
+        agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
+        identity = Identity(f"{name}-reconcile", agent.identity, pulumi.ResourceOptions(parent=self))
+        keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, *guards])
+        ledger = ledger_config_map(args.ledger, namespace, advertised=True)
+        stored = register(
+            ledger,
+            f"{name}-ledger",
+            parent=self,
+            depends_on=[keeper],
+            custom_timeouts=pulumi.CustomTimeouts(delete="5m"),
+        )
+        job = advertise_job(reconcile_agent(args, spec, run_seconds=0), ledger)
+        return register(
+            job, f"{name}-job", parent=self, depends_on=[stored], custom_timeouts=pulumi.CustomTimeouts(create="5m")
+        )
+
+    def _declare_guard(self, name: str, policy: Manifest) -> pulumi.Resource:
+        declared = register(policy, name, parent=self)
+        return register(binding(policy), f"{name}-binding", parent=self, depends_on=[declared])

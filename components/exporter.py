@@ -1,10 +1,22 @@
-"""The exporter: GPU memory by pod, measured on each node."""
+"""The exporter: GPU memory, measured on each node."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
+import pulumi
 from pydantic import Field
 
+from components.agent import Agent, pod_template
+from components.identity import Identity, Rule
+from components.manifest import Manifest, component_type, register
 from components.spec import Seconds, Spec
+from components.system import ClusterSpec
+from components.zipapp import Zipapp
+from tenancy import names
+from tenancy.ledger import Ledger, Sharing
+
+METRICS_PORT = "metrics"
 
 
 class ExporterSpec(Spec):
@@ -12,3 +24,95 @@ class ExporterSpec(Spec):
 
     port: Annotated[int, Field(ge=1024, le=65535)] = 9401
     interval_seconds: Seconds = Field(default=5, le=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExporterArgs:
+    """`ledger` says which nodes are measured: those of the pools that share memory."""
+
+    spec: ExporterSpec
+    cluster: ClusterSpec
+    code: Zipapp
+    ledger: Ledger
+
+
+def exporter_agent(args: ExporterArgs) -> Agent:
+    """The agent that reads the node's devices."""
+    return Agent(
+        program="exporter",
+        name=names.EXPORTER,
+        namespace=names.node_agent_namespace(args.cluster.system_namespace),
+        cluster=args.cluster,
+        code=args.code,
+        environment={
+            "PORT": str(args.spec.port),
+            "INTERVAL_SECONDS": str(args.spec.interval_seconds),
+            names.VISIBLE_DEVICES: "all",
+            names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
+        },
+        rules=(Rule(resources=("pods",), verbs=("list",)),),
+        dry_run=False,
+    )
+
+
+def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]]) -> Manifest:
+    """The exporter on every node that one of the selectors matches.
+
+    It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class. The
+    host's process table is where NVML's process ids mean something.
+    """
+    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10}
+    template = pod_template(
+        agent,
+        container={
+            "ports": [{"name": METRICS_PORT, "containerPort": port}],
+            "livenessProbe": probe,
+            "readinessProbe": probe,
+        },
+        pod={
+            "hostPID": True,
+            "runtimeClassName": names.GPU_RUNTIME_CLASS,
+            "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _any_of(node_selectors)}},
+        },
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": agent.metadata,
+        "spec": {"selector": {"matchLabels": selector()}, "template": template},
+    }
+
+
+def selector() -> dict[str, str]:
+    """The labels that choose the exporter's pods within their namespace."""
+    return {names.LABEL_NAME: names.EXPORTER}
+
+
+def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]}
+        for labels in node_selectors
+    ]
+    return {"nodeSelectorTerms": terms}
+
+
+class Exporter(pulumi.ComponentResource):
+    """The exporter's DaemonSet. It has no Service: one address before several nodes would answer for any of them, so
+    the watchdog, the gate and Prometheus go to the pods."""
+
+    daemon_set: pulumi.Output[str]
+
+    def __init__(self, name: str, args: ExporterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        pools = [pool for pool in args.ledger.pools if pool.sharing is Sharing.MEMORY]
+        super().__init__(component_type("Exporter"), name, {"pools": [pool.name for pool in pools]}, opts)
+        agent = exporter_agent(args)
+        identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
+        declared = register(
+            daemon_set(agent, args.spec.port, [pool.node_selector for pool in pools]),
+            f"{name}-daemon-set",
+            parent=self,
+            depends_on=[identity],
+        )
+        self.daemon_set = declared.urn.apply(lambda _: agent.name)
+        self.register_outputs({"daemonSet": self.daemon_set})

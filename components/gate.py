@@ -1,8 +1,20 @@
 """The demand gate: on-demand tenants scale 0 to 1 into real slack."""
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
 from pydantic import Field, model_validator
 
+from components.agent import RUN_SECONDS, Agent, cron_job
+from components.exporter import ExporterSpec
+from components.identity import Identity, Rule
+from components.manifest import Manifest, component_type, register
 from components.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
+from components.system import ClusterSpec
+from components.zipapp import Zipapp
+from tenancy import names
 
 
 class HttpJsonDemand(Spec):
@@ -54,5 +66,93 @@ class OnDemandSpec(Spec):
 class GateSpec(Spec):
     """The agent that lets on-demand tenants in and out."""
 
-    armed: bool = Field(default=False, description="false: it says what it would do and does nothing.")
     interval_seconds: Seconds = Field(default=10, le=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateArgs:
+    """`on_demand` are the workloads behind the gate, by name; `exporter` is where it measures."""
+
+    spec: GateSpec
+    cluster: ClusterSpec
+    code: Zipapp
+    exporter: ExporterSpec
+    on_demand: Mapping[str, OnDemandSpec]
+
+
+def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
+    """What the agent reads from GATES, in the order of the configuration: the first gets the slack."""
+    return [
+        {
+            "name": name,
+            "namespace": spec.tenant,
+            "deployment": spec.deployment or name,
+            "pool": spec.pool,
+            "need_mib": spec.need_mib,
+            "margin_mib": spec.margin_mib,
+            "samples": spec.samples,
+            "demand": _demand(spec),
+        }
+        for name, spec in on_demand.items()
+    ]
+
+
+def _demand(spec: OnDemandSpec) -> Manifest:
+    signals = {"http_json": spec.http_json, "prometheus": spec.prometheus, "window": spec.window}
+    return next({"kind": kind, **signal.model_dump()} for kind, signal in signals.items() if signal is not None)
+
+
+def gate_agent(args: GateArgs) -> Agent:
+    """One agent for all gates, so that two workloads are never let into the same slack. It may read, and write Events,
+    and has no right to scale yet."""
+    namespace = args.cluster.system_namespace
+    declared = gates(args.on_demand)
+    return Agent(
+        program="gate",
+        name=names.GATE,
+        namespace=namespace,
+        cluster=args.cluster,
+        code=args.code,
+        environment={
+            "INTERVAL_SECONDS": str(args.spec.interval_seconds),
+            "RUN_SECONDS": str(RUN_SECONDS),
+            "EXPORTER_NAMESPACE": names.node_agent_namespace(namespace),
+            "EXPORTER_PORT": str(args.exporter.port),
+            "GATES": json.dumps(declared, separators=(",", ":")),
+        },
+        rules=(
+            Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
+            Rule(resources=("pods",), verbs=("list",)),
+            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
+            *_scale_rules(declared),
+        ),
+        dry_run=True,
+    )
+
+
+def _scale_rules(declared: list[Manifest]) -> tuple[Rule, ...]:
+    """One rule for each namespace, for its gates' Deployments alone."""
+    return tuple(
+        Rule(
+            api_groups=("apps",),
+            resources=("deployments/scale",),
+            verbs=("get",),
+            resource_names=tuple(gate["deployment"] for gate in declared if gate["namespace"] == namespace),
+            namespace=namespace,
+        )
+        for namespace in dict.fromkeys(gate["namespace"] for gate in declared)
+    )
+
+
+class Gate(pulumi.ComponentResource):
+    """The gate's CronJob. It has a role in each gate's namespace, so it depends on the tenants."""
+
+    cron_job: pulumi.Output[str]
+
+    def __init__(self, name: str, args: GateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(component_type("Gate"), name, {"onDemand": list(args.on_demand)}, opts)
+        agent = gate_agent(args)
+        identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
+        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity])
+        self.cron_job = declared.urn.apply(lambda _: agent.name)
+        self.register_outputs({"cronJob": self.cron_job})

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from importlib.metadata import version
+from typing import Any, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -39,11 +41,19 @@ def register(
         delete_before_replace=True if immutable else None,
         custom_timeouts=custom_timeouts,
     )
-    body = {_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
     typed = _typed_class(api_version, kind)
     if typed is not None:
-        return typed(name, opts=opts, **body)
-    return k8s.apiextensions.CustomResource(name, api_version=api_version, kind=kind, opts=opts, **body)
+        body = {_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+        return cast(pulumi.CustomResource, typed(name, opts=opts, **body))
+    # Not the provider's CustomResource: in Python it takes metadata and spec alone, and Kueue's classes have more.
+    opts.version = _provider_version()
+    return pulumi.CustomResource(f"kubernetes:{api_version}:{kind}", name, dict(manifest), opts)
+
+
+@cache
+def _provider_version() -> str:
+    """What the provider's own classes ask for; a bare resource would get whichever plugin is there."""
+    return version("pulumi-kubernetes")
 
 
 def _typed_class(api_version: str, kind: str) -> Any:

@@ -1,8 +1,16 @@
 """PriorityClasses: who goes first, who is evicted first."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
+import pulumi
+
+from components.manifest import Manifest, component_type, register
 from components.spec import PriorityValue, Spec
+from tenancy.names import labels
+
+_COMPONENT = "priorities"
 
 
 class PreemptionPolicy(StrEnum):
@@ -16,3 +24,39 @@ class PrioritySpec(Spec):
     value: PriorityValue
     preemption_policy: PreemptionPolicy = PreemptionPolicy.LOWER
     description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrioritiesArgs:
+    """The classes by name."""
+
+    classes: Mapping[str, PrioritySpec]
+
+
+def priority_class(name: str, spec: PrioritySpec) -> Manifest:
+    """The PriorityClass; never the cluster's default, so that a pod without a class keeps priority 0."""
+    manifest: Manifest = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name, "labels": labels(_COMPONENT)},
+        "value": spec.value,
+        "preemptionPolicy": str(spec.preemption_policy),
+        "globalDefault": False,
+    }
+    return {**manifest, "description": spec.description} if spec.description else manifest
+
+
+class Priorities(pulumi.ComponentResource):
+    """Declares the PriorityClasses."""
+
+    values: pulumi.Output[dict[str, int]]
+
+    def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
+        super().__init__(component_type("Priorities"), name, props, opts)
+        classes = [
+            register(priority_class(key, spec), f"{name}-{key}", parent=self) for key, spec in args.classes.items()
+        ]
+        values = {key: spec.value for key, spec in args.classes.items()}
+        self.values = pulumi.Output.all(*(declared.urn for declared in classes)).apply(lambda _: values)
+        self.register_outputs({"values": self.values})

@@ -1,29 +1,82 @@
-"""The base of every Spec, and the scalar types that say what Kubernetes accepts."""
+"""The base of every Spec, and the scalar types that say what Kubernetes accepts.
 
-from typing import Annotated
+Source of the forms: k8s.io/apimachinery pkg/util/validation/validation.go.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-# Names that Kubernetes accepts: RFC 1123 labels and subdomains, label keys and values, and pinned image references.
-_DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-DnsLabel = Annotated[str, StringConstraints(pattern=rf"^{_DNS_LABEL}$", max_length=63)]
-DnsDomain = Annotated[str, StringConstraints(pattern=rf"^{_DNS_LABEL}(\.{_DNS_LABEL})+$", max_length=200)]
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a string: `words` for the operator, `pattern` for machines (Python and ECMA-262 read it alike)."""
+
+    words: str
+    pattern: str
+
+    def check(self, text: str) -> str:
+        """The text itself. Raises PydanticCustomError, type `form`."""
+        if re.fullmatch(self.pattern, text) is None:
+            raise PydanticCustomError("form", "must be {words}", {"words": self.words})
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        # Editors show the words (vscode-json-languageservice); other readers of the schema pass them over.
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "patternErrorMessage": f"must be {self.words}"}
+
+
+# An RFC 1123 label has at most 63 characters; a subdomain's labels have no limit of their own, only the whole has one.
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_NAME_PART = r"[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_QUALIFIED_NAME = rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_NAME_PART}"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+# Name, tag and digest of github.com/distribution/reference regexp.go, without its rarer separators.
+_IMAGE_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+_IMAGE_HOST = r"[A-Za-z0-9][-.A-Za-z0-9]*(?::[0-9]{1,5})?/"
+_IMAGE_TAG = r":[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}"
+
+DnsLabel = Annotated[str, Form("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
+# At most 200, so that what names.py puts around it stays within Kubernetes' 253.
+DnsDomain = Annotated[
+    str, StringConstraints(max_length=200), Form("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
+]
 LabelKey = Annotated[
     str,
-    StringConstraints(pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[A-Za-z0-9]([-._A-Za-z0-9]{{0,61}}[A-Za-z0-9])?$"),
+    Form("a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it", _QUALIFIED_NAME),
 ]
-LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
-ResourceName = Annotated[str, StringConstraints(pattern=rf"^({_DNS_LABEL}(\.{_DNS_LABEL})*/)?[-._A-Za-z0-9]+$")]
-ImageReference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][-a-z0-9._/:]*(@sha256:[0-9a-f]{64})?$")]
-GroupName = Annotated[str, StringConstraints(pattern=r"^\S(.*\S)?$", max_length=253)]
-HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+(/\S*)?$")]
-TimeWindow = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]
-TimeZone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]+(/[-+_A-Za-z0-9]+)*$")]
-ChartVersion = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")]
+LabelValue = Annotated[
+    str,
+    Form("at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit", rf"(?:{_NAME_PART})?"),
+]
+ResourceName = Annotated[str, Form("a resource name such as nvidia.com/gpu or cpu", _QUALIFIED_NAME)]
+ImageReference = Annotated[
+    str,
+    Form(
+        "an image reference such as docker.io/library/python:3.13.9-alpine3.22",
+        rf"(?:{_IMAGE_HOST})?{_IMAGE_PART}(?:/{_IMAGE_PART})*(?:{_IMAGE_TAG})?(?:@sha256:[0-9a-f]{{64}})?",
+    ),
+]
+GroupName = Annotated[
+    str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
+]
+HttpUrl = Annotated[
+    str, Form("a URL such as http://queue.team-a.svc/status", r"https?://[-.:\[\]A-Za-z0-9]+(?:/[!-~]*)?(?:\?[!-~]*)?")
+]
+TimeWindow = Annotated[str, Form("two times of the day such as 02:00-06:00", rf"{_CLOCK}-{_CLOCK}")]
+TimeZone = Annotated[str, Form("a time zone such as Europe/London or Etc/UTC", r"[A-Za-z]+(?:/[-+_A-Za-z0-9]+)*")]
+ChartVersion = Annotated[str, Form("a version such as 0.19.2", r"[0-9]+\.[0-9]+\.[0-9]+")]
 
 Mib = Annotated[int, Field(ge=1, le=2**31)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
-Seconds = Annotated[int, Field(ge=1, le=86_400)]
+Seconds = Annotated[int, Field(ge=1)]  # without `le`, which would win against a field's own
 PriorityValue = Annotated[int, Field(ge=-(2**31), le=1_000_000_000)]  # above 1e9 is the system's own
 
 

@@ -1,8 +1,17 @@
 """The namespaces of the agents and what every agent shares."""
 
+import base64
+from dataclasses import dataclass
+
+import pulumi
 from pydantic import Field
 
+from components.manifest import Manifest, component_type, register
 from components.spec import DnsDomain, DnsLabel, ImageReference, Spec
+from components.zipapp import Zipapp
+from tenancy import names
+
+_COMPONENT = "system"
 
 
 class ClusterSpec(Spec):
@@ -15,3 +24,71 @@ class ClusterSpec(Spec):
     agent_image: ImageReference = Field(
         description="Image of every agent: any Python >= 3.11 with the standard library; the code comes in a ConfigMap."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemArgs:
+    """`node_agents`: whether an agent needs the host's process table, and with it a namespace of its own."""
+
+    cluster: ClusterSpec
+    code: Zipapp
+    node_agents: bool
+
+
+def namespace(name: str, pod_security: str) -> Manifest:
+    """A namespace whose pods are held to a level of the Pod Security Standards."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {**names.labels(_COMPONENT), names.POD_SECURITY_ENFORCE: pod_security}},
+    }
+
+
+def default_deny_ingress(namespace: str) -> Manifest:
+    """Nothing in the namespace listens, so nothing may be reached there."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "default-deny-ingress", "namespace": namespace, "labels": names.labels(_COMPONENT)},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
+
+
+def code_config_map(code: Zipapp, namespace: str) -> Manifest:
+    """The agents' code, immutable: what runs is what the name says."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": code.config_map,
+            "namespace": namespace,
+            "labels": names.labels(_COMPONENT, names.AGENTS),
+            "annotations": {names.AGENTS_DIGEST: code.digest},
+        },
+        "binaryData": {names.AGENTS_KEY: base64.b64encode(code.content).decode()},
+        "immutable": True,
+    }
+
+
+class System(pulumi.ComponentResource):
+    """The agents' namespaces, with their code in each. Every other part of the platform depends on it."""
+
+    namespace: pulumi.Output[str]
+
+    def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        system = args.cluster.system_namespace
+        super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
+        made = register(namespace(system, "restricted"), f"{name}-namespace", parent=self)
+        register(default_deny_ingress(system), f"{name}-default-deny", parent=self, depends_on=[made])
+        code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
+        if args.node_agents:
+            self._declare_node_namespace(name, args)
+        self.namespace = code.urn.apply(lambda _: system)
+        self.register_outputs({"namespace": self.namespace})
+
+    def _declare_node_namespace(self, name: str, args: SystemArgs) -> None:
+        # No NetworkPolicy here: pods with the host's PID namespace serve metrics to whichever namespace Prometheus is
+        # in, which this stack does not know, and the metrics name no tenant's secret.
+        nodes = names.node_agent_namespace(args.cluster.system_namespace)
+        made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
+        register(code_config_map(args.code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

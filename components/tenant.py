@@ -1,10 +1,19 @@
 """A tenant: a namespace, the sum of its seats as a quota, and its people."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
+import pulumi
+import pulumi_kubernetes as k8s
 from pydantic import Field
 
+from components.manifest import Manifest, component_type, register
 from components.spec import Count, DnsLabel, GroupName, Mib, Spec
+from tenancy.names import PROJECT, SEATS, Names, labels
+from tenancy.quantity import canonical
+
+_COMPONENT = "tenant"
 
 
 class Role(StrEnum):
@@ -38,3 +47,84 @@ class UnbudgetedSpec(Spec):
     tenant: DnsLabel
     pool: DnsLabel
     measured_mib: Mib = Field(description="What it was seen to use; covered by the pool's reserve.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantArgs:
+    """`gpumem_mib` is all that the tenant's pods may request together: its seats and what its queues may hand out."""
+
+    spec: TenantSpec
+    names: Names
+    gpumem_mib: int
+    has_queue: bool
+
+
+def namespace(tenant: str, args: TenantArgs) -> Manifest:
+    """The namespace; the queue label is what makes Kueue manage the Jobs in it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": tenant, "labels": labels(_COMPONENT) | queue_label(args)},
+    }
+
+
+def queue_label(args: TenantArgs) -> dict[str, str]:
+    """The label of a queue tenant's namespace; empty for every other tenant."""
+    return {args.names.queue_tenant: "true"} if args.has_queue else {}
+
+
+def quota(tenant: str, args: TenantArgs) -> Manifest:
+    """The ResourceQuota. A tenant with nothing gets "0", so that nobody there can take a seat.
+
+    No LimitRange stands beside it: a maximum of gpumem per Container is also the default of every container, and one
+    per Pod refuses every pod without gpumem (plugin/pkg/admission/limitranger). The admission policy caps a pod.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": SEATS, "namespace": tenant, "labels": labels(_COMPONENT)},
+        "spec": {"hard": {args.names.requests_gpumem: canonical(args.gpumem_mib)}},
+    }
+
+
+def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:
+    """Binds people to a ClusterRole within the tenant. One object a role, since a roleRef is immutable."""
+    api_group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{PROJECT}-{role}", "namespace": tenant, "labels": labels(_COMPONENT)},
+        "roleRef": {"apiGroup": api_group, "kind": "ClusterRole", "name": str(role)},
+        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group} for group in groups],
+    }
+
+
+def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
+    """The groups of each role that somebody has, sorted."""
+    return {role: sorted(g for g, r in groups.items() if r is role) for role in Role if role in groups.values()}
+
+
+class Tenant(pulumi.ComponentResource):
+    """Declares the tenant that bears the component's name."""
+
+    namespace: pulumi.Output[str]
+
+    def __init__(self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        props = {"spec": args.spec.model_dump(mode="json"), "gpumemMib": args.gpumem_mib, "hasQueue": args.has_queue}
+        super().__init__(component_type("Tenant"), name, props, opts)
+        before = self._namespace(name, args)
+        capped = register(quota(name, args), f"{name}-quota", parent=self, depends_on=before)
+        for role, groups in groups_by_role(args.spec.groups).items():
+            register(role_binding(name, role, groups), f"{name}-{role}", parent=self, depends_on=before)
+        self.namespace = capped.urn.apply(lambda _: name)
+        self.register_outputs({"namespace": self.namespace})
+
+    def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
+        """The namespace, or the label on one that is there already; nothing where that needs no label."""
+        if args.spec.create_namespace:
+            return [register(namespace(name, args), f"{name}-namespace", parent=self)]
+        if not args.has_queue:
+            return []
+        metadata = {"name": name, "labels": queue_label(args)}
+        opts = pulumi.ResourceOptions(parent=self)
+        return [k8s.core.v1.NamespacePatch(f"{name}-namespace-label", metadata=metadata, opts=opts)]

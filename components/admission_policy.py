@@ -1,0 +1,110 @@
+"""The objects of Kubernetes' own admission policies: a policy, the namespaces it is for, its binding.
+
+https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/ and, from Kubernetes 1.36,
+https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from components.manifest import Manifest
+from tenancy.names import LABEL_NAMESPACE, labels
+
+_API = "admissionregistration.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An operation on resources of the core group that a policy looks at."""
+
+    operation: str
+    resources: Sequence[str]
+
+
+_POD_CREATION = (Rule("CREATE", ("pods",)),)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where and when a policy applies: in the namespaces, for the rules, if every condition holds (name to CEL)."""
+
+    namespaces: Mapping[str, Any]
+    conditions: Mapping[str, str]
+    rules: Sequence[Rule] = _POD_CREATION
+
+    def to_spec(self) -> dict[str, Any]:
+        rules = [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": [rule.operation],
+                "resources": list(rule.resources),
+            }
+            for rule in self.rules
+        ]
+        return {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"namespaceSelector": dict(self.namespaces), "resourceRules": rules},
+            "matchConditions": _named(self.conditions),
+        }
+
+
+def within(namespaces: Iterable[str]) -> dict[str, Any]:
+    """Selects the namespaces, of which there is at least one, by the label that Kubernetes sets itself."""
+    return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
+
+
+def outside(namespaces: Iterable[str]) -> dict[str, Any]:
+    """Selects every namespace but these; without any, all of them."""
+    values = sorted(set(namespaces))
+    return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]} if values else {}
+
+
+def mutating(component: str, name: str, scope: Scope, operations: Sequence[str]) -> Manifest:
+    """Changes the object by JSON Patch: CEL expressions that are lists of operations, one after the other."""
+    expression = " + ".join(operations)
+    return _policy(
+        "MutatingAdmissionPolicy",
+        component,
+        name,
+        {
+            **scope.to_spec(),
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+        },
+    )
+
+
+def validating(
+    component: str, name: str, scope: Scope, validations: Mapping[str, str], variables: Mapping[str, str] | None = None
+) -> Manifest:
+    """Refuses the object unless every expression holds; `validations` are the messages by expression."""
+    return _policy(
+        "ValidatingAdmissionPolicy",
+        component,
+        name,
+        {
+            **scope.to_spec(),
+            "variables": _named(variables or {}),
+            "validations": [{"expression": holds, "message": message} for holds, message in validations.items()],
+        },
+    )
+
+
+def binding(policy: Manifest) -> Manifest:
+    """Puts a policy into force, everywhere that its own scope says."""
+    spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
+    if policy["kind"] == "ValidatingAdmissionPolicy":
+        spec["validationActions"] = ["Deny"]
+    return {**policy, "kind": f"{policy['kind']}Binding", "spec": spec}
+
+
+def _policy(kind: str, component: str, name: str, spec: dict[str, Any]) -> Manifest:
+    """Without the empty lists, which the API server does not keep."""
+    given = {key: value for key, value in spec.items() if value != []}
+    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, "labels": labels(component)}, "spec": given}
+
+
+def _named(expressions: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "expression": expression} for name, expression in expressions.items()]

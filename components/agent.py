@@ -1,0 +1,128 @@
+"""What all agents share: one hardened pod, run by a CronJob each minute or by whatever its component declares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from components.identity import IdentityArgs, Rule
+from components.manifest import Manifest
+from components.system import ClusterSpec
+from components.zipapp import Zipapp
+from tenancy import names
+
+# A run is a loop inside its minute: its completion is the heartbeat, so it must end before the deadline kills it. A pod
+# starts within 2 to 10 seconds of the minute, and the last pass needs its own time.
+RUN_SECONDS = 45
+DEADLINE_SECONDS = 58
+
+_USER = 65532  # "nonroot" of the distroless images: no image in use gives it a home, a shell or a file
+_CODE_VOLUME = "code"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules."""
+
+    program: str
+    name: str
+    namespace: str
+    cluster: ClusterSpec
+    code: Zipapp
+    environment: Mapping[str, str]
+    rules: tuple[Rule, ...]
+    dry_run: bool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return names.labels(self.program, self.name)
+
+    @property
+    def metadata(self) -> Manifest:
+        return {"name": self.name, "namespace": self.namespace, "labels": self.labels}
+
+    @property
+    def identity(self) -> IdentityArgs:
+        return IdentityArgs(account=self.name, namespace=self.namespace, component=self.program, rules=self.rules)
+
+
+def pod_template(agent: Agent, *, container: Manifest | None = None, pod: Manifest | None = None) -> Manifest:
+    """The hardened pod. `container` and `pod` add fields, for what one agent alone needs; they override none.
+
+    It passes Pod Security `restricted`, unless `pod` says otherwise. There is no CPU limit: throttling would only make
+    a run late.
+    """
+    return {
+        "metadata": {"labels": agent.labels},
+        "spec": {
+            **(pod or {}),
+            "serviceAccountName": agent.name,
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 5,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{**(container or {}), **_container(agent)}],
+            "volumes": [{"name": _CODE_VOLUME, "configMap": {"name": agent.code.config_map, "defaultMode": 0o444}}],
+        },
+    }
+
+
+def _container(agent: Agent) -> Manifest:
+    return {
+        "name": agent.program,
+        "image": agent.cluster.agent_image,
+        "command": ["python", "-I", f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", agent.program],
+        "env": _environment(agent),
+        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}],
+    }
+
+
+def _environment(agent: Agent) -> list[Manifest]:
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
+    values = {
+        "LEDGER_NAMESPACE": agent.cluster.system_namespace,
+        "DRY_RUN": "true" if agent.dry_run else "false",
+        **agent.environment,
+    }
+    return [
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
+    """A run of the agent that ends by itself, or by its deadline."""
+    return {
+        "activeDeadlineSeconds": deadline_seconds,
+        "backoffLimit": retries,
+        "template": pod_template(agent, pod={"restartPolicy": "Never"}),
+    }
+
+
+def cron_job(agent: Agent) -> Manifest:
+    """The agent each minute, one run at a time. A failed run is not repeated: the next minute is its retry."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": agent.metadata,
+        "spec": {
+            "schedule": "* * * * *",
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 30,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 3,
+            "jobTemplate": {
+                "metadata": {"labels": agent.labels},
+                "spec": job_spec(agent, deadline_seconds=DEADLINE_SECONDS, retries=0),
+            },
+        },
+    }

@@ -1,0 +1,61 @@
+"""What the tests of several components start from: one small platform."""
+
+from typing import Any
+
+import pulumi
+
+from components import zipapp
+from components.system import ClusterSpec
+from tenancy.ledger import Ledger, Pool, Seat, Sharing
+from tests.engine import Graph, build
+
+DOMAIN = "example.com"
+SYSTEM, NODES = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
+CLUSTER = ClusterSpec(resource_domain=DOMAIN, agent_image="docker.io/library/python:3.13.9-alpine3.22")
+CODE = zipapp.build()
+T4 = Pool(
+    name="t4",
+    node_selector={"nvidia.com/gpu.product": "Tesla-T4", "zone": "a"},
+    nodes=1,
+    device_count=1,
+    memory_mib=15360,
+    reserve_mib=1360,
+    floor_mib=1536,
+)
+BATCH = Pool(name="batch", node_selector={"zone": "b"}, nodes=1, device_count=1, sharing=Sharing.WHOLE, memory_mib=0)
+LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),))
+
+
+def declared(component: type[pulumi.ComponentResource], name: str, args: object) -> Graph:
+    """The graph of one component alone."""
+    return build(lambda: component(name, args))  # type: ignore[call-arg, arg-type]
+
+
+def environment(workload: dict[str, Any]) -> dict[str, str]:
+    """The literal environment of a workload's only container."""
+    return {e["name"]: e["value"] for e in container(workload)["env"] if "value" in e}
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    """The only container of a workload."""
+    (only,) = pod(workload)["containers"]
+    return only
+
+
+def pod(workload: dict[str, Any]) -> dict[str, Any]:
+    """The pod's spec of a Job, a CronJob or a DaemonSet."""
+    spec = workload["spec"]
+    return (spec["jobTemplate"]["spec"] if workload["kind"] == "CronJob" else spec)["template"]["spec"]
+
+
+def rights(graph: Graph) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    """What a graph's accounts may do: reach (a namespace or *), resource with its group, verb, resource names."""
+    return {
+        (r.inputs["metadata"].get("namespace", "*"), f"{group}/{resource}", verb, tuple(rule.get("resourceNames", ())))
+        for kind in ("Role", "ClusterRole")
+        for r in graph.all(kind)
+        for rule in r.inputs["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

@@ -1,0 +1,168 @@
+"""The policies as manifests; that they compile and do what they say is shown by a real API server in tests/cluster."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from components.admission import Admission, AdmissionArgs, AdmissionSpec, Placement
+from tenancy.names import Names
+from tests.components.given import DOMAIN, declared
+from tests.engine import Graph, Recorded, names
+
+ARGS = AdmissionArgs(
+    spec=AdmissionSpec(
+        gpu_priority="gpu", tenant_priorities={"tts": "lesser", "lab": "lesser"}, exempt_namespaces=["nvidia"]
+    ),
+    names=Names(DOMAIN),
+    exempt=["nvidia", "agents-nodes"],
+    without_budget=["tts", "team-a"],
+    device_mib=14000,
+    placements=[Placement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
+)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return declared(Admission, "admission", ARGS)
+
+
+def policy(graph: Graph, kind: str, name: str) -> dict[str, Any]:
+    return graph.one(f"{kind}AdmissionPolicy", f"admission-gpu-tenancy-{name}").inputs["spec"]
+
+
+def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Operator and values of a policy's namespaceSelector; None where it is for every namespace."""
+    selector = spec["matchConstraints"]["namespaceSelector"]
+    if not selector:
+        return None
+    (expression,) = selector["matchExpressions"]
+    assert expression["key"] == "kubernetes.io/metadata.name"
+    return expression["operator"], expression["values"]
+
+
+def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(graph: Graph) -> None:
+    policies = [*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")]
+    assert {p.inputs["spec"]["failurePolicy"] for p in policies} == {"Fail"}
+    for declared_policy in policies:
+        bound = graph.one(f"{declared_policy.kind}Binding", f"{declared_policy.name}-binding")
+        assert bound.inputs["spec"]["policyName"] == declared_policy.inputs["metadata"]["name"]
+        assert graph.depends_on(bound, declared_policy)
+    assert {name_of(p) for p in policies} == set(graph.outputs_of(graph.one("Admission"))["policies"])
+
+
+def name_of(resource: Recorded) -> str:
+    return str(resource.inputs["metadata"]["name"])
+
+
+def test_a_refusal_denies(graph: Graph) -> None:
+    for bound in graph.all("ValidatingAdmissionPolicyBinding"):
+        assert bound.inputs["spec"]["validationActions"] == ["Deny"]
+    for bound in graph.all("MutatingAdmissionPolicyBinding"):
+        assert "validationActions" not in bound.inputs["spec"]
+
+
+def test_what_is_exempt_is_out_of_every_policy_for_pods(graph: Graph) -> None:
+    bindings_only = "admission-gpu-tenancy-device-binding"
+    for declared_policy in (*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")):
+        chosen = namespaces(declared_policy.inputs["spec"])
+        if declared_policy.name == bindings_only:
+            assert chosen is None
+            continue
+        assert chosen is not None
+        operator, values = chosen
+        exempt = {"nvidia", "agents-nodes"}
+        assert exempt <= set(values) if operator == "NotIn" else exempt.isdisjoint(values)
+
+
+def test_gpu_pods_get_the_gpu_class_but_for_tenants_with_one_of_their_own(graph: Graph) -> None:
+    default, own = policy(graph, "Mutating", "stamp-priority"), policy(graph, "Mutating", "stamp-priority-lesser")
+    assert namespaces(default) == ("NotIn", ["agents-nodes", "lab", "nvidia", "tts"])
+    assert namespaces(own) == ("In", ["lab", "tts"])
+    for spec, priority in ((default, "gpu"), (own, "lesser")):
+        (mutation,) = spec["mutations"]
+        expression = mutation["jsonPatch"]["expression"]
+        assert f'path: "/spec/priorityClassName", value: "{priority}"' in expression
+        assert "has(object.spec.priority) ?" in expression
+        assert "has(object.spec.preemptionPolicy) ?" in expression
+
+
+def test_queued_pods_go_to_their_pool_with_every_label_escaped(graph: Graph) -> None:
+    spec = policy(graph, "Mutating", "place-queued-batch")
+    assert namespaces(spec) == ("In", ["team-a"])
+    expression = spec["mutations"][0]["jsonPatch"]["expression"]
+    assert 'path: "/spec/nodeSelector/a~0b~1c", value: "d"' in expression
+    assert 'path: "/spec/nodeSelector/zone", value: "b"' in expression
+    assert expression.index("has(object.spec.nodeSelector)") < expression.index("a~0b~1c")
+
+
+def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "gpu-budget")
+    assert namespaces(spec) == ("NotIn", ["agents-nodes", "nvidia", "team-a", "tts"])
+    budget, size = spec["validations"]
+    assert f"add {DOMAIN}/gpumem (MiB) to the limits" in budget["message"]
+    assert "(14000 MiB)" in size["message"]
+    assert "<= 14000" in size["expression"]
+
+
+def test_devices_are_the_schedulers_to_give(graph: Graph) -> None:
+    choice, binding = policy(graph, "Validating", "device-choice"), policy(graph, "Validating", "device-binding")
+    assert "NVIDIA_VISIBLE_DEVICES" in choice["validations"][0]["message"]
+    looked_at = {(r["operations"][0], *r["resources"]) for r in choice["matchConstraints"]["resourceRules"]}
+    assert looked_at == {
+        ("CREATE", "pods"),
+        ("UPDATE", "pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"),
+    }
+    assert binding["matchConstraints"]["resourceRules"][0]["resources"] == ["pods/binding", "bindings"]
+    assert binding["matchConditions"][0]["expression"] == 'request.userInfo.username != "system:kube-scheduler"'
+
+
+@pytest.mark.parametrize(
+    ("priority", "allowed", "message"),
+    [
+        ("lesser", {"lab", "tts"}, "is only for tenant lab, tenant tts"),
+        ("critical", {"inference"}, "is only for tenant inference"),
+        ("gpu", {"inference"}, "is only for pods that reach a GPU, tenant inference"),
+    ],
+)
+def test_a_class_is_for_those_it_was_made_for(graph: Graph, priority: str, allowed: set[str], message: str) -> None:
+    spec = policy(graph, "Validating", f"priority-use-{priority}")
+    assert namespaces(spec) == ("NotIn", sorted({"agents-nodes", "nvidia"} | allowed))
+    (validation,) = spec["validations"]
+    assert message in validation["message"]
+    assert (validation["expression"] == "false") == (priority != "gpu")
+    assert f'priorityClassName == "{priority}"' in spec["matchConditions"][0]["expression"]
+
+
+def test_policies_do_not_grow_with_the_tenants() -> None:
+    """Names are compared by the API server's label selectors, not by CEL, whose expressions have a cost limit."""
+
+    def longest(tenants: int) -> int:
+        many = [f"team-{n}" for n in range(tenants)]
+        placed = Placement(name="batch", tenants=many, node_selector={"zone": "b"})
+        args = replace(ARGS, without_budget=many, placements=[placed])
+        graph = declared(Admission, "admission", args)
+        specs = [p.inputs["spec"] for kind in ("Validating", "Mutating") for p in graph.all(f"{kind}AdmissionPolicy")]
+        return max(len(e) for spec in specs for e in expressions(spec))
+
+    assert longest(1) == longest(500)
+
+
+def expressions(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [e for item in value for e in expressions(item)]
+    if not isinstance(value, Mapping):
+        return []
+    own = [value["expression"]] if "expression" in value else []
+    return own + [e for item in value.values() for e in expressions(item)]
+
+
+def test_without_tenants_of_their_own_there_is_one_stamp_and_no_placement() -> None:
+    bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), placements=[], priority_tenants={})
+    graph = declared(Admission, "admission", bare)
+    assert names(graph.all("MutatingAdmissionPolicy")) == {"admission-gpu-tenancy-stamp-priority"}
+    assert [name_of(p) for p in graph.all("ValidatingAdmissionPolicy") if "priority-use" in p.name] == [
+        "gpu-tenancy-priority-use-gpu"
+    ]

@@ -1,0 +1,138 @@
+"""What every agent's workload has in common, whichever component declares it."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from agents import environment as agent_environment
+from agents.__main__ import AGENTS
+from components.agent import DEADLINE_SECONDS, RUN_SECONDS
+from components.alerts import SILENT_SECONDS
+from components.capacity import Capacity, CapacityArgs, ReconcileSpec
+from components.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
+from tests.components.given import CLUSTER, CODE, LEDGER, SYSTEM, container, declared, pod
+from tests.engine import Graph
+
+FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
+TTS = OnDemandSpec(tenant="tts", pool="t4", need_mib=2048, window=WindowDemand(between="02:00-06:00"))
+
+
+def graphs() -> list[Graph]:
+    exporter = ExporterSpec()
+    shared = {"cluster": CLUSTER, "code": CODE}
+    return [
+        declared(Capacity, "c", CapacityArgs(**shared, ledger=LEDGER, reconcile=ReconcileSpec())),
+        declared(Exporter, "e", ExporterArgs(**shared, ledger=LEDGER, spec=exporter)),
+        declared(Watchdog, "w", WatchdogArgs(**shared, exporter=exporter, spec=WatchdogSpec())),
+        declared(Gate, "g", GateArgs(**shared, exporter=exporter, spec=GateSpec(), on_demand={"tts": TTS})),
+    ]
+
+
+@pytest.fixture(scope="module")
+def workloads() -> list[dict[str, Any]]:
+    kinds = ("CronJob", "Job", "DaemonSet")
+    return [dict(o) for graph in graphs() for o in graph.objects() if o["kind"] in kinds]
+
+
+@pytest.fixture(scope="module")
+def cron_jobs(workloads: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [w for w in workloads if w["kind"] == "CronJob"]
+
+
+def test_every_agent_has_a_workload_and_the_rollout_has_a_job(workloads: list[dict[str, Any]]) -> None:
+    assert sorted((w["kind"], container(w)["name"]) for w in workloads) == [
+        ("CronJob", "gate"),
+        ("CronJob", "reconcile"),
+        ("CronJob", "watchdog"),
+        ("DaemonSet", "exporter"),
+        ("Job", "reconcile"),
+    ]
+    assert {container(w)["name"] for w in workloads} == set(AGENTS)
+
+
+def test_every_pod_is_hardened(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        assert pod(workload)["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert container(workload)["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert pod(workload)["enableServiceLinks"] is False
+        assert pod(workload)["automountServiceAccountToken"] is True
+
+
+def test_every_container_has_its_memory_limited(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        assert container(workload)["resources"] == {
+            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "limits": {"memory": "64Mi"},
+        }
+
+
+def test_every_pod_has_one_volume_the_read_only_code(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        (volume,) = pod(workload)["volumes"]
+        assert volume["configMap"] == {"name": CODE.config_map, "defaultMode": 0o444}
+        (mount,) = container(workload)["volumeMounts"]
+        assert mount == {"name": volume["name"], "mountPath": "/opt/gpu-tenancy", "readOnly": True}
+
+
+def test_every_agent_runs_its_own_program_under_its_own_account(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        program = container(workload)["name"]
+        assert container(workload)["command"] == ["python", "-I", "/opt/gpu-tenancy/agents.pyz", program]
+        assert container(workload)["image"] == CLUSTER.agent_image
+        assert workload["metadata"]["name"].startswith(pod(workload)["serviceAccountName"])
+    assert len({pod(w)["serviceAccountName"] for w in workloads}) == len(AGENTS)
+
+
+def test_every_agent_reads_the_environment_that_its_manifest_gives_it(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        given = {e["name"]: e.get("value", "from-a-field") for e in container(workload)["env"]}
+        settings = importlib.import_module(f"agents.{container(workload)['name']}").Settings
+        assert agent_environment.read(settings, given)
+
+
+def test_every_agent_knows_its_pod_and_where_the_ledger_is(workloads: list[dict[str, Any]]) -> None:
+    for workload in workloads:
+        given = {e["name"]: e for e in container(workload)["env"]}
+        assert len(given) == len(container(workload)["env"])
+        assert {n: given[n]["valueFrom"]["fieldRef"]["fieldPath"] for n in FIELDS} == FIELDS
+        assert given["LEDGER_NAMESPACE"]["value"] == SYSTEM
+
+
+def test_only_agents_that_can_act_may(workloads: list[dict[str, Any]]) -> None:
+    dry = {
+        container(w)["name"]: next(e["value"] for e in container(w)["env"] if e["name"] == "DRY_RUN") for w in workloads
+    }
+    assert dry == {"reconcile": "false", "exporter": "false", "watchdog": "true", "gate": "true"}
+
+
+def test_every_cron_job_runs_each_minute_one_run_at_a_time(cron_jobs: list[dict[str, Any]]) -> None:
+    for cron_job in cron_jobs:
+        spec = dict(cron_job["spec"])
+        job = spec.pop("jobTemplate")["spec"]
+        assert spec == {
+            "schedule": "* * * * *",
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": 30,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 3,
+        }
+        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, DEADLINE_SECONDS)
+        assert pod(cron_job)["restartPolicy"] == "Never"
+
+
+def test_a_run_ends_before_its_deadline_and_the_deadline_before_the_next_run() -> None:
+    slowest_start_seconds = 10
+    assert RUN_SECONDS + slowest_start_seconds < DEADLINE_SECONDS < 60
+    assert SILENT_SECONDS > 60 + DEADLINE_SECONDS

@@ -1,0 +1,129 @@
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pulumi
+import pytest
+
+from components.capacity import Capacity, CapacityArgs, ReconcileSpec
+from components.manifest import register
+from components.zipapp import Zipapp
+from tenancy.ledger import Ledger, Seat
+from tests.components.given import CLUSTER, CODE, LEDGER, SYSTEM, T4, declared, environment, rights
+from tests.engine import Graph, build, names
+
+FINALIZER = "example.com/advertised-capacity"
+
+
+def args(**changes: Any) -> CapacityArgs:
+    return replace(CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()), **changes)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return declared(Capacity, "capacity", args())
+
+
+def job_name(**changes: Any) -> str:
+    name: str = declared(Capacity, "capacity", args(**changes)).one("Job").inputs["metadata"]["name"]
+    return name
+
+
+def test_its_children_are_named_by_their_roles(graph: Graph) -> None:
+    assert names(graph.children(graph.one("Capacity"))) == {
+        "capacity-ledger",
+        "capacity-reconcile",
+        "capacity-cron-job",
+        "capacity-job",
+        "capacity-reconcile-writes",
+        "capacity-reconcile-writes-binding",
+        "capacity-capacity-writers",
+        "capacity-capacity-writers-binding",
+    }
+
+
+def test_the_ledger_is_read_back_as_it_was(graph: Graph) -> None:
+    ledger = graph.one("ConfigMap").inputs
+    assert (ledger["metadata"]["name"], ledger["metadata"]["namespace"]) == ("gpu-tenancy-ledger", SYSTEM)
+    assert Ledger.from_data(json.loads(ledger["data"]["ledger.json"])) == LEDGER
+
+
+def test_the_ledger_stays_until_its_finalizer_is_taken_and_a_stuck_one_ends_with_a_message(graph: Graph) -> None:
+    ledger = graph.one("ConfigMap")
+    assert ledger.inputs["metadata"]["finalizers"] == [FINALIZER]
+    assert ledger.request.customTimeouts.delete == "5m"
+
+
+def test_guards_come_first_then_the_cron_job_then_the_ledger_then_the_job(graph: Graph) -> None:
+    order = [graph.one("CronJob"), graph.one("ConfigMap"), graph.one("Job")]
+    for earlier, later in pairwise(order):
+        assert graph.depends_on(later, earlier)
+        assert not graph.depends_on(earlier, later)
+    guards = graph.all("ValidatingAdmissionPolicyBinding") + graph.all("ClusterRoleBinding") + graph.all("RoleBinding")
+    assert len(guards) == 4
+    assert all(graph.depends_on(graph.one("CronJob"), guard) for guard in guards)
+    for binding in graph.all("ValidatingAdmissionPolicyBinding"):
+        policy = graph.one("ValidatingAdmissionPolicy", binding.name.removesuffix("-binding"))
+        assert graph.depends_on(binding, policy)
+        assert binding.inputs["spec"]["policyName"] == policy.inputs["metadata"]["name"]
+
+
+def test_what_takes_its_output_comes_after_the_job() -> None:
+    def program() -> None:
+        capacity = Capacity("capacity", args())
+        data = capacity.advertised.apply(lambda pools: {pool: str(mib) for pool, mib in pools.items()})
+        consumer = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "consumer"}, "data": data}
+        register(consumer, "consumer", parent=pulumi.ComponentResource("test:index:Tenant", "tenant"))
+
+    graph = build(program)
+    consumer = graph.one("ConfigMap", "consumer")
+    assert graph.depends_on(consumer, graph.one("Job"))
+    assert consumer.inputs["data"] == {"t4": "14000"}
+
+
+def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
+    assert rights(graph) == {
+        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+        (SYSTEM, "/configmaps", "patch", ("gpu-tenancy-ledger",)),
+        ("*", "/nodes", "get", ()),
+        ("*", "/nodes", "list", ()),
+        ("*", "/nodes", "watch", ()),
+        ("*", "/nodes/status", "patch", ()),
+        ("*", "/pods", "list", ()),
+        ("*", "events.k8s.io/events", "create", ()),
+    }
+
+
+def test_the_job_is_one_pass_and_the_cron_job_a_loop(graph: Graph) -> None:
+    job, cron_job = (environment(dict(graph.one(kind).inputs)) for kind in ("Job", "CronJob"))
+    assert job.pop("RUN_SECONDS") == "0"
+    assert cron_job.pop("RUN_SECONDS") == "45"
+    assert job == cron_job
+
+
+def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) -> None:
+    job = graph.one("Job")
+    assert (job.inputs["spec"]["activeDeadlineSeconds"], job.inputs["spec"]["backoffLimit"]) == (120, 2)
+    assert "ttlSecondsAfterFinished" not in job.inputs["spec"]
+    assert job.inputs["metadata"]["annotations"] == {"pulumi.com/replaceUnready": "true"}
+    assert job.request.customTimeouts.create == "5m"
+
+
+def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_only_then() -> None:
+    raised = replace(LEDGER, seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=6000),))
+    image = CLUSTER.model_copy(update={"agent_image": "docker.io/library/python:3.14.0-alpine3.22"})
+    jobs = [job_name(), job_name(ledger=raised), job_name(code=Zipapp(b"other")), job_name(cluster=image)]
+    assert len(set(jobs)) == len(jobs)
+    assert job_name() == jobs[0]
+    assert all(len(name) <= 63 and name.startswith("gpumem-reconcile-") for name in jobs)
+
+
+def test_without_reconcile_there_is_the_ledger_alone_and_nothing_holds_it() -> None:
+    graph = declared(Capacity, "capacity", args(reconcile=None))
+    assert names(graph.resources) == {"capacity", "capacity-ledger"}
+    assert "finalizers" not in graph.one("ConfigMap").inputs["metadata"]
+
+
+def test_its_outputs_are_the_pools_that_share_memory(graph: Graph) -> None:
+    assert graph.outputs_of(graph.one("Capacity")) == {"advertisedMib": {"t4": T4.advertised_mib}}

@@ -1,0 +1,72 @@
+from dataclasses import replace
+
+import pytest
+
+from components.exporter import Exporter, ExporterArgs, ExporterSpec
+from tests.components.given import CLUSTER, CODE, LEDGER, NODES, T4, container, declared, environment, pod, rights
+from tests.engine import Graph, names
+
+A10 = replace(T4, name="a10", node_selector={"zone": "c"})
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    ledger = replace(LEDGER, pools=(*LEDGER.pools, A10))
+    spec = ExporterSpec(port=9555, interval_seconds=9)
+    return declared(Exporter, "exporter", ExporterArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=ledger))
+
+
+def test_it_is_a_daemon_set_under_its_identity_apart_from_the_other_agents(graph: Graph) -> None:
+    assert names(graph.children(graph.one("Exporter"))) == {"exporter-identity", "exporter-daemon-set"}
+    assert graph.one("DaemonSet").inputs["metadata"]["namespace"] == NODES
+    assert graph.depends_on(graph.one("DaemonSet"), graph.one("ClusterRoleBinding"))
+
+
+def test_it_runs_on_the_nodes_of_every_pool_that_shares_memory_and_on_no_other(graph: Graph) -> None:
+    affinity = pod(dict(graph.one("DaemonSet").inputs))["affinity"]["nodeAffinity"]
+    assert affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        {
+            "matchExpressions": [
+                {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["Tesla-T4"]},
+                {"key": "zone", "operator": "In", "values": ["a"]},
+            ]
+        },
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["c"]}]},
+    ]
+
+
+def test_it_sees_every_device_and_takes_none(graph: Graph) -> None:
+    workload = dict(graph.one("DaemonSet").inputs)
+    given = environment(workload)
+    assert (given["NVIDIA_VISIBLE_DEVICES"], given["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "utility")
+    assert set(container(workload)["resources"]["limits"]) == {"memory"}
+    assert pod(workload)["runtimeClassName"] == "nvidia"
+    assert pod(workload)["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+
+def test_it_sees_the_hosts_processes_without_being_privileged(graph: Graph) -> None:
+    workload = dict(graph.one("DaemonSet").inputs)
+    assert pod(workload)["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC"} & pod(workload).keys()
+    assert "privileged" not in container(workload)["securityContext"]
+
+
+def test_it_lists_pods_and_has_no_other_right(graph: Graph) -> None:
+    assert rights(graph) == {("*", "/pods", "list", ())}
+
+
+def test_its_port_is_the_operators_and_answers_the_probes(graph: Graph) -> None:
+    workload = dict(graph.one("DaemonSet").inputs)
+    assert container(workload)["ports"] == [{"name": "metrics", "containerPort": 9555}]
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container(workload)[probe]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+    assert (environment(workload)["PORT"], environment(workload)["INTERVAL_SECONDS"]) == ("9555", "9")
+
+
+def test_its_selector_chooses_its_pods(graph: Graph) -> None:
+    spec = graph.one("DaemonSet").inputs["spec"]
+    assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_its_output_is_its_daemon_set(graph: Graph) -> None:
+    assert graph.outputs_of(graph.one("Exporter")) == {"daemonSet": "gpu-memory-exporter"}

@@ -1,0 +1,89 @@
+import json
+
+import pytest
+
+from components.exporter import ExporterSpec
+from components.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec, PrometheusDemand, WindowDemand
+from tests.components.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
+from tests.engine import Graph, names
+
+ON_DEMAND = {
+    "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=2048, window=WindowDemand(between="02:00-06:00")),
+    "books": OnDemandSpec(
+        tenant="voice",
+        pool="t4",
+        need_mib=1024,
+        deployment="books-worker",
+        http_json=HttpJsonDemand(url="http://books.voice.svc/status", field="pending"),
+    ),
+    "video": OnDemandSpec(
+        tenant="media",
+        pool="t4",
+        need_mib=512,
+        margin_mib=100,
+        samples=5,
+        prometheus=PrometheusDemand(address="http://prometheus:9090", query="sum(queue)", at_least=2),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    args = GateArgs(spec=GateSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), on_demand=ON_DEMAND)
+    return declared(Gate, "gate", args)
+
+
+def test_all_gates_are_one_cron_job(graph: Graph) -> None:
+    assert names(graph.children(graph.one("Gate"))) == {"gate-identity", "gate-cron-job"}
+    cron_job = graph.one("CronJob")
+    assert cron_job.inputs["metadata"]["name"] == "gpu-demand-gate"
+    for binding in (*graph.all("RoleBinding"), *graph.all("ClusterRoleBinding")):
+        assert graph.depends_on(cron_job, binding)
+
+
+def test_it_reads_the_scale_of_its_own_deployments_and_may_not_change_it(graph: Graph) -> None:
+    assert rights(graph) == {
+        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+        ("*", "/pods", "list", ()),
+        ("*", "events.k8s.io/events", "create", ()),
+        ("voice", "apps/deployments/scale", "get", ("tts", "books-worker")),
+        ("media", "apps/deployments/scale", "get", ("video",)),
+    }
+
+
+def test_the_gates_keep_the_order_of_the_configuration(graph: Graph) -> None:
+    given = environment(dict(graph.one("CronJob").inputs))
+    assert [gate["name"] for gate in json.loads(given["GATES"])] == ["tts", "books", "video"]
+    assert (given["EXPORTER_NAMESPACE"], given["EXPORTER_PORT"]) == (NODES, "9401")
+
+
+def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
+    tts, books, video = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
+    assert tts == {
+        "name": "tts",
+        "namespace": "voice",
+        "deployment": "tts",
+        "pool": "t4",
+        "need_mib": 2048,
+        "margin_mib": 256,
+        "samples": 3,
+        "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Etc/UTC"},
+    }
+    assert books["deployment"] == "books-worker"
+    assert books["demand"] == {
+        "kind": "http_json",
+        "url": "http://books.voice.svc/status",
+        "field": "pending",
+        "at_least": 1,
+    }
+    assert (video["margin_mib"], video["samples"]) == (100, 5)
+    assert video["demand"] == {
+        "kind": "prometheus",
+        "address": "http://prometheus:9090",
+        "query": "sum(queue)",
+        "at_least": 2,
+    }
+
+
+def test_its_output_is_its_cron_job(graph: Graph) -> None:
+    assert graph.outputs_of(graph.one("Gate")) == {"cronJob": "gpu-demand-gate"}

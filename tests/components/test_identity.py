@@ -1,0 +1,58 @@
+import pytest
+
+from components.identity import Identity, IdentityArgs, Rule
+from tests.components.given import declared, rights
+from tests.engine import Graph, names
+
+ARGS = IdentityArgs(
+    account="reader",
+    namespace="home",
+    component="reader",
+    rules=(
+        Rule(resources=("pods",), verbs=("list",)),
+        Rule(resources=("configmaps",), verbs=("get",), resource_names=("book",), namespace="home"),
+        Rule(api_groups=("apps",), resources=("deployments/scale",), verbs=("get",), namespace="away"),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return declared(Identity, "id", ARGS)
+
+
+def test_an_account_has_the_rights_of_its_rules_and_no_more(graph: Graph) -> None:
+    assert rights(graph) == {
+        ("*", "/pods", "list", ()),
+        ("home", "/configmaps", "get", ("book",)),
+        ("away", "apps/deployments/scale", "get", ()),
+    }
+
+
+def test_each_reach_has_one_role_and_one_binding(graph: Graph) -> None:
+    assert names(graph.children(graph.one("Identity"))) == {
+        "id-account",
+        *(f"id-{reach}-{what}" for reach in ("cluster", "home", "away") for what in ("role", "binding")),
+    }
+
+
+def test_every_binding_gives_this_account_the_role_beside_it(graph: Graph) -> None:
+    for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
+        for binding in graph.all(kind):
+            assert binding.inputs["roleRef"] == {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": role,
+                "name": "reader",
+            }
+            assert binding.inputs["subjects"] == [{"kind": "ServiceAccount", "name": "reader", "namespace": "home"}]
+            assert graph.depends_on(binding, graph.one("ServiceAccount"))
+            assert graph.depends_on(binding, graph.one(role, binding.name.replace("-binding", "-role")))
+
+
+def test_the_account_itself_mounts_no_token(graph: Graph) -> None:
+    assert graph.one("ServiceAccount").inputs["automountServiceAccountToken"] is False
+
+
+def test_an_account_without_rules_has_neither_role_nor_binding() -> None:
+    bare = declared(Identity, "id", IdentityArgs(account="a", namespace="n", component="c", rules=()))
+    assert names(bare.children(bare.one("Identity"))) == {"id-account"}

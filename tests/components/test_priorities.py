@@ -1,0 +1,41 @@
+import pytest
+
+from components.priorities import PreemptionPolicy, Priorities, PrioritiesArgs, PrioritySpec
+from tests.components.given import declared
+from tests.engine import Graph, names
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    classes = {
+        "gpu": PrioritySpec(value=1_200_000, description="GPU pods"),
+        "victim": PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER),
+    }
+    return declared(Priorities, "priorities", PrioritiesArgs(classes=classes))
+
+
+def test_each_class_is_declared_under_its_own_name(graph: Graph) -> None:
+    assert names(graph.children(graph.one("Priorities"))) == {"priorities-gpu", "priorities-victim"}
+    assert {c.inputs["metadata"]["name"] for c in graph.all("PriorityClass")} == {"gpu", "victim"}
+    assert graph.outputs_of(graph.one("Priorities")) == {"values": {"gpu": 1_200_000, "victim": -1000}}
+
+
+def test_value_and_preemption_policy_are_as_given(graph: Graph) -> None:
+    gpu, victim = (graph.one("PriorityClass", f"priorities-{name}").inputs for name in ("gpu", "victim"))
+    assert (gpu["value"], gpu["preemptionPolicy"], gpu["description"]) == (
+        1_200_000,
+        "PreemptLowerPriority",
+        "GPU pods",
+    )
+    assert (victim["value"], victim["preemptionPolicy"]) == (-1000, "Never")
+    assert "description" not in victim
+
+
+def test_no_class_is_the_clusters_default(graph: Graph) -> None:
+    assert [c.inputs["globalDefault"] for c in graph.all("PriorityClass")] == [False, False]
+
+
+def test_a_change_of_what_is_immutable_plans_a_replacement(graph: Graph) -> None:
+    for declared_class in graph.all("PriorityClass"):
+        assert list(declared_class.request.replaceOnChanges) == ["value", "preemptionPolicy"]
+        assert declared_class.request.deleteBeforeReplace

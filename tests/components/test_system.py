@@ -1,0 +1,62 @@
+import base64
+
+from components.system import System, SystemArgs
+from tests.components.given import CLUSTER, CODE, NODES, SYSTEM, declared
+from tests.engine import Graph, names
+
+
+def system(*, node_agents: bool) -> Graph:
+    return declared(System, "system", SystemArgs(cluster=CLUSTER, code=CODE, node_agents=node_agents))
+
+
+def test_it_declares_both_namespaces_with_the_code_in_each() -> None:
+    graph = system(node_agents=True)
+    component = graph.one("System")
+    assert names(graph.children(component)) == {
+        "system-namespace",
+        "system-default-deny",
+        "system-code",
+        "system-node-namespace",
+        "system-node-code",
+    }
+    for where, name in ((SYSTEM, "system-code"), (NODES, "system-node-code")):
+        config_map = graph.one("ConfigMap", name).inputs
+        assert config_map["metadata"]["namespace"] == where
+        assert base64.b64decode(config_map["binaryData"]["agents.pyz"]) == CODE.content
+        assert config_map["immutable"] is True
+        assert config_map["metadata"]["annotations"]["gpu-tenancy/sha256"] == CODE.digest
+        assert config_map["metadata"]["name"] == f"gpu-tenancy-agents-{CODE.digest[:10]}"
+
+
+def test_pods_are_held_to_restricted_and_only_node_agents_are_not() -> None:
+    graph = system(node_agents=True)
+    enforced = {
+        r.inputs["metadata"]["name"]: r.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for r in graph.all("Namespace")
+    }
+    assert enforced == {SYSTEM: "restricted", NODES: "privileged"}
+
+
+def test_without_node_agents_there_is_no_privileged_namespace() -> None:
+    graph = system(node_agents=False)
+    assert graph.one("Namespace").inputs["metadata"]["name"] == SYSTEM
+    assert graph.one("ConfigMap").inputs["metadata"]["namespace"] == SYSTEM
+
+
+def test_nothing_in_the_system_namespace_may_be_reached() -> None:
+    policy = system(node_agents=True).one("NetworkPolicy").inputs
+    assert policy["metadata"]["namespace"] == SYSTEM
+    assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+
+
+def test_what_is_in_a_namespace_comes_after_it() -> None:
+    graph = system(node_agents=True)
+    namespace, nodes = graph.one("Namespace", "system-namespace"), graph.one("Namespace", "system-node-namespace")
+    assert graph.depends_on(graph.one("ConfigMap", "system-code"), namespace)
+    assert graph.depends_on(graph.one("NetworkPolicy"), namespace)
+    assert graph.depends_on(graph.one("ConfigMap", "system-node-code"), nodes)
+
+
+def test_its_output_is_the_namespace() -> None:
+    graph = system(node_agents=False)
+    assert graph.outputs_of(graph.one("System")) == {"namespace": SYSTEM}

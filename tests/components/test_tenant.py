@@ -1,0 +1,73 @@
+import pytest
+
+from components.tenant import Role, Tenant, TenantArgs, TenantSpec
+from tenancy.names import Names
+from tests.components.given import DOMAIN, declared
+from tests.engine import Graph, names
+
+QUEUE_LABEL = f"{DOMAIN}/queue-tenant"
+
+
+def tenant(*, gpumem_mib: int = 0, has_queue: bool = False, **spec: object) -> Graph:
+    args = TenantArgs(
+        spec=TenantSpec.model_validate(spec), names=Names(DOMAIN), gpumem_mib=gpumem_mib, has_queue=has_queue
+    )
+    return declared(Tenant, "immich", args)
+
+
+def test_a_tenant_is_a_namespace_with_a_quota_and_nothing_else() -> None:
+    graph = tenant(gpumem_mib=4800)
+    assert names(graph.resources) == {"immich", "immich-namespace", "immich-quota"}
+    assert graph.outputs_of(graph.one("Tenant")) == {"namespace": "immich"}
+    assert graph.depends_on(graph.one("ResourceQuota"), graph.one("Namespace"))
+
+
+@pytest.mark.parametrize(("mib", "hard"), [(4800, "4800"), (3000, "3k"), (5_000_000, "5M"), (0, "0")])
+def test_its_quota_is_written_as_the_api_writes_it(mib: int, hard: str) -> None:
+    quota = tenant(gpumem_mib=mib).one("ResourceQuota").inputs
+    assert quota["metadata"]["namespace"] == "immich"
+    assert quota["spec"] == {"hard": {f"requests.{DOMAIN}/gpumem": hard}}
+
+
+def test_a_tenant_without_a_queue_is_none_of_kueues_business() -> None:
+    assert QUEUE_LABEL not in tenant().one("Namespace").inputs["metadata"]["labels"]
+
+
+def test_kueue_manages_the_jobs_of_a_queue_tenant() -> None:
+    assert tenant(has_queue=True).one("Namespace").inputs["metadata"]["labels"][QUEUE_LABEL] == "true"
+
+
+def test_a_namespace_that_is_there_already_is_left_alone() -> None:
+    graph = tenant(create_namespace=False, groups={"dev": Role.EDIT})
+    assert names(graph.resources) == {"immich", "immich-quota", "immich-edit"}
+
+
+def test_a_queue_tenants_namespace_that_is_there_already_gets_the_label_and_no_more() -> None:
+    graph = tenant(create_namespace=False, has_queue=True)
+    patch = graph.one("NamespacePatch")
+    assert patch.inputs["metadata"] == {"name": "immich", "labels": {QUEUE_LABEL: "true"}}
+    assert graph.depends_on(graph.one("ResourceQuota"), patch)
+    assert not graph.all("Namespace")
+
+
+def test_people_get_kubernetes_own_roles_within_the_tenant() -> None:
+    graph = tenant(groups={"oncall": Role.VIEW, "ml": Role.EDIT, "data": Role.EDIT})
+    bindings = {b.name: b.inputs for b in graph.all("RoleBinding")}
+    assert bindings.keys() == {"immich-view", "immich-edit"}
+    edit = bindings["immich-edit"]
+    assert edit["metadata"]["namespace"] == "immich"
+    assert edit["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    assert [(s["kind"], s["name"]) for s in edit["subjects"]] == [("Group", "data"), ("Group", "ml")]
+    assert [s["name"] for s in bindings["immich-view"]["subjects"]] == ["oncall"]
+    assert not graph.all("ClusterRoleBinding")
+
+
+def test_everything_of_a_tenant_waits_for_its_namespace() -> None:
+    graph = tenant(groups={"ml": Role.EDIT})
+    for kind in ("ResourceQuota", "RoleBinding"):
+        assert graph.depends_on(graph.one(kind), graph.one("Namespace"))
+
+
+def test_no_limit_range_gives_every_container_a_whole_device() -> None:
+    """The API fills a maximum per Container in as its default, and a maximum per Pod refuses pods without gpumem."""
+    assert not tenant(gpumem_mib=4800).all("LimitRange")

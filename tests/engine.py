@@ -1,0 +1,174 @@
+"""The recorded graph: what a program registers, drained to plain data, so that tests assert without callbacks.
+
+`pulumi.runtime.Mocks` never sees parents, dependencies, options or a component's outputs; this recorder reads them from
+the registration requests that the SDK sends to the engine's resource monitor.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pulumi
+from google.protobuf import empty_pb2
+from pulumi.runtime import mocks, rpc, settings
+
+PROJECT, STACK = "gpu-tenancy", "test"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One registered resource. `request` is the SDK's RegisterResourceRequest, for options that have no field here."""
+
+    urn: str
+    type: str
+    name: str
+    custom: bool
+    inputs: Mapping[str, Any]
+    parent_urn: str
+    dependency_urns: frozenset[str]
+    request: Any = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """The Kubernetes kind or the component's noun: the last part of the type token."""
+        return self.type.rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Everything a program registered, in the order in which it did; `exports` are the stack's outputs."""
+
+    resources: tuple[Recorded, ...]
+    outputs: Mapping[str, Mapping[str, Any]]
+    exports: Mapping[str, Any]
+
+    def all(self, kind: str) -> list[Recorded]:
+        """The resources of a kind, by name: registration order is the event loop's, not the program's."""
+        return sorted((r for r in self.resources if r.kind == kind), key=lambda r: r.name)
+
+    def one(self, kind: str, name: str | None = None) -> Recorded:
+        """The only resource of a kind (and of a Pulumi name, if given). Raises LookupError for none and for several."""
+        found = [r for r in self.all(kind) if name in (None, r.name)]
+        if len(found) != 1:
+            there = ", ".join(sorted(f"{r.kind} {r.name}" for r in self.resources))
+            raise LookupError(f"{len(found)} of {kind} {name or ''}; the graph has {there}")
+        return found[0]
+
+    def objects(self) -> list[Mapping[str, Any]]:
+        """The Kubernetes objects as plain manifests, without components and Helm releases.
+
+        Whole numbers are ints again, as the provider writes them: protobuf, and with it `inputs`, knows only doubles.
+        """
+        return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
+
+    def parent(self, resource: Recorded) -> Recorded | None:
+        """The resource's parent; None under the stack itself."""
+        return self._by_urn.get(resource.parent_urn)
+
+    def children(self, resource: Recorded) -> list[Recorded]:
+        """The resources whose parent it is."""
+        return [r for r in self.resources if r.parent_urn == resource.urn]
+
+    def depends_on(self, later: Recorded, earlier: Recorded) -> bool:
+        """Whether the engine makes `later` only after `earlier`, through however many steps, and deletes it before.
+
+        A child depends on its parent: pulumi pkg/resource/graph/dependency_graph.go, DependenciesOf.
+        """
+        seen: set[str] = set()
+        front = {later.urn}
+        while front:
+            known = [self._by_urn[urn] for urn in front if urn in self._by_urn]
+            front = {urn for r in known for urn in (*r.dependency_urns, r.parent_urn)} - seen
+            seen |= front
+        return earlier.urn in seen
+
+    def outputs_of(self, component: Recorded) -> Mapping[str, Any]:
+        """What the component registered as its outputs. Raises KeyError when it registered none."""
+        return self.outputs[component.urn]
+
+    @cached_property
+    def _by_urn(self) -> Mapping[str, Recorded]:
+        return {r.urn: r for r in self.resources}
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Echo(mocks.Mocks):
+    """A provider whose outputs are its inputs."""
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str, dict[str, Any]]:
+        return f"{args.name}-id" if args.custom else "", dict(args.inputs) if args.custom else {}
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
+        raise NotImplementedError(f"{args.token}: the program may not invoke a provider")
+
+
+class Recorder(mocks.MockMonitor):
+    """A resource monitor that keeps every request, and refuses the same resource twice as the engine does."""
+
+    def __init__(self) -> None:
+        super().__init__(_Echo())
+        self.recorded: list[Recorded] = []
+        self.outputs: dict[str, Mapping[str, Any]] = {}
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the SDK's name)
+        if request.type == "pulumi:pulumi:Stack":
+            return super().RegisterResource(request)
+        urn = self.make_urn(request.parent, request.type, request.name)
+        if any(known.urn == urn for known in self.recorded):
+            raise ValueError(f"duplicate resource {urn}")
+        self.recorded.append(
+            Recorded(
+                urn=urn,
+                type=request.type,
+                name=request.name,
+                custom=request.custom,
+                inputs=rpc.deserialize_properties(request.object),
+                parent_urn=request.parent,
+                dependency_urns=frozenset(request.dependencies),
+                request=request,
+            )
+        )
+        return super().RegisterResource(request)
+
+    def RegisterResourceOutputs(self, request: Any) -> Any:  # noqa: N802 (the SDK's name)
+        if request.urn in self.outputs:
+            raise ValueError(f"outputs registered twice for {request.urn}")
+        self.outputs[request.urn] = rpc.deserialize_properties(request.outputs)
+        return empty_pb2.Empty()
+
+
+def build(program: Callable[[], object]) -> Graph:
+    """Runs a program against a recorder, lets it drain, and returns its graph. What the program raises is raised."""
+    settings.reset_options()
+    recorder = Recorder()
+    exports: dict[str, Any] = {}
+    pulumi.runtime.set_mocks(recorder.mocks, project=PROJECT, stack=STACK, preview=False, monitor=recorder)
+
+    @pulumi.runtime.test
+    def run() -> pulumi.Output[None]:
+        # What a task raises is raised here; asyncio must not log it again when the garbage collector finds the task.
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        program()
+        root = settings.get_root_resource()
+        assert root is not None
+        return pulumi.Output.from_input(root.outputs).apply(exports.update)
+
+    try:
+        run()
+    finally:
+        settings.reset_options()
+    return Graph(tuple(recorder.recorded), recorder.outputs, exports)
+
+
+def names(resources: Iterable[Recorded]) -> set[str]:
+    """The Pulumi names of resources, to be compared as a set."""
+    return {resource.name for resource in resources}
