@@ -1,0 +1,51 @@
+"""What the admission policies must know of the whole stack: who is exempt, who needs no budget, who goes where."""
+
+from collections.abc import Mapping, Sequence
+
+from components.admission import AdmissionArgs, AdmissionSpec, Placement
+from components.memory import tenants_by_priority
+from components.queues import QueuesSpec, tenants_of
+from stacks.settings import StackSettings
+from tenancy.ledger import Ledger, Sharing
+from tenancy.names import node_agent_namespace
+
+
+def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
+    """Tenants without a budget are those on record as on demand or unbudgeted, and those that queue."""
+    on_record = {entry.tenant for entry in ledger.on_demand} | {entry.tenant for entry in ledger.unbudgeted}
+    return AdmissionArgs(
+        spec=spec,
+        names=ledger.names,
+        exempt=[*spec.exempt_namespaces, node_agent_namespace(settings.cluster.system_namespace)],
+        without_budget=sorted(on_record.union(ledger.queue_tenants)),
+        device_mib=max(pool.device_mib for pool in ledger.pools),
+        placements=placements(settings.queues, ledger) if settings.queues else [],
+        priority_tenants=tenants_by_priority(settings.memory_pools),
+    )
+
+
+def placements(queues: QueuesSpec, ledger: Ledger) -> list[Placement]:
+    """Queue tenants by the pools of whole devices that their queues stand for, with the labels these have in common.
+
+    Where a queue spans pools, Kueue adds the labels of the flavor that it chose.
+    """
+    selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
+    pools: dict[str, set[str]] = {}
+    for queue, tenants in tenants_of(queues).items():
+        reached = {queues.flavors[flavor].pool for flavor in queues.cluster_queues[queue].quotas} & selectors.keys()
+        for tenant in tenants:
+            pools.setdefault(tenant, set()).update(reached)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for tenant in sorted(pools):
+        groups.setdefault(tuple(sorted(pools[tenant])), []).append(tenant)
+    return [
+        Placement(name="-".join(names), tenants=tenants, node_selector=shared)
+        for names, tenants in groups.items()
+        if (shared := _in_common([selectors[name] for name in names]))
+    ]
+
+
+def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The labels that every selector has with the same value; none for no selector."""
+    first, *rest = selectors or [{}]
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in rest)}

@@ -1,0 +1,173 @@
+"""The platform: every part that the settings name, in the order in which each can work, and the stack's outputs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+
+from components import zipapp
+from components.admission import Admission
+from components.alerts import Alerts, AlertsArgs
+from components.capacity import Capacity, CapacityArgs
+from components.exporter import Exporter, ExporterArgs
+from components.gate import Gate, GateArgs
+from components.kueue import Chart, Kueue, KueueArgs
+from components.memory import pod_fragments
+from components.priorities import Priorities, PrioritiesArgs
+from components.queues import Queues, QueuesArgs, handed_out
+from components.system import System, SystemArgs
+from components.tenant import Tenant, TenantArgs
+from components.watchdog import Watchdog, WatchdogArgs
+from components.zipapp import Zipapp
+from stacks.admission import admission_args
+from stacks.settings import StackSettings
+from tenancy import names
+from tenancy.chart import seating_chart
+from tenancy.ledger import Ledger
+from tenancy.quantity import canonical
+
+# Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
+PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What the stack exports. `ledger` is a configuration of the policy pack; `residents` and `memory` are what the
+    pods of each workload must carry; `seating_chart` is for people."""
+
+    ledger: Mapping[str, Any]
+    residents: pulumi.Output[Mapping[str, Any]]
+    memory: Mapping[str, Any]
+    seating_chart: str
+
+
+def build(settings: StackSettings, root: Path = Path()) -> Outputs:
+    """Declares every part of the stack; `root` is the project's folder."""
+    ledger, code = settings.ledger(), zipapp.build()
+    system_args = SystemArgs(cluster=settings.cluster, code=code, node_agents=settings.exporter is not None)
+    system = System("system", system_args)
+    priorities = _declare_priorities(settings)
+    tenants = _declare_tenants(settings, ledger)
+    capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
+    capacity = Capacity("capacity", capacity_args, _after(system))
+    _declare_queueing(settings, ledger, tenants, root)
+    _declare_agents(settings, ledger, code, system, tenants)
+    if settings.admission is not None:
+        # Last: it stamps the classes, and asks for budgets that must be there to be had.
+        args = admission_args(settings.admission, settings, ledger)
+        Admission("admission", args, _after(capacity, *priorities))
+    return Outputs(
+        ledger={names.POLICY: {"ledger": ledger.to_data()}},
+        residents=capacity.advertised.apply(lambda _: resident_stanzas(ledger)),
+        memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
+        seating_chart=seating_chart(ledger),
+    )
+
+
+def export(outputs: Outputs) -> None:
+    """Makes them the stack's outputs."""
+    for name, value in vars(outputs).items():
+        pulumi.export(name, value)
+
+
+def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """What the pods of each resident must carry. Requests equal limits: Kubernetes overcommits no extended resource."""
+    pools = {pool.name: pool for pool in ledger.pools}
+    stanzas = {}
+    for seat in ledger.seats:
+        budget = {ledger.names.gpumem: canonical(seat.gpumem_mib)}
+        stanzas[seat.name] = {
+            "namespace": seat.tenant,
+            "pool": seat.pool,
+            "nodeSelector": dict(pools[seat.pool].node_selector),
+            "resources": {"limits": budget, "requests": dict(budget)},
+        }
+    return stanzas
+
+
+def kueue_chart(version: str, root: Path) -> Chart:
+    """The chart of that version: the copy that the installer pinned, else the one in Kueue's registry.
+
+    Without a cluster only the copy can be previewed: the registry's chart is fetched even then.
+    """
+    try:
+        description = yaml.safe_load((root / PINNED_CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        description = {}
+    if description.get("version") == version:
+        return Chart(address=f"./{PINNED_CHART.as_posix()}")
+    return Chart(address=names.KUEUE_CHART, version=version)
+
+
+def _declare_priorities(settings: StackSettings) -> list[Priorities]:
+    if not settings.priorities:
+        return []
+    return [Priorities("priorities", PrioritiesArgs(classes=settings.priorities))]
+
+
+def _declare_tenants(settings: StackSettings, ledger: Ledger) -> dict[str, Tenant]:
+    queue_tenants = set(ledger.queue_tenants)
+    queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    return {
+        name: Tenant(
+            name,
+            TenantArgs(
+                spec=spec,
+                names=ledger.names,
+                gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
+                has_queue=name in queue_tenants,
+            ),
+        )
+        for name, spec in settings.tenants.items()
+    }
+
+
+def _declare_queueing(settings: StackSettings, ledger: Ledger, tenants: Mapping[str, Tenant], root: Path) -> None:
+    """Kueue, then its objects, which its webhooks judge."""
+    kueue = []
+    if settings.kueue is not None:
+        chart = kueue_chart(settings.kueue.version, root)
+        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, names=ledger.names, chart=chart))]
+    if settings.queues is not None:
+        Queues("queues", QueuesArgs(spec=settings.queues, tenants=tenants), _after(*kueue))
+
+
+def _declare_agents(
+    settings: StackSettings, ledger: Ledger, code: Zipapp, system: System, tenants: Mapping[str, Tenant]
+) -> None:
+    """The exporter, what acts on its measurements, and the alerts on all of it."""
+    cluster, exporter = settings.cluster, settings.exporter
+    if exporter is None:
+        return
+    Exporter("exporter", ExporterArgs(spec=exporter, cluster=cluster, code=code, ledger=ledger), _after(system))
+    if settings.watchdog is not None:
+        watchdog_args = WatchdogArgs(spec=settings.watchdog, cluster=cluster, code=code, exporter=exporter)
+        Watchdog("watchdog", watchdog_args, _after(system))
+    if settings.gate is not None and settings.on_demand:
+        gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
+        gate_args = GateArgs(
+            spec=settings.gate, cluster=cluster, code=code, exporter=exporter, on_demand=settings.on_demand
+        )
+        Gate("gate", gate_args, _after(system, *gated))
+    if settings.alerts is not None:
+        alerts_args = AlertsArgs(
+            spec=settings.alerts, cluster=cluster, ledger=ledger, cron_jobs=list(_cron_jobs(settings))
+        )
+        Alerts("alerts", alerts_args, _after(system))
+
+
+def _cron_jobs(settings: StackSettings) -> Iterator[str]:
+    """The agents whose runs are watched: those that are declared."""
+    if settings.reconcile is not None:
+        yield names.RECONCILE
+    if settings.watchdog is not None:
+        yield names.WATCHDOG
+    if settings.gate is not None and settings.on_demand:
+        yield names.GATE
+
+
+def _after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions(depends_on=list(resources))

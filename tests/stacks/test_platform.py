@@ -1,0 +1,250 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.kueue import Chart
+from stacks import platform, settings
+from stacks.admission import admission_args
+from tenancy.ledger import Ledger
+from tests.engine import Graph, Recorded, build, names
+from tests.stacks.prod import ROOT, Change, drop, put, raw
+
+OPTIONAL = (
+    *("tenants", "residents", "on_demand", "unbudgeted", "priorities", "admission", "kueue", "queues"),
+    *("reconcile", "watchdog", "gate", "exporter", "alerts", "memory_pools"),
+)
+
+
+def graph_of(config: dict[str, Any], root: Path = ROOT) -> Graph:
+    parsed = settings.parse(config)
+    return build(lambda: platform.export(platform.build(parsed, root)))
+
+
+def changed(*changes: Change) -> dict[str, Any]:
+    config = raw()
+    for change in changes:
+        change(config)
+    return config
+
+
+@pytest.fixture(scope="module")
+def prod() -> Graph:
+    return graph_of(raw())
+
+
+def components(graph: Graph) -> set[str]:
+    return {r.kind for r in graph.resources if not r.custom}
+
+
+def root_of(graph: Graph, resource: Recorded) -> Recorded:
+    """The part that a resource belongs to."""
+    while (parent := graph.parent(resource)) is not None:
+        resource = parent
+    return resource
+
+
+def test_prod_has_every_part(prod: Graph) -> None:
+    assert {root_of(prod, r).name for r in prod.resources} == {
+        *("system", "priorities", "capacity", "kueue", "queues"),
+        *("exporter", "watchdog", "gate", "alerts", "admission"),
+        *raw()["tenants"],
+    }
+
+
+def test_every_object_belongs_to_a_part(prod: Graph) -> None:
+    assert not [r for r in prod.resources if r.custom and prod.parent(r) is None]
+
+
+def test_no_two_objects_are_the_same(prod: Graph) -> None:
+    ids = [
+        (o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in prod.objects() if "metadata" in o
+    ]
+    assert len(ids) == len(set(ids))
+
+
+def test_quotas_are_the_sums_of_the_seats(prod: Graph) -> None:
+    hard = {
+        q.inputs["metadata"]["namespace"]: q.inputs["spec"]["hard"]["requests.viktorbarzin.me/gpumem"]
+        for q in prod.all("ResourceQuota")
+    }
+    assert {tenant: amount for tenant, amount in hard.items() if amount != "0"} == {
+        "immich": "4800",
+        "llama-swap": "5k",
+        "frigate": "2k",
+        "portal-stt": "1500",
+    }
+    assert hard.keys() == raw()["tenants"].keys()
+
+
+def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
+    config = changed(
+        put("queues flavors t4-memory", {"pool": "t4"}),
+        put(
+            "queues cluster_queues memory-cq",
+            {"quotas": {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}}},
+        ),
+        put("queues local_queues frigate-memory", {"tenant": "frigate", "cluster_queue": "memory-cq"}),
+    )
+    quota = graph_of(config).one("ResourceQuota", "frigate-quota").inputs
+    assert quota["spec"]["hard"] == {"requests.viktorbarzin.me/gpumem": "2500"}
+
+
+def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(prod: Graph) -> None:
+    release = prod.one("Release")
+    for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
+        for queue in prod.all(kind):
+            assert prod.depends_on(queue, release)
+    door = prod.one("LocalQueue", "queues-local-team-a-gpu")
+    assert prod.depends_on(door, prod.one("Namespace", "team-a-namespace"))
+
+
+def test_only_queue_tenants_bear_the_label_that_kueue_goes_by(prod: Graph) -> None:
+    label = "viktorbarzin.me/queue-tenant"
+    assert names(n for n in prod.all("Namespace") if label in n.inputs["metadata"]["labels"]) == {
+        "team-a-namespace",
+        "team-b-namespace",
+    }
+
+
+def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Graph) -> None:
+    home = prod.one("Namespace", "system-namespace")
+    for kind in ("CronJob", "DaemonSet"):
+        for workload in prod.all(kind):
+            assert prod.depends_on(workload, home)
+    gate = prod.one("CronJob", "gate-cron-job")
+    assert prod.depends_on(gate, prod.one("Namespace", "tts-namespace"))
+    assert not prod.depends_on(gate, prod.one("Namespace", "frigate-namespace"))
+
+
+def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for(prod: Graph) -> None:
+    for kind in ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"):
+        for binding in prod.all(kind):
+            if root_of(prod, binding).name == "admission":
+                assert prod.depends_on(binding, prod.one("Job"))
+                assert prod.depends_on(binding, prod.one("PriorityClass", "priorities-gpu-workload"))
+
+
+def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
+    assert prod.exports.keys() == {"ledger", "residents", "memory", "seating_chart"}
+    ledger = Ledger.from_data(prod.exports["ledger"]["gpu-tenancy"]["ledger"])
+    assert ledger == settings.parse(raw()).ledger()
+    budget = {"viktorbarzin.me/gpumem": "3k"}
+    assert prod.exports["residents"]["immich-ml"] == {
+        "namespace": "immich",
+        "pool": "t4",
+        "nodeSelector": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
+        "resources": {"limits": budget, "requests": budget},
+    }
+    assert prod.exports["memory"]["node-4"]["inference"]["resources"]["requests"] == {"memory": "8Gi"}
+    assert "13300 of 14000 MiB" in prod.exports["seating_chart"]
+
+
+# What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
+GONE = {
+    "tenants": {"Tenant", "Gate", "Queues"},
+    "priorities": {"Priorities", "Admission"},
+    "admission": {"Admission"},
+    "kueue": {"Kueue"},
+    "queues": {"Queues"},
+    "watchdog": {"Watchdog"},
+    "on_demand": {"Gate"},
+    "alerts": {"Alerts"},
+    "exporter": {"Exporter", "Watchdog", "Gate", "Alerts"},
+    "residents": set(),
+    "unbudgeted": set(),
+    "memory_pools": set(),
+}
+# What cannot stay without a part, because the settings refuse it or it names what is gone.
+GOES_ALONG = {
+    "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
+    "priorities": ("admission", "memory_pools"),
+    "exporter": ("watchdog", "gate", "on_demand", "alerts"),
+}
+
+
+@pytest.mark.parametrize("part", GONE)
+def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None:
+    graph = graph_of(changed(drop(part), *(drop(other) for other in GOES_ALONG.get(part, ()))))
+    assert components(prod) - components(graph) == GONE[part]
+
+
+def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:
+    graph = graph_of(changed(drop("reconcile"), drop("residents")))
+    assert not graph.all("Job")
+    assert graph.one("ConfigMap", "capacity-ledger")
+
+
+def test_the_smallest_stack_is_its_ledger() -> None:
+    graph = graph_of({key: value for key, value in raw().items() if key in ("cluster", "pools")})
+    assert components(graph) == {"System", "Capacity"}
+    assert graph.exports["residents"] == {}
+
+
+def test_alerts_watch_the_agents_that_are_there() -> None:
+    graph = graph_of(changed(drop("watchdog"), drop("gate"), drop("on_demand")))
+    assert graph.outputs_of(graph.one("Alerts"))["alerts"]
+    assert graph.one("Alerts").inputs["cronJobs"] == ["gpumem-reconcile"]
+
+
+def test_who_needs_no_budget_is_on_record_or_queues() -> None:
+    parsed = settings.parse(raw())
+    assert parsed.admission is not None
+    args = admission_args(parsed.admission, parsed, parsed.ledger())
+    assert args.without_budget == ["android-emulator", "ebook2audiobook", "team-a", "team-b", "tts", "ytdlp"]
+    assert "gpu-tenancy-system-nodes" in args.exempt
+    assert args.device_mib == 14000
+    assert args.priority_tenants["homelab-disposable"] == {"agents"}
+
+
+def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:
+    parsed = settings.parse(raw())
+    assert parsed.admission is not None
+    (placement,) = admission_args(parsed.admission, parsed, parsed.ledger()).placements
+    assert (placement.name, placement.tenants) == ("batch", ["team-a", "team-b"])
+    assert placement.node_selector == {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "none"}
+
+
+def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
+    l4 = {"gpu.example.com/model": "l4", "nvidia.com/gpu.sharing-strategy": "none"}
+    config = changed(
+        put("pools l4", {"node_selector": l4, "nodes": 1, "sharing": "whole"}),
+        put("pools batch node_selector", {**l4, "gpu.example.com/model": "t4"}),
+        put("queues flavors l4", {"pool": "l4", "node_labels": {"gpu.example.com/model": "l4"}}),
+        put("queues cluster_queues gpu-cq quotas l4", {"nvidia.com/gpu": {"nominal": 1}}),
+    )
+    parsed = settings.parse(config)
+    assert parsed.admission is not None
+    (placement,) = admission_args(parsed.admission, parsed, parsed.ledger()).placements
+    assert placement.name == "batch-l4"
+    assert placement.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
+
+
+def test_a_queue_for_shared_memory_places_nobody() -> None:
+    config = changed(
+        put("queues flavors", {"t4-memory": {"pool": "t4"}}),
+        put(
+            "queues cluster_queues gpu-cq quotas",
+            {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}},
+        ),
+    )
+    parsed = settings.parse(config)
+    assert parsed.admission is not None
+    assert not admission_args(parsed.admission, parsed, parsed.ledger()).placements
+
+
+def pinned(root: Path, version: str) -> Path:
+    chart = root / ".toolchain" / "charts" / "kueue"
+    chart.mkdir(parents=True)
+    (chart / "Chart.yaml").write_text(f"apiVersion: v2\nname: kueue\nversion: {version}\n")
+    return root
+
+
+def test_the_chart_is_the_pinned_copy_by_a_path_that_is_the_same_everywhere(tmp_path: Path) -> None:
+    assert platform.kueue_chart("0.19.2", pinned(tmp_path, "0.19.2")) == Chart(address="./.toolchain/charts/kueue")
+
+
+def test_another_version_comes_from_the_registry(tmp_path: Path) -> None:
+    upstream = Chart(address="oci://registry.k8s.io/kueue/charts/kueue", version="0.18.6")
+    assert platform.kueue_chart("0.18.6", pinned(tmp_path, "0.19.2")) == upstream
+    assert platform.kueue_chart("0.18.6", tmp_path / "nowhere") == upstream
