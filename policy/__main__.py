@@ -1,0 +1,18 @@
+"""Where Pulumi starts the pack: `--policy-pack <this folder>`. The rest of the code runs without an engine."""
+
+import io
+import sys
+from pathlib import Path
+
+# Pulumi puts the pack's folder on the path. The repository's takes its place, so that no module has two names.
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from pulumi_policy import PolicyPack  # noqa: E402
+
+from policy.pack import stack_policy  # noqa: E402
+from tenancy.names import POLICY_PACK  # noqa: E402
+
+# The SDK writes its port and does not flush: in a pipe the engine would wait for it for ever.
+sys.stdout = io.TextIOWrapper(io.FileIO(sys.stdout.fileno(), "wb", closefd=False), write_through=True)
+
+PolicyPack(name=POLICY_PACK, policies=[stack_policy()])

@@ -1,0 +1,185 @@
+"""What rules share: the ledger, the objects by kind, and what each workload claims of the ledger."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from policy.finding import UNREADABLE, Finding, unproven
+from policy.objects import Object, text
+from policy.unknown import is_unknown
+from tenancy import names
+from tenancy.decode import DecodeError
+from tenancy.ledger import Ledger, Pool, Seat, Sharing
+from tenancy.workload import TEMPLATES, at, containers_of, pod_request, pod_template
+
+KUEUE = names.KUEUE_API.partition("/")[0]
+_BUILT_IN = frozenset({"", "apps", "batch"})
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A workload whose pods ask for `resource`: `request_mib` each. `seat` is its own, if it has one."""
+
+    workload: Object
+    pod_spec: Mapping[str, Any]
+    resource: str
+    request_mib: int
+    seat: Seat | None
+
+    @property
+    def urn(self) -> str:
+        return self.workload.urn
+
+    def __str__(self) -> str:
+        return str(self.workload)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The objects that a program declares. `configured` is the ledger in the pack's configuration, which counts where
+    the objects hold none."""
+
+    objects: tuple[Object, ...]
+    configured: object = None
+
+    def of(self, *kinds: str) -> list[Object]:
+        """The objects of these kinds, each with its API group: `Deployment.apps`, `Pod`."""
+        return [found for kind in kinds for found in self._by_kind.get(kind, ())]
+
+    def named(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
+        """The object of that name. Raises UnprovenError where any name of the kind is unknown: it may be this one."""
+        if kind not in self._by_name:
+            grouped: dict[str, list[Object]] = {}
+            for found in self.of(kind):
+                grouped.setdefault(found.name, []).append(found)
+            self._by_name[kind] = grouped
+        called = self._by_name[kind].get(name, ())
+        return next((o for o in called if namespace is None or o.namespace == namespace), None)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Mapping[str, list[Object]]]:
+        return {}
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, list[Object]]:
+        grouped: dict[str, list[Object]] = {}
+        for found in self.objects:
+            grouped.setdefault(found.qualified_kind, []).append(found)
+        return grouped
+
+    @cached_property
+    def workloads(self) -> list[Object]:
+        """Everything built in that runs pods."""
+        return [o for o in self.objects if runs_pods(o)]
+
+    @cached_property
+    def ledger_objects(self) -> list[Object]:
+        """Without the ConfigMaps whose name is unknown: no ledger is the strictest case."""
+        return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == names.LEDGER]
+
+    @cached_property
+    def _read(self) -> tuple[Ledger | None, list[Finding]]:
+        if self.ledger_objects:
+            first, *others = self.ledger_objects
+            findings = [Finding(f"{other}: a second ledger; keep one", other.urn) for other in others]
+            try:
+                return Ledger.from_data(json.loads(at(first.manifest, "data")[names.LEDGER_KEY])), findings
+            except KeyError:
+                return None, [*findings, unproven(first, f"it has no {names.LEDGER_KEY}")]
+            except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
+                return None, [*findings, unproven(first, error)]
+        if self.configured is None:
+            return None, []
+        try:
+            return Ledger.from_data(self.configured), []
+        except DecodeError as error:
+            return None, [Finding(f"the ledger in the pack's configuration cannot be read: {error}")]
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger, where there is one that can be read."""
+        return self._read[0]
+
+    @property
+    def ledger_problems(self) -> list[Finding]:
+        """Why there is no ledger, or which of several should go."""
+        return self._read[1]
+
+    @cached_property
+    def _claims(self) -> tuple[list[Claim], list[Finding]]:
+        claims: list[Claim] = []
+        unread: list[Finding] = []
+        for workload in self.workloads:
+            try:
+                claims.extend(self._claims_of(workload))
+            except UNREADABLE as error:
+                unread.append(unproven(workload, error))
+        return claims, unread
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Every workload that asks for gpumem, as far as it can be read."""
+        return self._claims[0]
+
+    @property
+    def unread_claims(self) -> list[Finding]:
+        """The workloads of which it cannot be proven what they ask for."""
+        return self._claims[1]
+
+    def _claims_of(self, workload: Object) -> Iterator[Claim]:
+        template = pod_template(workload.manifest) or {}
+        pod_spec = at(template, "spec")
+        for resource in sorted(requested(pod_spec)):
+            if is_gpumem(resource):
+                seat = self._seat_of(workload, template)
+                yield Claim(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
+
+    def _seat_of(self, workload: Object, template: Mapping[str, Any]) -> Seat | None:
+        """The seat in the workload's namespace that has its name, or that of its app.kubernetes.io/name label."""
+        if self.ledger is None:
+            return None
+        seats = {seat.name: seat for seat in self.ledger.seats_of(workload.namespace)}
+        called = (
+            workload.name,
+            workload.labels.get(names.LABEL_NAME),
+            at(template, "metadata", "labels").get(names.LABEL_NAME),
+        )
+        return next((seats[name] for name in called if name in seats), None)
+
+    def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
+        """The pools that share memory and whose nodes the pod's nodeSelector does not rule out."""
+        wanted = at(pod_spec, "nodeSelector")
+        pools = self.ledger.pools if self.ledger else ()
+        return [
+            pool
+            for pool in pools
+            if pool.sharing is Sharing.MEMORY
+            and all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
+        ]
+
+
+def runs_pods(found: Object) -> bool:
+    """Whether it is a built-in workload; a kind of the same name in another group is not."""
+    return found.kind in TEMPLATES and found.group in _BUILT_IN
+
+
+def is_gpumem(resource: str) -> bool:
+    """Whether the resource is gpumem under some domain: without a ledger the domain is not known."""
+    return resource.endswith("/gpumem")
+
+
+def requested(pod_spec: Mapping[str, Any]) -> set[str]:
+    """The names of all resources that some container of the pod, or its overhead, names."""
+    found = set(at(pod_spec, "overhead"))
+    for container in containers_of(pod_spec):
+        resources = at(container, "resources")
+        found.update(at(resources, "requests"), at(resources, "limits"))
+    return found
+
+
+def queue_of(job: Object) -> str | None:
+    """The LocalQueue that a Job names, on itself or, for a CronJob, on the Jobs it makes."""
+    labels = at(job.manifest, "spec", "jobTemplate", "metadata", "labels") if job.kind == "CronJob" else job.labels
+    return text(labels, names.KUEUE_QUEUE_LABEL) or None

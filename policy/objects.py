@@ -1,0 +1,60 @@
+"""A Kubernetes object of the graph, as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policy.unknown import is_unknown
+from tenancy.workload import ShapeError, at, given
+
+
+def text(mapping: Mapping[str, Any], field: str) -> str:
+    """A string, empty where it is absent. Raises ShapeError for anything else, UnprovenError for an unknown value."""
+    value = given(mapping, field, "")
+    if not isinstance(value, str):
+        raise ShapeError(f"{field} must be a string (got {value!r})")
+    return value
+
+
+def texts(mapping: Mapping[str, Any], field: str) -> list[str]:
+    """A list of strings, empty where it is absent. Raises like `text`."""
+    values = given(mapping, field, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ShapeError(f"{field} must be a list of strings (got {values!r})")
+    return values
+
+
+@dataclass(frozen=True)
+class Object:
+    """A resource that the program declares. `manifest` is what the API gets; `kind` is the type token's, so that a
+    `DeploymentPatch` is told from a Deployment. `urn` is the Pulumi resource."""
+
+    kind: str
+    group: str
+    manifest: Mapping[str, Any]
+    urn: str
+
+    @property
+    def qualified_kind(self) -> str:
+        """The kind with its API group, as kubectl writes it: Deployment.apps, Pod."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
+    def name(self) -> Any:
+        return given(at(self.manifest, "metadata"), "name", "")
+
+    @property
+    def namespace(self) -> Any:
+        """For a namespaced kind; the API's default where none is given."""
+        return given(at(self.manifest, "metadata"), "namespace", "default")
+
+    @property
+    def labels(self) -> Mapping[str, Any]:
+        return at(self.manifest, "metadata", "labels")
+
+    def __str__(self) -> str:
+        """For messages, also where a part is unknown: `Deployment immich/immich-ml`."""
+        metadata = self.manifest.get("metadata")
+        parts = [metadata.get(part) for part in ("namespace", "name")] if type(metadata) is dict else []
+        known = [str(part) for part in parts if not is_unknown(part) and part]
+        return f"{self.kind} {'/'.join(known) or self.urn.rpartition('::')[2]}"

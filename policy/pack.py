@@ -1,0 +1,37 @@
+"""The pack as Pulumi sees it: one mandatory stack policy.
+
+One, because the SDK reads the whole graph anew for every stack policy, which costs more than all rules together.
+"""
+
+from pulumi_policy import (
+    EnforcementLevel,
+    PolicyConfigSchema,
+    ReportViolation,
+    StackValidationArgs,
+    StackValidationPolicy,
+)
+
+from policy.graph import Graph
+from policy.rules import violations
+from policy.view import objects_of
+from tenancy.names import POLICY
+
+_LEDGER = "ledger"
+
+
+def stack_policy() -> StackValidationPolicy:
+    """The policy that judges a program's resource graph."""
+    return StackValidationPolicy(
+        name=POLICY,
+        description="Many tenants share scarce GPUs without hurting each other.",
+        validate=_validate,
+        enforcement_level=EnforcementLevel.MANDATORY,
+        config_schema=PolicyConfigSchema(properties={_LEDGER: {"type": "object"}}),
+        remediation_steps="Each line names the numbers and the key to change.",
+    )
+
+
+def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
+    graph = Graph(objects_of(args.resources), args.get_config().get(_LEDGER))
+    for violation in violations(graph):
+        report_violation(str(violation), violation.finding.urn)

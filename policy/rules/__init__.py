@@ -1,0 +1,68 @@
+"""The rules, each under the id that its messages start with."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from policy.finding import UNREADABLE, Finding
+from policy.graph import Graph
+from policy.rules import agents, ledger, pods, priorities, queues, rbac, tenants, workloads
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A pure function from the graph to findings; its docstring's first paragraph is the description."""
+
+    id: str
+    check: Callable[[Graph], Iterable[Finding]]
+
+    @property
+    def description(self) -> str:
+        """One sentence: what holds in every graph that passes."""
+        return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
+
+
+RULES = (
+    Rule("ledger", ledger.readable),
+    Rule("ledger-references", ledger.references),
+    Rule("budgets", ledger.budgets),
+    Rule("physical", ledger.physical),
+    Rule("seat-size", ledger.seats_on_a_device),
+    Rule("placement", ledger.placement),
+    Rule("counted", workloads.judgeable),
+    Rule("seats", workloads.seats),
+    Rule("device", workloads.device),
+    Rule("rollout", workloads.rollout),
+    Rule("whole-mib", workloads.whole_mib),
+    Rule("resource-quota", tenants.resource_quota),
+    Rule("gpu-quota", queues.gpu_quota),
+    Rule("queue-coverage", queues.coverage),
+    Rule("namespace-selector", queues.namespace_selector),
+    Rule("preemption", queues.preemption),
+    Rule("flavors", queues.flavors),
+    Rule("priorities", priorities.priorities),
+    Rule("agents", agents.agents),
+    Rule("rbac", rbac.rbac),
+    Rule("hardened", pods.hardened),
+    Rule("images", pods.images),
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A finding of a rule, as the operator reads it."""
+
+    rule: Rule
+    finding: Finding
+
+    def __str__(self) -> str:
+        return f"{self.rule.id}: {self.finding.message}"
+
+
+def violations(graph: Graph) -> Iterator[Violation]:
+    """Everything that any rule finds, in the order of the rules."""
+    for rule in RULES:
+        try:
+            for finding in rule.check(graph):
+                yield Violation(rule, finding)
+        except UNREADABLE as error:  # of something that all objects of a rule share
+            yield Violation(rule, Finding(f"cannot be proven: {error}"))

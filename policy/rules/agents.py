@@ -1,0 +1,107 @@
+"""Rules over our agents: they read the ledger of the graph, and agree with it and with each other."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object
+from tenancy import names
+from tenancy.ledger import Ledger, OnDemand
+from tenancy.quantity import QuantityError, whole
+from tenancy.workload import at, containers_of, given, maps_at, pod_template
+
+_LEDGER_NAMESPACE = "LEDGER_NAMESPACE"
+
+
+def agents(graph: Graph) -> Iterator[Finding]:
+    """Floor, reserve and totals are the same for all agents: each reads the ledger, and its own numbers fit it."""
+    ledger, declared = graph.ledger, graph.ledger_objects
+    if ledger is None:
+        return
+    for on_demand in ledger.on_demand:
+        yield from _fits(ledger, on_demand, 0, declared[0].urn if declared else None)
+    yield from each(graph.workloads, lambda workload: _agent(graph, ledger, declared, workload))
+
+
+def _agent(graph: Graph, ledger: Ledger, declared: list[Object], workload: Object) -> Iterator[Finding]:
+    environment = environment_of(workload)
+    if _LEDGER_NAMESPACE not in environment:
+        return
+    home = declared[0].namespace if declared else None
+    if home is not None and environment[_LEDGER_NAMESPACE] != home:
+        yield Finding(
+            f"{workload}: reads the ledger in {environment[_LEDGER_NAMESPACE]}, but it is in {home}; "
+            f"set {_LEDGER_NAMESPACE}",
+            workload.urn,
+        )
+    if "EXPORTER_PORT" in environment:
+        yield from _exporter(graph, workload, environment)
+    if "GATES" in environment:
+        yield from _gates(ledger, workload, environment["GATES"])
+
+
+def environment_of(workload: Object) -> Mapping[str, Any]:
+    """The variables with a literal value, of all containers."""
+    pod_spec = at(pod_template(workload.manifest) or {}, "spec")
+    return {
+        variable["name"]: variable["value"]
+        for container in containers_of(pod_spec)
+        for variable in maps_at(container, "env")
+        if variable.get("name") is not None and "value" in variable
+    }
+
+
+def _exporter(graph: Graph, workload: Object, environment: Mapping[str, Any]) -> Iterator[Finding]:
+    exporter = graph.named("DaemonSet.apps", names.EXPORTER)
+    if exporter is None:
+        return
+    serves = environment_of(exporter).get("PORT")
+    if serves != environment["EXPORTER_PORT"]:
+        yield Finding(
+            f"{workload}: looks for the exporter at port {environment['EXPORTER_PORT']}, it serves at {serves}; "
+            "both take exporter.port",
+            workload.urn,
+        )
+    if environment.get("EXPORTER_NAMESPACE") != exporter.namespace:
+        yield Finding(
+            f"{workload}: looks for the exporter in {environment.get('EXPORTER_NAMESPACE')}, it is in "
+            f"{exporter.namespace}; set EXPORTER_NAMESPACE",
+            workload.urn,
+        )
+
+
+def _gates(ledger: Ledger, workload: Object, text: str) -> Iterator[Finding]:
+    """GATES is a JSON list; what it says of a workload is what the ledger says."""
+    try:
+        gates = {gate["name"]: gate for gate in json.loads(text)}
+        margins = {name: whole(given(gate, "margin_mib", 0)) for name, gate in gates.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise QuantityError(f"GATES is no list of gates: {error}") from None
+    for on_demand in ledger.on_demand:
+        gate = gates.pop(on_demand.name, None)
+        stated = None if gate is None else (gate.get("namespace"), gate.get("pool"), gate.get("need_mib"))
+        wanted = (on_demand.tenant, on_demand.pool, on_demand.need_mib)
+        if stated != wanted:
+            yield Finding(
+                f"{workload}: GATES says {stated} of {on_demand.name}, the ledger {wanted}; change on_demand."
+                f"{on_demand.name}",
+                workload.urn,
+            )
+        elif not any(_fits(ledger, on_demand, 0, None)):  # else it was said of the ledger
+            yield from _fits(ledger, on_demand, margins[on_demand.name], workload.urn)
+    for name in gates:
+        message = f"{workload}: GATES lets {name} in, which the ledger does not know; add on_demand.{name}"
+        yield Finding(message, workload.urn)
+
+
+def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> Iterator[Finding]:
+    """An empty device must have room for it, or its gate never opens."""
+    pool, need = ledger.pool(on_demand.pool), on_demand.need_mib
+    if pool is not None and need + margin + pool.floor_mib > pool.device_mib:
+        yield Finding(
+            f"{on_demand.name}: needs {need} MiB beside margin {margin} and floor {pool.floor_mib}, a device of "
+            f"{pool.name} offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}",
+            urn,
+        )

@@ -1,0 +1,169 @@
+"""Rules over the ledger alone: promises against what the devices hold."""
+
+from collections.abc import Iterator
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object
+from tenancy import names
+from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.placement import Device, Impossible, Item, Placement, place
+from tenancy.quantity import whole
+from tenancy.selector import matches
+from tenancy.workload import at, given
+
+_SHOWN = 2  # promises that a message names; the largest come first
+
+
+def readable(graph: Graph) -> Iterator[Finding]:
+    """The ledger can be read, and who asks for gpumem has one."""
+    yield from graph.ledger_problems
+    if graph.ledger is None and not graph.ledger_problems:
+        for claim in graph.claims:
+            yield Finding(
+                f"{claim}: cannot be proven: no ledger; write `pulumi stack output --json ledger` of the platform to a "
+                "file and pass it as --policy-pack-config",
+                claim.urn,
+            )
+
+
+def budgets(graph: Graph) -> Iterator[Finding]:
+    """The promises on a pool sum to no more than it advertises."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for pool in ledger.pools:
+        promised, advertised = ledger.promised_mib(pool.name), pool.advertised_mib
+        if pool.sharing is Sharing.MEMORY and promised > advertised:
+            yield _finding(
+                graph,
+                f"{pool.name}: {promised} MiB promised, {advertised} advertised ({promised - advertised} over): "
+                f"{_largest(ledger, pool.name)}; lower a budget or raise pools.{pool.name}",
+            )
+
+
+def _largest(ledger: Ledger, pool: str) -> str:
+    promises = [(seat.name, seat.total_mib) for seat in ledger.seats_in(pool)]
+    promises += [(q.queue, q.amount) for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem]
+    promises.sort(key=lambda promise: -promise[1])
+    shown = [f"{name} {mib}" for name, mib in promises[:_SHOWN]]
+    return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)
+
+
+def references(graph: Graph) -> Iterator[Finding]:
+    """Every promise names a pool of the ledger that can keep it, and is for at least 1."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for seat in ledger.seats:
+        if min(seat.gpumem_mib, seat.replicas) < 1:
+            yield _finding(graph, f"residents.{seat.name}: {seat.gpumem_mib} MiB x {seat.replicas} is no seat")
+    promises = [
+        *((f"residents.{s.name}", s.pool, True) for s in ledger.seats),
+        *((f"on_demand.{o.name}", o.pool, True) for o in ledger.on_demand),
+        *((f"unbudgeted.{u.name}", u.pool, True) for u in ledger.unbudgeted),
+        *((f"queues.cluster_queues.{q.queue}", q.pool, q.resource == ledger.names.gpumem) for q in ledger.quotas),
+    ]
+    for key, name, needs_memory in promises:
+        pool = ledger.pool(name)
+        if pool is None:
+            yield _finding(graph, f"{key}: there is no pool {name}; add pools.{name} or name another")
+        elif needs_memory and pool.sharing is not Sharing.MEMORY:
+            yield _finding(graph, f"{key}: pool {name} hands out whole devices; name one that shares memory")
+
+
+def physical(graph: Graph) -> Iterator[Finding]:
+    """A pool advertises no more than its devices' memory less the reserve, nor than Nodes in the graph show."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for pool in ledger.pools:
+        yield from _pool_numbers(graph, pool)
+    yield from each(graph.of("Node"), lambda node: _node(ledger, node))
+
+
+def _pool_numbers(graph: Graph, pool: Pool) -> Iterator[Finding]:
+    if min(pool.nodes, pool.device_count) < 1:
+        yield _finding(graph, f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool")
+    if pool.sharing is not Sharing.MEMORY:
+        return
+    if not 0 <= pool.reserve_mib < pool.memory_mib:
+        yield _finding(
+            graph,
+            f"{pool.name}: a device has {pool.memory_mib} MiB and {pool.reserve_mib} of them reserved, which leaves "
+            f"{pool.memory_mib - pool.reserve_mib} to advertise; change pools.{pool.name}.reserve_mib",
+        )
+    elif not 0 <= pool.floor_mib < pool.device_mib:
+        yield _finding(
+            graph,
+            f"{pool.name}: floor {pool.floor_mib} MiB, but a device offers {pool.device_mib}: it would be pressed when "
+            f"empty; lower pools.{pool.name}.floor_mib",
+        )
+
+
+def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
+    pool = next((pool for pool in ledger.pools if matches(pool.node_selector, node.labels)), None)
+    if pool is None:
+        return
+    shown = {
+        "memory_mib": (names.LABEL_GPU_MEMORY, pool.memory_mib),
+        "device_count": (names.LABEL_GPU_COUNT, pool.device_count),
+    }
+    for key, (label, wanted) in shown.items():
+        has = whole(given(node.labels, label, wanted))
+        if has < wanted:
+            yield Finding(f"{node}: {label} says {has}, pools.{pool.name}.{key} {wanted}; lower it", node.urn)
+    for field in ("capacity", "allocatable"):
+        advertised = whole(given(at(node.manifest, "status", field), ledger.names.gpumem, 0))
+        if advertised > pool.node_mib:
+            yield Finding(
+                f"{node}: status.{field} advertises {advertised} MiB, pools.{pool.name} offers {pool.node_mib} a node; "
+                "remove it: reconcile advertises",
+                node.urn,
+            )
+
+
+def placement(graph: Graph) -> Iterator[Finding]:
+    """All seats of a pool fit on its devices at once, each seat on one device."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for pool in ledger.pools:
+        seats = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > 0]
+        fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
+        if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
+            continue  # said by the rules on budgets and on single devices
+        items = [Item(seat.name, seat.gpumem_mib) for seat in seats for _ in range(seat.replicas)]
+        outcome = place(items, [Device(f"{pool.name}-{index}", pool.device_mib) for index in range(pool.gpus)])
+        if isinstance(outcome, Impossible):
+            seats_text = ", ".join(f"{item.name} {item.mib}" for item in outcome.items)
+            yield _finding(
+                graph,
+                f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: {seats_text}: "
+                f"{outcome.reason}; lower one of these budgets or raise pools.{pool.name}",
+            )
+        elif not isinstance(outcome, Placement):
+            yield _finding(
+                graph,
+                f"{pool.name}: cannot be proven: {len(items)} seats on {pool.gpus} devices: no placement found in "
+                f"{outcome.steps} steps, and no contradiction; leave more headroom in pools.{pool.name}",
+            )
+
+
+def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
+    """No seat is larger than one device of its pool."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for seat in ledger.seats:
+        pool = ledger.pool(seat.pool)
+        if pool is not None and pool.sharing is Sharing.MEMORY and seat.gpumem_mib > pool.device_mib:
+            yield _finding(
+                graph,
+                f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "
+                f"lower residents.{seat.name}.gpumem_mib",
+            )
+
+
+def _finding(graph: Graph, message: str) -> Finding:
+    return Finding(message, graph.ledger_objects[0].urn if graph.ledger_objects else None)

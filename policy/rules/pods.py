@@ -1,0 +1,114 @@
+"""Rules over pod templates: our agents' are hardened, nobody reaches past a budget, every image is pinned."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Claim, Graph
+from policy.objects import Object, text, texts
+from tenancy import names
+from tenancy.workload import at, containers_of, maps_at, pod_template
+
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+_FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
+_DEVICES = re.compile(r"^/+(dev(/.*)?)?$")  # /dev, what is in it, and the root that holds it
+
+
+def hardened(graph: Graph) -> Iterator[Finding]:
+    """Our agents' pods have no privilege, and a pod with a budget has no way around it."""
+    yield from each(graph.workloads, _ours)
+    yield from each(graph.claims, _within_its_budget)
+
+
+def _ours(workload: Object) -> Iterator[Finding]:
+    template = pod_template(workload.manifest) or {}
+    if at(template, "metadata", "labels").get(names.LABEL_PART_OF) != names.PROJECT:
+        return
+    pod_spec = at(template, "spec")
+    wrong = [*_pod_problems(workload, pod_spec), *_run_problems(workload)]
+    for container in containers_of(pod_spec):
+        wrong += [
+            f"container {container.get('name')}: {problem}" for problem in _container_problems(pod_spec, container)
+        ]
+    for problem in wrong:
+        yield Finding(f"{workload}: {problem}", workload.urn)
+
+
+def _pod_problems(workload: Object, pod_spec: Mapping[str, Any]) -> Iterator[str]:
+    """The exporter alone sees the host's processes: NVML names processes by the host's numbers."""
+    shared = {"hostNetwork", "hostIPC"} if workload.name == names.EXPORTER else {"hostNetwork", "hostIPC", "hostPID"}
+    yield from (f"{field} must be off" for field in sorted(shared) if pod_spec.get(field))
+    for volume in maps_at(pod_spec, "volumes"):
+        if volume.get("hostPath") is not None:
+            yield f"volume {volume.get('name')} is a hostPath; our agents need none"
+    security = at(pod_spec, "securityContext")
+    if security.get("runAsNonRoot") is not True:
+        yield "securityContext.runAsNonRoot must be true"
+    if at(security, "seccompProfile").get("type") != "RuntimeDefault":
+        yield "securityContext.seccompProfile.type must be RuntimeDefault"
+
+
+def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any]) -> Iterator[str]:
+    security = at(container, "securityContext")
+    for field, wanted in (("allowPrivilegeEscalation", False), ("readOnlyRootFilesystem", True)):
+        if security.get(field) is not wanted:
+            yield f"securityContext.{field} must be {str(wanted).lower()}"
+    if security.get("privileged"):
+        yield "must not be privileged"
+    if security.get("runAsNonRoot") is False:
+        yield "must not undo the pod's runAsNonRoot"
+    if 0 in (security.get("runAsUser"), at(pod_spec, "securityContext").get("runAsUser")):
+        yield "must not run as user 0"
+    capabilities = at(security, "capabilities")
+    if "ALL" not in texts(capabilities, "drop") or texts(capabilities, "add"):
+        yield "must drop ALL capabilities and add none"
+    if at(container, "resources", "limits").get("memory") is None:
+        yield "needs a memory limit"
+
+
+def _run_problems(workload: Object) -> Iterator[str]:
+    """A run that hangs silences its agent, so each ends by its deadline and never overlaps the next."""
+    if workload.kind not in ("Job", "CronJob"):
+        return
+    job = at(workload.manifest, "spec")
+    if workload.kind == "CronJob":
+        if job.get("concurrencyPolicy") != "Forbid":
+            yield "concurrencyPolicy must be Forbid"
+        job = at(job, "jobTemplate", "spec")
+    if job.get("activeDeadlineSeconds") is None:
+        yield "needs activeDeadlineSeconds"
+
+
+def _within_its_budget(claim: Claim) -> Iterator[Finding]:
+    for container in containers_of(claim.pod_spec):
+        if at(container, "securityContext").get("privileged"):
+            yield Finding(
+                f"{claim}: container {container.get('name')} is privileged and so reaches every device past its "
+                "budget; remove it",
+                claim.urn,
+            )
+    for volume in maps_at(claim.pod_spec, "volumes"):
+        path = text(at(volume, "hostPath"), "path")
+        if path and _DEVICES.match(path):
+            yield Finding(
+                f"{claim}: volume {volume.get('name')} mounts the host's {path} and so reaches every device past its "
+                "budget; remove it",
+                claim.urn,
+            )
+
+
+def images(graph: Graph) -> Iterator[Finding]:
+    """Every image is pinned, by digest or by a full version: what was judged is what runs."""
+    yield from each(graph.workloads, _images)
+
+
+def _images(workload: Object) -> Iterator[Finding]:
+    for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
+        image = text(container, "image")
+        if not _DIGEST.search(image) and not _FULL_VERSION.search(image):
+            yield Finding(
+                f"{workload}: container {container.get('name')}: image {image or '(none)'} is not pinned; write a "
+                "digest (@sha256:…) or a full version (:1.2.3)",
+                workload.urn,
+            )

@@ -1,0 +1,88 @@
+"""Rules over PriorityClasses, and over what the admission policies stamp."""
+
+import re
+from collections.abc import Iterator
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object, text
+from tenancy.names import STAMP_PRIORITY
+from tenancy.quantity import whole
+from tenancy.workload import at, given, maps_at, pod_template
+
+CLASS = "PriorityClass.scheduling.k8s.io"
+_POLICY = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
+_HIGHEST = 1_000_000_000  # above it values are the system's own, pkg/apis/scheduling/types.go
+_SYSTEM = "system-"
+# A literal class in CEL: JSON Patch (path, then value) or an apply configuration (priorityClassName: "...").
+_STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"([^"]+)"|'([^']+)')""")
+
+
+def priorities(graph: Graph) -> Iterator[Finding]:
+    """PriorityClasses agree with each other, and what pods and admission policies name is declared."""
+    yield from each(graph.of(CLASS), _values)
+    yield from each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
+    yield from each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
+    yield from each(graph.workloads, lambda workload: _names_a_class(graph, workload))
+
+
+def _values(declared: Object) -> Iterator[Finding]:
+    value = whole(given(declared.manifest, "value", 0))
+    if value > _HIGHEST:
+        yield Finding(f"{declared}: value {value} is above {_HIGHEST}, the system's own; lower it", declared.urn)
+    if value < 0 and given(declared.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never":
+        yield Finding(
+            f"{declared}: value {value} makes its pods disposable, but they may preempt others; write "
+            "preemption_policy: Never",
+            declared.urn,
+        )
+
+
+def _one_default(graph: Graph, later: Object) -> Iterator[Finding]:
+    defaults = [found for found in graph.of(CLASS) if found.manifest.get("globalDefault")]
+    if later in defaults[1:]:
+        yield Finding(f"{later}: a second globalDefault beside {defaults[0]}; keep one", later.urn)
+
+
+def _stamped(policy: Object) -> str | None:
+    """The PriorityClass that a policy writes into pods; None if it writes none."""
+    for mutation in maps_at(policy.manifest, "spec", "mutations"):
+        for form in ("jsonPatch", "applyConfiguration"):
+            found = _STAMPED.search(text(at(mutation, form), "expression"))
+            if found:
+                return found.group(1) or found.group(2)
+    return None
+
+
+def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
+    """The general stamp is the highest: an exception is there to be evicted first."""
+    stamped = _stamped(policy)
+    if stamped is None:
+        return
+    value = _value(graph, stamped)
+    if value is None:
+        yield _undeclared(policy, stamped)
+    general = graph.named(_POLICY, STAMP_PRIORITY)
+    highest = _stamped(general) if general is not None and general is not policy else None
+    most = _value(graph, highest) if highest else None
+    if value is not None and most is not None and value >= most:
+        yield Finding(
+            f"{policy}: stamps {stamped} ({value}), which is not below {highest} ({most}); lower priorities.{stamped}",
+            policy.urn,
+        )
+
+
+def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
+    """Only where the program declares the ledger, and so the platform's classes; a consumer uses the platform's."""
+    named = text(at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
+    if graph.ledger_objects and named and not named.startswith(_SYSTEM) and _value(graph, named) is None:
+        yield _undeclared(workload, named)
+
+
+def _value(graph: Graph, name: str) -> int | None:
+    found = graph.named(CLASS, name)
+    return None if found is None else whole(given(found.manifest, "value", 0))
+
+
+def _undeclared(user: Object, name: str) -> Finding:
+    return Finding(f"{user}: names PriorityClass {name}, which nobody declares; add priorities.{name}", user.urn)

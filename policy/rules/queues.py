@@ -1,0 +1,207 @@
+"""Rules over Kueue's objects: quota against hardware, which Kueue does not compare, and Jobs that would never run."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from policy.finding import UNREADABLE, Finding, each, unproven
+from policy.graph import KUEUE, Graph, queue_of, requested
+from policy.objects import Object, text, texts
+from policy.unknown import is_unknown
+from tenancy.ledger import Ledger, Sharing
+from tenancy.names import GPU
+from tenancy.quantity import whole
+from tenancy.workload import ShapeError, at, given, maps_at, pod_template
+
+CLUSTER_QUEUE, COHORT = f"ClusterQueue.{KUEUE}", f"Cohort.{KUEUE}"
+LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
+_PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
+_CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
+# What our own Kueue does not count, and what holds where its configuration is not in the graph.
+_UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
+
+
+def gpu_quota(graph: Graph) -> Iterator[Finding]:
+    """What queues may hand out of a pool, nominal and borrowed, is within its physical GPUs."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    flavors = {quota.flavor: quota.pool for quota in ledger.quotas}
+    yield from _promised(graph, ledger)
+    nominal: dict[str, int] = defaultdict(int)
+    for queue in graph.of(CLUSTER_QUEUE, COHORT):
+        try:
+            for flavor, quota in _gpu_quotas(queue):
+                pool = ledger.pool(flavors.get(flavor, ""))
+                if pool is None:
+                    yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
+                    continue
+                own = whole(given(quota, "nominalQuota", 0))
+                nominal[pool.name] += own
+                most = own + whole(given(quota, "borrowingLimit", 0))
+                if most > pool.gpus:
+                    yield _too_many(f"{queue}: may hand out {most}", pool.name, pool.gpus, queue.urn)
+                elif nominal[pool.name] > pool.gpus:
+                    together = f"{queue}: with it queues hand out {nominal[pool.name]}"
+                    yield _too_many(together, pool.name, pool.gpus, queue.urn)
+        except UNREADABLE as error:
+            yield unproven(queue, error)
+
+
+def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
+    """The ledger's own entries: each one, and together those of queues that are not in the graph to be counted."""
+    declared = {queue.name for queue in graph.of(CLUSTER_QUEUE)}
+    for pool in ledger.pools:
+        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in declared]
+        for entry in entries:
+            if entry.amount > pool.gpus:
+                yield _too_many(f"ClusterQueue {entry.queue}: may hand out {entry.amount}", pool.name, pool.gpus, None)
+        together = sum(entry.amount for entry in entries)
+        if graph.ledger_objects and together > pool.gpus and all(entry.amount <= pool.gpus for entry in entries):
+            yield _too_many(f"{pool.name}: queues hand out {together}", pool.name, pool.gpus, None)
+
+
+def _gpu_quotas(queue: Object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for group in maps_at(queue.manifest, "spec", "resourceGroups"):
+        for flavor in maps_at(group, "flavors"):
+            for quota in maps_at(flavor, "resources"):
+                if quota.get("name") == GPU:
+                    yield text(flavor, "name"), quota
+
+
+def _too_many(what: str, pool: str, gpus: int, urn: str | None) -> Finding:
+    return Finding(
+        f"{what} {GPU} (nominal and borrowed) of {pool}, which has {gpus}; lower nominal or borrowing_limit, or raise "
+        f"pools.{pool}",
+        urn,
+    )
+
+
+def coverage(graph: Graph) -> Iterator[Finding]:
+    """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would hold them back for ever."""
+    ledger = graph.ledger
+    for queue in sorted({quota.queue for quota in ledger.quotas}) if ledger else ():
+        yield from _covers_its_pools(ledger, queue) if ledger else ()
+    yield from each(graph.of("Job.batch", "CronJob.batch"), lambda job: _is_covered(graph, job))
+    yield from each(graph.of(LOCAL_QUEUE), lambda door: _leads_somewhere(graph, door))
+
+
+def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
+    entries = [quota for quota in ledger.quotas if quota.queue == queue]
+    covered = {quota.resource for quota in entries}
+    for name in dict.fromkeys(quota.pool for quota in entries):
+        pool = ledger.pool(name)
+        needed = ledger.names.gpumem if pool is not None and pool.sharing is Sharing.MEMORY else GPU
+        if needed not in covered:
+            yield Finding(
+                f"ClusterQueue {queue}: covers {', '.join(sorted(covered))}, but pool {name} is handed out by "
+                f"{needed}; add it to queues.cluster_queues.{queue}.quotas"
+            )
+
+
+def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
+    name = queue_of(job)
+    door = graph.named(LOCAL_QUEUE, name, job.namespace) if name is not None else None
+    target = graph.named(CLUSTER_QUEUE, text(at(door.manifest, "spec"), "clusterQueue")) if door else None
+    if target is None:
+        return  # the queue is another stack's
+    covered = {
+        resource
+        for group in maps_at(target.manifest, "spec", "resourceGroups")
+        for resource in texts(group, "coveredResources")
+    }
+    uncounted = tuple(_uncounted(graph))
+    pod_spec = at(pod_template(job.manifest) or {}, "spec")
+    for resource in sorted(requested(pod_spec) - covered):
+        if not resource.startswith(uncounted):
+            yield Finding(
+                f"{job}: asks for {resource}, which {target} does not cover; cover it or add it to "
+                "kueue.exclude_resource_prefixes",
+                job.urn,
+            )
+
+
+def _uncounted(graph: Graph) -> list[str]:
+    """excludeResourcePrefixes of the Kueue in the graph, Helm release or ConfigMap."""
+    for configuration in _configurations(graph):
+        try:
+            resources = at(yaml.safe_load(configuration) or {}, "resources")
+        except yaml.YAMLError as error:
+            raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
+        return texts(resources, "excludeResourcePrefixes")
+    return list(_UNCOUNTED)
+
+
+def _configurations(graph: Graph) -> Iterator[str]:
+    for release in graph.of("Release.helm.sh"):
+        configuration = text(at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
+        if configuration:
+            yield configuration
+    for found in graph.of("ConfigMap"):
+        if not is_unknown(found.name) and found.name.endswith(_CONFIGURATION):
+            yield text(at(found.manifest, "data"), "controller_manager_config.yaml")
+
+
+def _leads_somewhere(graph: Graph, door: Object) -> Iterator[Finding]:
+    target = text(at(door.manifest, "spec"), "clusterQueue")
+    if graph.of(CLUSTER_QUEUE) and graph.named(CLUSTER_QUEUE, target) is None:
+        yield Finding(f"{door}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", door.urn)
+
+
+def namespace_selector(graph: Graph) -> Iterator[Finding]:
+    """A ClusterQueue says which namespaces may use it: null is none."""
+    yield from each(graph.of(CLUSTER_QUEUE), _namespace_selector)
+
+
+def _namespace_selector(queue: Object) -> Iterator[Finding]:
+    if at(queue.manifest, "spec").get("namespaceSelector") is None:
+        yield Finding(f"{queue}: namespaceSelector is null, so nobody may use it; select the tenants", queue.urn)
+    else:
+        at(queue.manifest, "spec", "namespaceSelector")
+
+
+def preemption(graph: Graph) -> Iterator[Finding]:
+    """Several WorkloadPriorityClasses mean something: a queue preempts within itself, and Jobs name declared ones."""
+    classes = graph.of(_PRIORITY)
+    if len(classes) > 1:
+        yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
+
+
+def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
+    within = given(at(queue.manifest, "spec", "preemption"), "withinClusterQueue", "Never")
+    if within == "Never":
+        yield Finding(
+            f"{queue}: withinClusterQueue is Never, so {classes} WorkloadPriorityClasses change nothing for a Job that "
+            "runs; write LowerPriority",
+            queue.urn,
+        )
+
+
+def flavors(graph: Graph) -> Iterator[Finding]:
+    """A queue tries several flavors only where more than one GPU stands behind them, and each flavor exists."""
+    yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
+
+
+def _flavors(graph: Graph, queue: Object) -> Iterator[Finding]:
+    declared = graph.of(FLAVOR)
+    for group in maps_at(queue.manifest, "spec", "resourceGroups"):
+        called = [text(flavor, "name") for flavor in maps_at(group, "flavors")]
+        for name in called:
+            if declared and graph.named(FLAVOR, name) is None:
+                yield Finding(f"{queue}: there is no ResourceFlavor {name}; add queues.flavors.{name}", queue.urn)
+        if len(called) > 1 and graph.ledger is not None:
+            yield from _fungible(graph.ledger, queue, called)
+
+
+def _fungible(ledger: Ledger, queue: Object, called: list[str]) -> Iterator[Finding]:
+    behind = {quota.flavor: quota.pool for quota in ledger.quotas if quota.flavor in called}
+    pools = [pool for pool in ledger.pools if pool.name in behind.values()]
+    gpus = sum(pool.gpus for pool in pools)
+    if gpus <= 1:
+        yield Finding(
+            f"{queue}: falls back across {', '.join(called)}, but there is {gpus} GPU behind them: each flavor's quota "
+            "would admit a Job for it; keep one flavor",
+            queue.urn,
+        )

@@ -1,0 +1,145 @@
+"""Rules over roles: no wildcard anywhere, and for our agents nothing beyond a list."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from policy.finding import Finding, each, unproven
+from policy.graph import Graph
+from policy.objects import Object, text, texts
+from tenancy import names
+from tenancy.workload import at, given, maps_at
+
+_API = "rbac.authorization.k8s.io"
+_POLICY = "ValidatingAdmissionPolicy.admissionregistration.k8s.io"
+_BINDING = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
+_OWN = "resourceNames"
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The right to `verb` a `resource` of a group. `named`: on listed objects only."""
+
+    group: str
+    resource: str
+    verb: str
+    named: bool = False
+
+
+_EVENTS = Grant("events.k8s.io", "events", "create")
+_READ_LEDGER = Grant("", "configmaps", "get", named=True)
+_PODS = Grant("", "pods", "list")
+_NODE_STATUS = Grant("", "nodes/status", "patch")
+# What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all.
+ALLOWED: Mapping[str, frozenset[Grant]] = {
+    names.RECONCILE: frozenset(
+        {
+            _READ_LEDGER,
+            Grant("", "configmaps", "patch", named=True),
+            *(Grant("", "nodes", verb) for verb in ("get", "list", "watch")),
+            _NODE_STATUS,
+            _PODS,
+            _EVENTS,
+        }
+    ),
+    names.WATCHDOG: frozenset({_READ_LEDGER, Grant("", "nodes", "list"), _PODS, _EVENTS}),
+    names.GATE: frozenset({_READ_LEDGER, _PODS, _EVENTS, Grant("apps", "deployments/scale", "get", named=True)}),
+    names.EXPORTER: frozenset({_PODS}),
+}
+
+
+def rbac(graph: Graph) -> Iterator[Finding]:
+    """No role holds a wildcard, and the accounts of our agents hold what their list allows."""
+    yield from each(graph.of(f"Role.{_API}", f"ClusterRole.{_API}"), _no_wildcard)
+    yield from each(graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}"), lambda b: _binding(graph, b))
+
+
+def _no_wildcard(role: Object) -> Iterator[Finding]:
+    for rule in maps_at(role.manifest, "rules"):
+        for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
+            wild = [value for value in texts(rule, field) if "*" in value]
+            if wild:
+                yield Finding(f"{role}: {field} holds {wild[0]!r}; list what is needed", role.urn)
+
+
+def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
+    role = at(binding.manifest, "roleRef").get("name")
+    if role == "cluster-admin":
+        yield Finding(f"{binding}: binds cluster-admin, which may do everything; bind a role that lists", binding.urn)
+    homes = _system_namespaces(graph)
+    for subject in maps_at(binding.manifest, "subjects"):
+        kind, name = text(subject, "kind"), text(subject, "name")
+        home = given(subject, "namespace", binding.namespace) if kind == "ServiceAccount" else None
+        if home in homes:
+            yield from _account(graph, binding, home, name)
+        elif kind == "Group" and name in {f"system:serviceaccounts:{home}" for home in homes}:
+            yield Finding(f"{binding}: binds every account of the agents' namespace; bind one", binding.urn)
+
+
+def _system_namespaces(graph: Graph) -> set[str]:
+    """Where our agents run: the ledger's namespace and that of the node agents."""
+    homes = {found.namespace for found in graph.ledger_objects}
+    return homes | {names.node_agent_namespace(home) for home in homes}
+
+
+def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Iterator[Finding]:
+    ref = at(binding.manifest, "roleRef")
+    kind, name = text(ref, "kind"), text(ref, "name")
+    role = graph.named(f"{kind}.{_API}", name, binding.namespace if kind == "Role" else None)
+    if role is None:
+        yield unproven(binding, f"{account} gets {kind} {name}, which is not in the graph")
+        return
+    allowed = ALLOWED.get(account, frozenset())
+    for grant in _grants(role.manifest):
+        if grant not in allowed and Grant(grant.group, grant.resource, grant.verb) not in allowed:
+            names_only = f", and only with {_OWN}" if _named(grant) in allowed else ""
+            yield Finding(
+                f"{role}: lets {account} {grant.verb} {grant.resource}, which is not on its list{names_only}; "
+                "take it away",
+                role.urn,
+            )
+        elif grant == _NODE_STATUS and not _is_limited(graph, f"system:serviceaccount:{namespace}:{account}"):
+            yield Finding(
+                f"{role}: the right to patch nodes/status is the right to rewrite a node; add the "
+                f"ValidatingAdmissionPolicy that limits {account}",
+                role.urn,
+            )
+
+
+def _named(grant: Grant) -> Grant:
+    return Grant(grant.group, grant.resource, grant.verb, named=True)
+
+
+def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
+    for rule in maps_at(role, "rules"):
+        for group in texts(rule, "apiGroups"):
+            for resource in texts(rule, "resources"):
+                for verb in texts(rule, "verbs"):
+                    yield Grant(group, resource, verb, named=bool(texts(rule, _OWN)))
+
+
+def _is_limited(graph: Graph, user: str) -> bool:
+    """Whether a policy on nodes/status that is in force speaks of this user, and refuses."""
+    enforced = {
+        at(binding.manifest, "spec").get("policyName")
+        for binding in graph.of(_BINDING)
+        if "Deny" in texts(at(binding.manifest, "spec"), "validationActions")
+    }
+    for policy in graph.of(_POLICY):
+        spec = at(policy.manifest, "spec")
+        about_nodes = any(
+            "nodes/status" in texts(rule, "resources") for rule in maps_at(spec, "matchConstraints", "resourceRules")
+        )
+        concerns = any(
+            user in text(condition, "expression") and "!" not in text(condition, "expression")
+            for condition in maps_at(spec, "matchConditions")
+        )
+        if (
+            policy.name in enforced
+            and about_nodes
+            and concerns
+            and maps_at(spec, "validations")
+            and given(spec, "failurePolicy", "Fail") == "Fail"
+        ):
+            return True
+    return False

@@ -1,0 +1,68 @@
+"""Rules over ResourceQuotas: enforced, and equal to what the ledger promises the tenant."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from policy.finding import Finding, each
+from policy.graph import KUEUE, Graph, is_gpumem
+from policy.objects import Object, text
+from tenancy.ledger import Ledger
+from tenancy.quantity import whole
+from tenancy.workload import at
+
+_ENFORCED = "requests."
+
+
+def resource_quota(graph: Graph) -> Iterator[Finding]:
+    """A ResourceQuota's gpumem key is the one that Kubernetes enforces, and its value is the tenant's seats."""
+    quotas = graph.of("ResourceQuota")
+    queues = _queues(graph)
+    yield from each(quotas, lambda quota: _quota(graph.ledger, queues, quota))
+    yield from each(graph.ledger_objects, lambda ledger: _uncapped(graph, ledger, quotas))
+
+
+def _uncapped(graph: Graph, declared: Object, quotas: list[Object]) -> Iterator[Finding]:
+    """Who declares the ledger declares the quotas that hold its tenants to it."""
+    capped = {quota.namespace for quota in quotas if any(map(is_gpumem, at(quota.manifest, "spec", "hard")))}
+    seats = graph.ledger.seats if graph.ledger else ()
+    for tenant in sorted({seat.tenant for seat in seats} - capped):
+        yield Finding(f"{tenant}: has seats and no ResourceQuota that holds it to them", declared.urn)
+
+
+def _queues(graph: Graph) -> Mapping[str, set[str]]:
+    """The ClusterQueues behind the LocalQueues of each namespace."""
+    queues: dict[str, set[str]] = defaultdict(set)
+    for door in graph.of(f"LocalQueue.{KUEUE}"):
+        queues[door.namespace].add(text(at(door.manifest, "spec"), "clusterQueue"))
+    return queues
+
+
+def _quota(ledger: Ledger | None, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
+    """Source of what is enforced: pkg/quota/v1/evaluator/core/pods.go; the other keys pass validation, do nothing."""
+    hard = at(quota.manifest, "spec", "hard")
+    for key in hard:
+        resource = key.removeprefix(_ENFORCED).removeprefix("limits.")
+        if not is_gpumem(key):
+            continue
+        if not key.startswith(_ENFORCED):
+            yield Finding(
+                f"{quota}: Kubernetes does not enforce spec.hard[{key}]; write {_ENFORCED}{resource}", quota.urn
+            )
+        elif ledger is not None and resource != ledger.names.gpumem:
+            yield Finding(f"{quota}: {key} is not the ledger's {ledger.names.requests_gpumem}", quota.urn)
+        elif ledger is not None:
+            yield from _value(ledger, queues.get(quota.namespace, set()), quota, whole(hard[key]))
+
+
+def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
+    """What the tenant may hold: its seats, and whatever its queues may hand out."""
+    tenant = quota.namespace
+    seats = ledger.budget_mib(tenant)
+    queued = sum(q.amount for q in ledger.quotas if q.queue in queues and q.resource == ledger.names.gpumem)
+    if amount != seats + queued:
+        beside = f" and its queues {queued}" if queued else ""
+        yield Finding(
+            f"{quota}: {amount} MiB, the seats of {tenant} have {seats}{beside}; make it {seats + queued} or change "
+            "residents",
+            quota.urn,
+        )

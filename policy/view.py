@@ -1,0 +1,65 @@
+"""From the SDK's view of the stack to plain objects. Unknown values stay, as values that refuse to be looked at."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pulumi_policy import PolicyResource
+from pulumi_policy import proxy as sdk
+
+from policy.objects import Object
+from policy.unknown import Unknown
+
+_MAP = type(sdk.unknown_checking_proxy({}))
+_LIST = type(sdk.unknown_checking_proxy([]))
+_UNKNOWN = frozenset(value for name, value in vars(sdk).items() if name.startswith("UNKNOWN_"))
+_PREFIX = "kubernetes:"
+
+
+def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
+    """Every resource of the kubernetes package; the items of a List one by one, components and Patches as they are."""
+    return tuple(
+        object_
+        for resource in resources
+        if resource.resource_type.startswith(_PREFIX)
+        for object_ in _objects(resource)
+    )
+
+
+def _objects(resource: PolicyResource) -> Iterator[Object]:
+    """Type tokens are `kubernetes:<group>/<version>:<Kind>`, with `core` for the group that has no name."""
+    _, module, kind = resource.resource_type.split(":")
+    api_version = module.removeprefix("core/")
+    props = plain(resource.props)
+    if kind.endswith("List") and type(props.get("items")) is list:
+        for item in props["items"]:
+            if type(item) is dict:
+                yield _object(kind.removesuffix("List"), api_version, item, resource.urn)
+        return
+    yield _object(kind, api_version, props, resource.urn)
+
+
+def _object(kind: str, api_version: str, props: dict[str, Any], urn: str) -> Object:
+    group = api_version.rpartition("/")[0]
+    return Object(kind, group, {**props, "apiVersion": api_version, "kind": kind}, urn)
+
+
+def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """Proxies become dicts and lists, unknown values `Unknown`; `path` is (parent's path, key)."""
+    kind = type(value)
+    if kind is _MAP or kind is dict:
+        items = value["__target"] if kind is _MAP else value
+        return {key: plain(item, (path, key)) for key, item in items.items()}
+    if kind is _LIST or kind is list:
+        items = value["__target"] if kind is _LIST else value
+        return [plain(item, (path, index)) for index, item in enumerate(items)]
+    if kind is str and value in _UNKNOWN:
+        return Unknown(_dotted(path))
+    return value
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    keys = []
+    while path:
+        path, key = path
+        keys.append(str(key))
+    return ".".join(reversed(keys))

@@ -1,0 +1,286 @@
+"""Programs as the gate sees them: manifests by a short name, judged by the real policy behind the SDK's proxies."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pulumi_policy import PolicyResource, StackValidationArgs
+from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
+
+from policy.pack import stack_policy
+from tenancy import names
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+
+Manifest = dict[str, Any]
+Program = dict[str, Manifest]
+
+UNKNOWN = UNKNOWN_STRING_VALUE
+SYSTEM = "gpu-tenancy-system"
+NODES = names.node_agent_namespace(SYSTEM)
+GPUMEM = "viktorbarzin.me/gpumem"
+IMAGE = "docker.io/library/python:3.13.9-alpine3.22"
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io/v1"
+
+T4 = Pool(
+    name="t4",
+    node_selector={"nvidia.com/gpu.sharing-strategy": "time-slicing"},
+    nodes=1,
+    device_count=1,
+    memory_mib=15360,
+    reserve_mib=1360,
+    floor_mib=1536,
+    time_slices=100,
+)
+BATCH = Pool(
+    name="batch",
+    node_selector={"nvidia.com/gpu.sharing-strategy": "none"},
+    nodes=1,
+    device_count=1,
+    sharing=Sharing.WHOLE,
+)
+LEDGER = Ledger(
+    domain="viktorbarzin.me",
+    pools=(T4, BATCH),
+    seats=(
+        Seat(name="immich-ml", tenant="immich", pool="t4", gpumem_mib=3000),
+        Seat(name="llama-swap", tenant="llama-swap", pool="t4", gpumem_mib=5000),
+        Seat(name="frigate", tenant="frigate", pool="t4", gpumem_mib=2000),
+        Seat(name="immich-server", tenant="immich", pool="t4", gpumem_mib=1800),
+        Seat(name="portal-stt", tenant="portal-stt", pool="t4", gpumem_mib=1500),
+    ),
+    on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),),
+    unbudgeted=(Unbudgeted(name="android-emulator", tenant="android-emulator", pool="t4", measured_mib=154),),
+    quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource=names.GPU, amount=1),),
+    queue_tenants=("team-a",),
+)
+
+
+def seat(name: str, **changes: Any) -> Ledger:
+    """The ledger with one seat changed."""
+    return replace(LEDGER, seats=tuple(replace(s, **changes) if s.name == name else s for s in LEDGER.seats))
+
+
+def pool(name: str, **changes: Any) -> Ledger:
+    """The ledger with one pool changed."""
+    return replace(LEDGER, pools=tuple(replace(p, **changes) if p.name == name else p for p in LEDGER.pools))
+
+
+def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
+    data = {names.LEDGER_KEY: json.dumps(ledger.to_data())}
+    return {**an_object("v1", "ConfigMap", names.LEDGER, SYSTEM), "data": data}
+
+
+def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
+    metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def deployment(name: str, namespace: str, mib: object, *, replicas: int = 1) -> Manifest:
+    """A resident as it should be."""
+    return an_object(
+        "apps/v1",
+        "Deployment",
+        name,
+        namespace,
+        spec={"replicas": replicas, "strategy": {"type": "Recreate"}, "template": pod(mib)},
+    )
+
+
+def pod(mib: object, resource: str = GPUMEM) -> Manifest:
+    container = {"name": "main", "image": "ghcr.io/a/b:1.2.3", "resources": {"limits": {resource: mib}}}
+    return {"metadata": {"labels": {}}, "spec": {"containers": [container]}}
+
+
+def agent_pod(account: str, **environment: str) -> Manifest:
+    return {
+        "metadata": {"labels": names.labels("agent", account)},
+        "spec": {
+            "serviceAccountName": account,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": "agent",
+                    "image": IMAGE,
+                    "env": [
+                        {"name": name, "value": value}
+                        for name, value in {"LEDGER_NAMESPACE": SYSTEM, **environment}.items()
+                    ],
+                    "resources": {"limits": {"memory": "64Mi"}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "readOnlyRootFilesystem": True,
+                        "capabilities": {"drop": ["ALL"]},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def cron_job(account: str, **environment: str) -> Manifest:
+    job = {"activeDeadlineSeconds": 58, "template": agent_pod(account, **environment)}
+    spec = {"concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
+    return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
+
+
+def role(account: str, rules: Iterable[Manifest], namespace: str | None = None) -> Program:
+    """A role of that name, and the binding that gives it to the agents' account of that name."""
+    kind = "ClusterRole" if namespace is None else "Role"
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
+    ref = {"apiGroup": RBAC, "kind": kind, "name": account}
+    return {
+        f"{account} {kind}": an_object(f"{RBAC}/v1", kind, account, namespace, rules=list(rules)),
+        f"{account} {kind}Binding": an_object(
+            f"{RBAC}/v1", f"{kind}Binding", account, namespace, roleRef=ref, subjects=[subject]
+        ),
+    }
+
+
+def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -> Manifest:
+    body: Manifest = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+    return body | ({} if only is None else {"resourceNames": [only]})
+
+
+def stamp(name: str, priority: str) -> Manifest:
+    expression = f"[JSONPatch{{op: 'add', path: '/spec/priorityClassName', value: \"{priority}\"}}]"
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]
+    return an_object(ADMISSION, "MutatingAdmissionPolicy", name, spec={"mutations": mutations})
+
+
+def kueue(kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
+    return an_object(names.KUEUE_API, kind, name, namespace, **body)
+
+
+def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
+    quotas = [{"name": f, "resources": [{"name": names.GPU, "nominalQuota": nominal}]} for f in flavors]
+    spec = {
+        "namespaceSelector": {"matchLabels": {names.LABEL_NAMESPACE: "team-a"}},
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "resourceGroups": [{"coveredResources": [names.GPU], "flavors": quotas}],
+    }
+    return kueue("ClusterQueue", "gpu-cq", spec=spec)
+
+
+def platform(ledger: Ledger = LEDGER) -> Program:
+    """A program like prod, with its residents, that breaks no rule; the quotas follow the ledger."""
+    program: Program = {"ledger": ledger_object(ledger)}
+    for tenant in sorted({s.tenant for s in ledger.seats}):
+        hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
+        program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
+    for s in LEDGER.seats:
+        program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
+    return program | _priorities() | _queues() | _agents()
+
+
+def _priorities() -> Program:
+    values = {"gpu-workload": 1_200_000, "tier-2-gpu": 600_000, "homelab-disposable": -1000}
+    program = {name: an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=v) for name, v in values.items()}
+    program["homelab-disposable"]["preemptionPolicy"] = "Never"
+    program["stamp"] = stamp(names.STAMP_PRIORITY, "gpu-workload")
+    program["stamp tts"] = stamp(f"{names.STAMP_PRIORITY}-tier-2-gpu", "tier-2-gpu")
+    return program
+
+
+def _queues() -> Program:
+    job_pod = pod("1", names.GPU)
+    job_pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1", names.GPU: "1"}
+    job = an_object("batch/v1", "Job", "train", "team-a", spec={"suspend": True, "template": job_pod})
+    job["metadata"]["labels"] = {names.KUEUE_QUEUE_LABEL: "team-a-gpu"}
+    configuration = "apiVersion: config.kueue.x-k8s.io/v1beta2\nresources: {excludeResourcePrefixes: [cpu, memory]}\n"
+    values = {"managerConfig": {"controllerManagerConfigYaml": configuration}}
+    return {
+        "kueue": {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "kueue", "values": values},
+        "flavor": kueue("ResourceFlavor", "gpu-any", spec={}),
+        "cluster queue": cluster_queue("gpu-any"),
+        "local queue": kueue("LocalQueue", "team-a-gpu", "team-a", spec={"clusterQueue": "gpu-cq"}),
+        "gpu-batch": kueue("WorkloadPriorityClass", "gpu-batch", value=100),
+        "gpu-urgent": kueue("WorkloadPriorityClass", "gpu-urgent", value=1000),
+        "job": job,
+    }
+
+
+def _agents() -> Program:
+    gates = [{"name": "tts", "namespace": "tts", "pool": "t4", "need_mib": 2048, "margin_mib": 256}]
+    exporter = {"EXPORTER_NAMESPACE": NODES, "EXPORTER_PORT": "9401"}
+    exporter_pod = agent_pod(names.EXPORTER, PORT="9401")
+    exporter_pod["spec"]["hostPID"] = True
+    user = f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}"
+    limits = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{"resources": ["nodes/status"]}]},
+        "matchConditions": [{"name": "is-reconcile", "expression": f'request.userInfo.username == "{user}"'}],
+        "validations": [{"expression": "false"}],
+    }
+    in_force = {"policyName": names.RECONCILE_WRITES, "validationActions": ["Deny"]}
+    return {
+        "reconcile": cron_job(names.RECONCILE),
+        "watchdog": cron_job(names.WATCHDOG, **exporter),
+        "gate": cron_job(names.GATE, **exporter, GATES=json.dumps(gates)),
+        "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter_pod}),
+        "reconcile writes": an_object(ADMISSION, "ValidatingAdmissionPolicy", names.RECONCILE_WRITES, spec=limits),
+        "reconcile writes binding": an_object(
+            ADMISSION, "ValidatingAdmissionPolicyBinding", names.RECONCILE_WRITES, spec=in_force
+        ),
+        **role(names.RECONCILE, [rule("nodes", "get", "list"), rule("nodes/status", "patch")]),
+        **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
+    }
+
+
+def consumer(mib: object = 5000) -> Program:
+    """A consumer's program: its workload and nothing of the platform."""
+    return {"llama-swap": deployment("llama-swap", "llama-swap", mib)}
+
+
+def resources(program: Mapping[str, Manifest]) -> list[PolicyResource]:
+    """The resources as AnalyzeStack builds them (pulumi_policy/policy.py): behind proxies, numbers as floats."""
+    return [
+        PolicyResource(
+            _type_token(manifest), unknown_checking_proxy(_floats(manifest)), _urn(name), name, None, None, None, [], {}
+        )
+        for name, manifest in program.items()
+    ]
+
+
+def _type_token(manifest: Manifest) -> str:
+    module = manifest["apiVersion"]
+    return f"kubernetes:{module if '/' in module else f'core/{module}'}:{manifest['kind']}"
+
+
+def _urn(name: str) -> str:
+    return f"urn:pulumi:test::gpu-tenancy::kubernetes:x/v1:X::{name}"
+
+
+def _floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_floats(item) for item in value]
+    return float(value) if type(value) is int else value
+
+
+def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = None) -> list[str]:
+    """What the mandatory policy reports, message by message; each has the URN of a resource of the program, or none."""
+    messages = []
+
+    def report(message: str, urn: str | None = None) -> None:
+        assert urn is None or urn in {_urn(name) for name in program}, urn
+        messages.append(message)
+
+    stack_policy().validate(StackValidationArgs(resources(program), config), report)
+    return messages
+
+
+def rules_of(messages: Iterable[str]) -> set[str]:
+    """The ids that the messages start with."""
+    return {message.partition(":")[0] for message in messages}
+
+
+def put(manifest: Manifest, path: str, value: object) -> None:
+    """Sets the field at a dotted path; numbers are positions in lists."""
+    *parents, last = path.split(".")
+    target: Any = manifest
+    for part in parents:
+        target = target[int(part)] if isinstance(target, list) else target.setdefault(part, {})
+    target[int(last) if isinstance(target, list) else last] = value

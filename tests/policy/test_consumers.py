@@ -1,0 +1,124 @@
+"""Programs of the platform's consumers, and programs that have nothing to do with GPUs."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.policy import graphs
+from tests.policy.graphs import GPUMEM, LEDGER, an_object, consumer, judge, put
+
+CONFIG = {"ledger": LEDGER.to_data()}
+NO_LEDGER = (
+    "ledger: Deployment llama-swap/llama-swap: cannot be proven: no ledger; write `pulumi stack output --json ledger` "
+    "of the platform to a file and pass it as --policy-pack-config"
+)
+SPELLINGS = [5000, 5000.0, "5000", "5k", "5e3", "5E3", "5000.0", "+5000", "5000000m", "4.8828125Ki", "0.005M"]
+
+
+def test_a_workload_within_its_seat_passes() -> None:
+    assert judge(consumer(), CONFIG) == []
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_budget_counts_in_every_spelling(spelling: object) -> None:
+    assert judge(consumer(spelling), CONFIG) == []
+    smaller = {"ledger": graphs.seat("llama-swap", gpumem_mib=4999).to_data()}
+    assert judge(consumer(spelling), smaller) == [
+        "seats: Deployment llama-swap/llama-swap: a pod asks for 5000 MiB, its seat has 4999; lower its limits or "
+        "raise residents.llama-swap.gpumem_mib"
+    ]
+
+
+def test_binary_suffixes_are_not_mistaken_for_decimal_ones() -> None:
+    assert judge(consumer("5Ki"), CONFIG) == [
+        "seats: Deployment llama-swap/llama-swap: a pod asks for 5120 MiB, its seat has 5000; lower its limits or "
+        "raise residents.llama-swap.gpumem_mib"
+    ]
+
+
+def test_without_any_ledger_nothing_can_be_proven() -> None:
+    assert judge(consumer()) == [NO_LEDGER]
+    assert judge(consumer(), {}) == [NO_LEDGER]
+
+
+def test_without_a_ledger_every_domain_counts() -> None:
+    program = consumer()
+    put(program["llama-swap"], "spec.template", graphs.pod(1, "example.com/gpumem"))
+    assert judge(program) == [NO_LEDGER]
+
+
+def test_a_program_without_gpumem_needs_no_ledger() -> None:
+    program = {
+        "web": an_object("apps/v1", "Deployment", "web", "web", spec={"template": graphs.pod(1, "memory")}),
+        "service": an_object("v1", "Service", "web", "web", spec={"ports": [{"port": 80}]}),
+    }
+    assert judge(program) == []
+    assert judge({}) == []
+
+
+def test_a_ledger_that_cannot_be_read_is_refused_with_every_problem() -> None:
+    reported = judge(consumer(), {"ledger": {"pools": [{"name": 3}]}})
+    assert len(reported) == 1
+    assert reported[0].startswith("ledger: the ledger in the pack's configuration cannot be read: ledger.domain: ")
+    assert "ledger.pools.0.name: must be a string" in reported[0]
+
+
+def test_the_ledger_in_the_graph_counts_before_the_configured_one() -> None:
+    smaller = {"ledger": graphs.seat("llama-swap", gpumem_mib=1).to_data()}
+    assert judge(graphs.platform(), smaller) == []
+
+
+def test_a_consumer_may_use_the_platforms_classes_and_queues() -> None:
+    program = consumer()
+    put(program["llama-swap"], "spec.template.spec.priorityClassName", "gpu-workload")
+    job = graphs.platform()["job"]
+    assert judge(program | {"job": job}, CONFIG) == []
+
+
+def test_a_queued_job_needs_no_seat_but_a_queue_tenant_has_no_other_door() -> None:
+    quota = replace(LEDGER.quotas[0], queue="mem-cq", flavor="t4", pool="t4", resource=GPUMEM, amount=700)
+    config = {"ledger": replace(LEDGER, quotas=(*LEDGER.quotas, quota)).to_data()}
+    job = graphs.platform()["job"]
+    put(job, "spec.template", graphs.pod(500))
+    assert judge({"job": job}, config) == []
+    del job["metadata"]["labels"]
+    assert judge({"job": job}, config) == [
+        "seats: Job team-a/train: asks for 500 MiB without a seat; add residents.train: {tenant: team-a, gpumem_mib: "
+        "500, pool: …} to the platform's stack"
+    ]
+
+
+def test_the_seat_is_found_by_label_too() -> None:
+    program = consumer()
+    put(program["llama-swap"], "metadata.name", "llama-swap-7f3a")
+    assert graphs.rules_of(judge(program, CONFIG)) == {"seats"}
+    program["llama-swap"]["spec"]["template"]["metadata"]["labels"] = {"app.kubernetes.io/name": "llama-swap"}
+    assert judge(program, CONFIG) == []
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
+def test_other_kinds_sit_on_a_seat_as_well(kind: str) -> None:
+    workload = an_object("apps/v1", kind, "llama-swap", "llama-swap", spec={"template": graphs.pod(5000)})
+    assert judge({"x": workload}, CONFIG) == []
+    put(workload, "spec.replicas", 2)
+    assert graphs.rules_of(judge({"x": workload}, CONFIG)) == {"seats"}
+
+
+def test_a_daemon_set_runs_one_pod_on_each_node_of_its_pool() -> None:
+    workload = an_object("apps/v1", "DaemonSet", "llama-swap", "llama-swap", spec={"template": graphs.pod(5000)})
+    assert judge({"x": workload}, CONFIG) == []
+    two_nodes = {"ledger": graphs.pool("t4", nodes=2).to_data()}
+    assert judge({"x": workload}, two_nodes) == [
+        "seats: DaemonSet llama-swap/llama-swap: with it 2 pods sit on a seat of 1 x 5000 MiB; run fewer or raise "
+        "residents.llama-swap.replicas"
+    ]
+
+
+def test_a_bare_pod_counts() -> None:
+    pod = {**an_object("v1", "Pod", "llama-swap", "llama-swap"), "spec": graphs.pod(5001)["spec"]}
+    assert graphs.rules_of(judge({"pod": pod}, CONFIG)) == {"seats"}
+
+
+def test_the_items_of_a_list_are_judged_one_by_one() -> None:
+    listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [consumer(5001)["llama-swap"]]}
+    assert graphs.rules_of(judge({"list": listed}, CONFIG)) == {"seats"}

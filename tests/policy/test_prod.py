@@ -1,0 +1,181 @@
+"""The prod stack as its program declares it: it breaks no rule, and one wrong key in it breaks what it should."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks import platform, settings
+from tests import engine
+from tests.policy import graphs
+from tests.policy.graphs import judge, put
+
+STACK = Path(__file__).resolve().parents[2] / "Pulumi.prod.yaml"
+
+
+@cache
+def _text() -> str:
+    return STACK.read_text()
+
+
+def configuration() -> dict[str, Any]:
+    """What Pulumi.prod.yaml says, by the names of its parts."""
+    document = yaml.safe_load(_text())
+    return {key.removeprefix("gpu-tenancy:"): value for key, value in document["config"].items()}
+
+
+def declared(parts: dict[str, Any]) -> graphs.Program:
+    """The objects of the program, without components."""
+    graph = engine.build(lambda: platform.build(settings.parse(parts)))
+    objects: graphs.Program = {}
+    for resource in graph.resources:
+        _, module, kind = resource.type.split(":") if resource.type.startswith("kubernetes:") else ("", "", "")
+        if kind:
+            objects[resource.name] = {**resource.inputs, "apiVersion": module.removeprefix("core/"), "kind": kind}
+    return objects
+
+
+def test_prod_breaks_no_rule() -> None:
+    program = declared(configuration())
+    assert len(program) > 80
+    assert judge(program) == []
+
+
+# The key, its value, the rules, a part of the message.
+MISTAKES: dict[str, tuple[str, object, str, str]] = {
+    "a budget too large": (
+        "residents.llama-swap.gpumem_mib",
+        7000,
+        "budgets",
+        "t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, …; "
+        "lower a budget or raise pools.t4",
+    ),
+    "a replica too many": ("residents.frigate.replicas", 2, "budgets", "15300 MiB promised, 14000 advertised"),
+    "a smaller device": ("pools.t4.memory_mib", 14000, "budgets", "13300 MiB promised, 12640 advertised (660 over)"),
+    "a larger reserve": ("pools.t4.reserve_mib", 3000, "budgets", "13300 MiB promised, 12360 advertised (940 over)"),
+    "a floor above the device": (
+        "pools.t4.floor_mib",
+        14001,
+        "physical agents",
+        "t4: floor 14001 MiB, but a device offers 14000",
+    ),
+    "a gate that never opens": ("on_demand.tts.need_mib", 13_000, "agents", "tts: needs 13000 MiB beside margin 0"),
+    "a margin that keeps a gate shut": (
+        "on_demand.tts.margin_mib",
+        12_000,
+        "agents",
+        "tts: needs 2048 MiB beside margin 12000 and floor 1536",
+    ),
+    "a queue above the hardware": (
+        "queues.cluster_queues.gpu-cq.quotas.gpu-any",
+        {"nvidia.com/gpu": {"nominal": 2}},
+        "gpu-quota",
+        "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
+    ),
+    "a queue that covers the wrong resource": (
+        "queues.cluster_queues.gpu-cq.quotas.gpu-any",
+        {"nvidia.com/mig-1g.5gb": {"nominal": 1}},
+        "queue-coverage",
+        "ClusterQueue gpu-cq: covers nvidia.com/mig-1g.5gb, but pool batch is handed out by nvidia.com/gpu",
+    ),
+    "a queue that never preempts": (
+        "queues.cluster_queues.gpu-cq.preemption",
+        {"within_cluster_queue": "Never"},
+        "preemption",
+        "withinClusterQueue is Never, so 2 WorkloadPriorityClasses change nothing",
+    ),
+    "a disposable class that preempts": (
+        "priorities.homelab-disposable.preemption_policy",
+        "PreemptLowerPriority",
+        "priorities",
+        "PriorityClass homelab-disposable: value -1000 makes its pods disposable",
+    ),
+    "an exception above the rule": (
+        "priorities.tier-2-gpu.value",
+        1_300_000,
+        "priorities",
+        "stamps tier-2-gpu (1300000), which is not below gpu-workload (1200000)",
+    ),
+    "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-alpine", "images", "is not pinned"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_one_wrong_key_is_refused_with_its_numbers(case: str) -> None:
+    key, value, rules, message = MISTAKES[case]
+    parts = configuration()
+    put(parts, key, value)
+    reported = judge(declared(parts))
+    assert graphs.rules_of(reported) == set(rules.split())
+    assert any(message in line for line in reported), reported
+
+
+# Edits of the declared objects, as another program could make them: name, path, value, rule, part of the message.
+EDITS: dict[str, tuple[str, str, object, str, str]] = {
+    "a quota above the seats": (
+        "immich-quota",
+        "spec.hard",
+        {f"requests.{graphs.GPUMEM}": "6k"},
+        "resource-quota",
+        "6000 MiB, the seats of immich have 4800",
+    ),
+    "a role with a wildcard": ("watchdog-identity-cluster-role", "rules.0.verbs", ["*"], "rbac", "verbs holds '*'"),
+    "a role with more": (
+        "watchdog-identity-cluster-role",
+        "rules.0.verbs",
+        ["delete"],
+        "rbac",
+        "lets gpu-vram-watchdog delete pods, which is not on its list",
+    ),
+    "a queue for nobody": (
+        "queues-cluster-gpu-cq",
+        "spec.namespaceSelector",
+        None,
+        "namespace-selector",
+        "so nobody may use it",
+    ),
+    "an agent with privileges": (
+        "exporter-daemon-set",
+        "spec.template.spec.containers.0.securityContext.privileged",
+        True,
+        "hardened",
+        "must not be privileged",
+    ),
+    "an exporter at another port": (
+        "exporter-daemon-set",
+        "spec.template.spec.containers.0.env",
+        [{"name": "PORT", "value": "9999"}],
+        "agents",
+        "looks for the exporter at port 9401, it serves at 9999",
+    ),
+    "a guard that only warns": (
+        "capacity-reconcile-writes-binding",
+        "spec.validationActions",
+        ["Warn"],
+        "rbac",
+        "add the ValidatingAdmissionPolicy that limits gpumem-reconcile",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", EDITS)
+def test_one_wrong_field_is_refused(case: str) -> None:
+    name, path, value, rule, message = EDITS[case]
+    program = declared(configuration())
+    put(program[name], path, value)
+    reported = judge(program)
+    assert graphs.rules_of(reported) == {rule}
+    assert any(message in line for line in reported), reported
+
+
+def test_every_resident_that_takes_its_stanza_fits_its_seat() -> None:
+    ledger = settings.parse(configuration()).ledger()
+    stanzas = platform.resident_stanzas(ledger)
+    config = {"ledger": ledger.to_data()}
+    for name, stanza in stanzas.items():
+        workload = graphs.deployment(name, stanza["namespace"], 0)
+        put(workload, "spec.template.spec.containers.0.resources", stanza["resources"])
+        put(workload, "spec.template.spec.nodeSelector", stanza["nodeSelector"])
+        assert judge({name: workload}, config) == []

@@ -1,0 +1,120 @@
+"""What a preview cannot know is a violation wherever a rule reads it, and no business of the gate elsewhere."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from policy.unknown import Unknown, UnprovenError, is_unknown, unknowns
+from tenancy import names
+from tests.policy import graphs
+from tests.policy.graphs import UNKNOWN, an_object, judge, platform, put
+
+POD = "spec.template.spec"
+AGENT = "spec.jobTemplate.spec.template.spec"
+
+LOOKS: dict[str, Callable[[Unknown], object]] = {
+    "compare": lambda value: value == "x",
+    "be compared": lambda value: value == value,  # noqa: PLR0124
+    "find": lambda value: value in ("a", "b"),
+    "search": lambda value: "a" in value,
+    "ask for truth": bool,
+    "order": lambda value: value > 3,
+    "loop": list,
+    "count": len,
+    "look up": lambda value: value["x"],
+    "call": lambda value: value.get("x"),
+    "hash": lambda value: {value: 1},
+    "format": lambda value: f"{value}",
+    "test for a string": lambda value: isinstance(value, str),
+    "test for a map": lambda value: isinstance(value, Mapping),
+    "test for a list": lambda value: isinstance(value, Sequence | list | tuple),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_to_look_at_an_unknown_value_is_to_be_refused(look: str) -> None:
+    with pytest.raises(UnprovenError, match=r"^spec\.x is unknown until the update$"):
+        LOOKS[look](Unknown("spec.x"))
+
+
+def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
+    value = {"a": [1, Unknown("a.1")], "b": Unknown("b")}
+    assert list(unknowns(value)) == ["a.1", "b"]
+    assert is_unknown(value["b"])
+    assert repr(value["b"]) == "<unknown b>"
+
+
+# The object, the path that is unknown, the rules that must say so.
+UNKNOWNS = {
+    "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
+    "a budget": ("llama-swap", f"{POD}.containers.0.resources", "counted"),
+    "all containers": ("llama-swap", f"{POD}.containers", "counted images"),
+    "the pod": ("llama-swap", POD, "counted images priorities agents"),
+    "replicas": ("llama-swap", "spec.replicas", "seats"),
+    "the rollout": ("llama-swap", "spec.strategy", "rollout"),
+    "a host path": ("frigate", f"{POD}.volumes", "hardened"),
+    "a namespace": ("llama-swap", "metadata.namespace", "counted"),
+    "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
+    "a quota's keys": ("quota frigate", "spec.hard", "resource-quota"),
+    "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
+    "a nominal quota": (
+        "cluster queue",
+        "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota",
+        "gpu-quota",
+    ),
+    "a selector": ("cluster queue", "spec.namespaceSelector", "namespace-selector"),
+    "a preemption": ("cluster queue", "spec.preemption", "preemption"),
+    "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
+    "Kueue's configuration": ("kueue", "values.managerConfig", "queue-coverage"),
+    "a class's value": ("tier-2-gpu", "value", "priorities"),
+    "a stamp": ("stamp tts", "spec.mutations", "priorities"),
+    "gates": ("gate", f"{AGENT}.containers.0.env.3.value", "agents"),
+    "a port": ("watchdog", f"{AGENT}.containers.0.env.2.value", "agents"),
+    "a role's rules": (f"{names.WATCHDOG} Role", "rules", "rbac"),
+    "a binding's role": (f"{names.WATCHDOG} RoleBinding", "roleRef", "rbac"),
+    "an agent's privilege": ("watchdog", f"{AGENT}.containers.0.securityContext", "hardened"),
+    "an image": ("llama-swap", f"{POD}.containers.0.image", "images"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWNS)
+def test_an_unknown_value_that_a_rule_reads_is_a_violation(case: str) -> None:
+    name, path, rules = UNKNOWNS[case]
+    program = platform()
+    put(program[name], path, UNKNOWN) if name != "ledger" else program[name].update(data={names.LEDGER_KEY: UNKNOWN})
+    reported = judge(program)
+    assert set(rules.split()) <= graphs.rules_of(reported)
+    assert any("cannot be proven" in line and "is unknown until the update" in line for line in reported), reported
+
+
+def test_an_unknown_value_that_no_rule_reads_is_none() -> None:
+    program = platform()
+    put(program["llama-swap"], f"{POD}.containers.0.env", [{"name": "URL", "value": UNKNOWN}])
+    put(program["llama-swap"], "status", UNKNOWN)
+    program["secret"] = an_object("v1", "Secret", "x", "immich", data=UNKNOWN)
+    assert judge(program) == []
+
+
+def test_a_chart_whose_values_are_unknown_may_hide_a_budget() -> None:
+    release = {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": UNKNOWN}}
+    assert judge({"chart": release}) == [
+        "counted: Release chart: cannot be proven: values.resources is unknown until the update"
+    ]
+
+
+@pytest.mark.parametrize("api_version", ["yaml/v2", "helm.sh/v4", "kustomize/v2"])
+def test_objects_that_are_not_rendered_yet_may_hide_a_budget(api_version: str) -> None:
+    kind = {"yaml/v2": "ConfigGroup", "helm.sh/v4": "Chart", "kustomize/v2": "Directory"}[api_version]
+    component = {"apiVersion": api_version, "kind": kind, "resources": UNKNOWN}
+    assert judge({"component": component}) == [
+        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while its input is "
+        "unknown"
+    ]
+    assert judge({"component": {**component, "resources": []}}) == []
+
+
+def test_an_unknown_list_may_hide_a_workload() -> None:
+    listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": UNKNOWN}
+    assert judge({"list": listed}) == [
+        "counted: DeploymentList list: cannot be proven: its items are unknown until the update"
+    ]
