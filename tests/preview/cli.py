@@ -1,6 +1,7 @@
 """The real engine and provider as an operator runs them, on a copy of the configuration and a throw-away state."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".toolchain"
+PROGRAM = ("Pulumi.yaml", "__main__.py", "agents", "components", "stacks", "tenancy", ".toolchain", ".venv")
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,11 @@ class Workspace:
     folder: Path
     env: Mapping[str, str]
 
-    def pulumi(self, *arguments: str, cwd: Path = ROOT, **env: str) -> Outcome:
+    def pulumi(self, *arguments: str, cwd: Path, **env: str) -> Outcome:
         """Runs the pinned CLI; what it prints on both streams is the outcome's text."""
         return self.run(str(TOOLS / "bin" / "pulumi"), *arguments, "--non-interactive", cwd=cwd, **env)
 
-    def run(self, *command: str, cwd: Path = ROOT, **env: str) -> Outcome:
+    def run(self, *command: str, cwd: Path, **env: str) -> Outcome:
         done = subprocess.run(
             command,
             cwd=cwd,
@@ -46,41 +48,43 @@ class Workspace:
         )
         return Outcome(done.returncode, done.stdout)
 
-    def preview(self, config: Path, *arguments: str, project: Path = ROOT, stack: str = "test", **env: str) -> Outcome:
-        """`pulumi preview` of `project` under the policy pack, with `config` as its stack file."""
-        init = self.pulumi("stack", "select", "--create", stack, "--config-file", str(config), cwd=project, **env)
-        if init.code:
-            return init
-        return self.pulumi(
-            "preview",
-            "--stack",
-            stack,
-            "--config-file",
-            str(config),
-            "--policy-pack",
-            str(ROOT / "policy"),
-            "--color",
-            "never",
-            *arguments,
-            cwd=project,
-            **env,
-        )
+    def preview(self, *arguments: str, project: Path | None = None, stack: str = "prod", **env: str) -> Outcome:
+        """`pulumi preview` of a project, by default this one, under the policy pack."""
+        project = project or self.project
+        selected = self.pulumi("stack", "select", "--create", "--stack", stack, cwd=project, **env)
+        if selected.code:
+            return selected
+        pack = ("--policy-pack", str(ROOT / "policy"))
+        return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
-    def prod(self, change: Callable[[dict[str, Any]], object] = lambda config: None) -> Path:
-        """Prod's stack file with a change to its configuration (keys without the project's name)."""
-        document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
+    @property
+    def project(self) -> Path:
+        return self.folder / "project"
+
+    @property
+    def stack_file(self) -> Path:
+        return self.project / "Pulumi.prod.yaml"
+
+    def change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Changes the configuration in the stack file; the keys come without the project's name."""
+        document = yaml.safe_load(self.stack_file.read_text())
         config = {key.partition(":")[2]: value for key, value in document["config"].items()}
         change(config)
-        path = self.folder / "Pulumi.test.yaml"
         document["config"] = {f"gpu-tenancy:{key}": value for key, value in config.items()}
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
-        return path
+        self.stack_file.write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 def workspace(folder: Path) -> Workspace:
-    """A workspace in `folder`, with no cluster in reach: only what a fresh machine has, and the project's tools."""
-    state = folder / "state"
-    state.mkdir()
+    """A workspace in `folder`, with no cluster in reach: only what a fresh machine has, and the project's tools.
+
+    The program is this checkout's own, by links; the stack file is a copy, because the engine finds it by its place.
+    """
+    project, state = folder / "project", folder / "state"
+    for made in (project, state):
+        made.mkdir()
+    for name in PROGRAM:
+        (project / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "Pulumi.prod.yaml", project)
     return Workspace(
         folder,
         {
@@ -91,6 +95,7 @@ def workspace(folder: Path) -> Workspace:
             "PULUMI_BACKEND_URL": f"file://{state}",
             "PULUMI_CONFIG_PASSPHRASE": "",
             "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
             "PULUMI_ERROR_OUTPUT_STRING": "1",
         },
     )

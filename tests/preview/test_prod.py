@@ -11,14 +11,13 @@ Config = dict[str, Any]
 
 
 def test_prod_passes_the_gate_and_leaves_its_stack_file_as_it_was(space: Workspace) -> None:
-    path = space.prod()
-    before = path.read_text()
-    outcome = space.preview(path)
+    before = space.stack_file.read_text()
+    outcome = space.preview()
     assert outcome.code == 0, outcome.text
     assert "warning" not in outcome.text
     assert "$PATH" not in outcome.text
     assert re.search(r"\+ \d\d+ to create", outcome.text)
-    assert path.read_text() == before
+    assert space.stack_file.read_text() == before
 
 
 def set_at(path: str, value: object) -> Any:
@@ -147,7 +146,8 @@ REFUSED = {
 
 @pytest.mark.parametrize(("change", "message"), GATED.values(), ids=GATED.keys())
 def test_the_gate_refuses_a_single_mistake(space: Workspace, change: Any, message: str) -> None:
-    outcome = space.preview(space.prod(change))
+    space.change(change)
+    outcome = space.preview()
     assert outcome.code != 0
     assert message in outcome.text
     assert "[mandatory]" in outcome.text
@@ -156,7 +156,8 @@ def test_the_gate_refuses_a_single_mistake(space: Workspace, change: Any, messag
 
 @pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_the_settings_refuse_a_single_mistake(space: Workspace, change: Any, message: str) -> None:
-    outcome = space.preview(space.prod(change))
+    space.change(change)
+    outcome = space.preview()
     assert outcome.code != 0
     assert message in outcome.text
     assert "Traceback" not in outcome.text
@@ -167,7 +168,8 @@ def test_all_refusals_come_at_once(space: Workspace) -> None:
         for change, _ in REFUSED.values():
             change(config)
 
-    outcome = space.preview(space.prod(changes))
+    space.change(changes)
+    outcome = space.preview()
     assert outcome.code != 0
     # The three changes to one number leave one mistake there.
     silent = [
@@ -183,14 +185,14 @@ def test_a_stack_without_the_optional_parts_passes(space: Workspace) -> None:
         for key in set(config) - {"cluster", "pools"}:
             del config[key]
 
-    outcome = space.preview(space.prod(change))
+    space.change(change)
+    outcome = space.preview()
     assert outcome.code == 0, outcome.text
 
 
 def test_a_corrupt_stack_file_is_one_clear_error(space: Workspace) -> None:
-    path = space.prod()
-    path.write_text("config: [\n")
-    outcome = space.preview(path)
+    space.stack_file.write_text("config: [\n")
+    outcome = space.preview()
     assert outcome.code != 0
     assert "Traceback" not in outcome.text
     assert "panic" not in outcome.text
@@ -198,7 +200,7 @@ def test_a_corrupt_stack_file_is_one_clear_error(space: Workspace) -> None:
 
 def test_a_missing_passphrase_is_one_clear_error(space: Workspace) -> None:
     env = {key: value for key, value in space.env.items() if key != "PULUMI_CONFIG_PASSPHRASE"}
-    outcome = Workspace(space.folder, env).preview(space.prod())
+    outcome = Workspace(space.folder, env).preview()
     assert outcome.code != 0
     assert "passphrase" in outcome.text
     assert "Traceback" not in outcome.text
@@ -212,8 +214,10 @@ def test_an_unreachable_cluster_is_named_and_does_not_hide_the_gate(space: Works
         "contexts: [{name: gone, context: {cluster: gone, user: nobody}}]\n"
         "users: [{name: nobody, user: {token: none}}]\n"
     )
-    fits = space.preview(space.prod(), KUBECONFIG=str(kubeconfig))
+    fits = space.preview(KUBECONFIG=str(kubeconfig))
     assert "unreachable" in fits.text
-    over = space.preview(space.prod(GATED["a budget is raised over the card"][0]), KUBECONFIG=str(kubeconfig))
+    change, message = GATED["a budget is raised over the card"]
+    space.change(change)
+    over = space.preview(KUBECONFIG=str(kubeconfig))
     assert over.code != 0
-    assert GATED["a budget is raised over the card"][1] in over.text
+    assert message in over.text

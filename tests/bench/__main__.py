@@ -1,0 +1,105 @@
+"""What a preview costs, as ratios within one run: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
+
+Every row compares a command with a baseline that ran in turn with it (A B A B ...), so that the machine's drift hits
+both. Quote the ratios; the seconds are this machine's. The table goes into docs/benchmarks.md.
+"""
+
+import argparse
+import copy
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stacks.platform import build as build_platform
+from stacks.settings import load_file
+from tests.engine import build
+from tests.preview.cli import ROOT, Workspace, workspace
+
+BENCH = ROOT / "tests" / "bench"
+SEATS_A_DEVICE = 4  # of 3000 MiB on 14000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="counted runs of each command, after one warm-up")
+    parser.add_argument("--tenants", type=int, nargs="*", default=[10, 100, 1000], help="sizes of the generated stacks")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        print("| preview of | resources | seconds | baseline | seconds | ratio |")
+        print("|---|---|---|---|---|---|")
+        bench = Bench(workspace(Path(folder)), arguments.runs)
+        bench.size("prod", lambda config: None)
+        for tenants in arguments.tenants:
+            bench.size(f"{tenants} tenants", lambda config, tenants=tenants: grow(config, tenants))
+
+
+def grow(config: dict[str, Any], tenants: int) -> None:
+    """Prod with `tenants` more namespaces, one seat each, on a pool that is large enough."""
+    pool = config["pools"]["t4"]
+    pool["nodes"] = math.ceil(tenants / SEATS_A_DEVICE) + 1
+    for number in range(tenants):
+        name = f"tenant-{number}"
+        config["tenants"][name] = {"groups": {name: "edit"}}
+        config["residents"][name] = {"tenant": name, "pool": "t4", "gpumem_mib": 3000}
+
+
+class Bench:
+    """Previews of one stack after another in a throw-away workspace."""
+
+    def __init__(self, space: Workspace, runs: int) -> None:
+        self.space = space
+        self.runs = runs
+        self.stack_file = space.stack_file.read_text()
+
+    def size(self, title: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Ours against the same objects from a bare loop, and our pack against an empty one."""
+        self.space.stack_file.write_text(self.stack_file)
+        self.space.change(copy.copy(change))
+        settings = load_file(self.space.stack_file)
+        graph = build(lambda: build_platform(settings, ROOT))
+        objects = [(r.type, dict(r.inputs)) for r in graph.resources if r.custom]
+        path = self.space.folder / "objects.json"
+        path.write_text(json.dumps(objects))
+        count = len(graph.resources) + 1
+        self.row(f"{title}, no pack", count, self.ours, "bare loop", lambda: self.bare(path))
+        if title == "prod":
+            self.row(f"{title}, no pack", count, self.ours, "empty program", lambda: self.bare(None))
+        pack, empty = ROOT / "policy", BENCH / "empty_pack"
+        self.row(f"{title}, our pack", count, lambda: self.ours(pack), "empty pack", lambda: self.ours(empty))
+
+    def row(self, title: str, count: int, ours: Callable[[], None], name: str, baseline: Callable[[], None]) -> None:
+        """Runs the two in turn and prints medians and the median of the pairs' ratios."""
+        pairs = [(timed(ours), timed(baseline)) for _ in range(self.runs + 1)][1:]
+        first, second = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(a / b for a, b in pairs)
+        print(f"| {title} | {count} | {first:.1f} | {name} | {second:.1f} | {ratio:.2f} |", flush=True)
+
+    def ours(self, pack: Path | None = None) -> None:
+        self._preview(self.space.project, "prod", pack)
+
+    def bare(self, objects: Path | None) -> None:
+        env = {"BENCH_OBJECTS": str(objects)} if objects else {}
+        self._preview(BENCH / "bare", "bare", None, **env)
+
+    def _preview(self, project: Path, stack: str, pack: Path | None, **env: str) -> None:
+        gate: Sequence[str] = ("--policy-pack", str(pack)) if pack else ()
+        selected = self.space.pulumi("stack", "select", "--create", "--stack", stack, cwd=project)
+        arguments = ("preview", "--stack", stack, "--suppress-outputs", "--suppress-progress", *gate)
+        outcome = self.space.pulumi(*arguments, cwd=project, **env)
+        if selected.code or outcome.code:
+            raise SystemExit(f"the preview failed:\n{selected.text}\n{outcome.text[-4000:]}")
+
+
+def timed(run: Callable[[], None]) -> float:
+    start = time.monotonic()
+    run()
+    return time.monotonic() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Prod's admission policies in a real API server: that they compile, what they stamp, what they refuse."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stacks import platform, settings
+from tests.cluster.api_server import SCHEDULER, Answer, ApiServer
+from tests.engine import build
+from tests.stacks.prod import PROD
+
+GPU, GPUMEM = "nvidia.com/gpu", "viktorbarzin.me/gpumem"
+DEVICE = "device.viktorbarzin.me/uuid"
+PLURALS = {
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+PATIENCE_SECONDS = 30
+
+Pod = dict[str, Any]
+
+
+def container(name: str = "main", *, limits: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": "busybox:1.37.0", "resources": {"limits": limits or {}}, **fields}
+
+
+def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "annotations": annotations or {}},
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def gpu_pod(mib: str | None = "3000", **spec: Any) -> Pod:
+    return pod(container(limits={GPU: "1", **({GPUMEM: mib} if mib else {})}), **spec)
+
+
+def env(**variable: Any) -> dict[str, Any]:
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **variable}]}
+
+
+def field(path: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def host_path(path: str) -> Pod:
+    return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
+
+
+def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True) -> Answer:
+    return server.request("POST", f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}", manifest)
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """The API server with prod's namespaces, classes and policies in force."""
+    prod = settings.load_file(PROD)
+    for manifest in build(lambda: platform.build(prod)).objects():
+        if manifest["kind"] in PLURALS:
+            server.apply(manifest, PLURALS[manifest["kind"]])
+    runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
+    server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
+    # The API server picks policies up in its own time, the two kinds apart.
+    until(lambda: create(server, "immich", gpu_pod()).body["spec"].get("priorityClassName") == "gpu-workload")
+    until(lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None)
+    return server
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+NO_BUDGET = f"reaches a GPU without a budget: add {GPUMEM}"
+TOO_LARGE = "than one device offers (14000 MiB)"
+CHOOSES = "chooses its device by NVIDIA_VISIBLE_DEVICES"
+ANNOTATIONS = "annotations under device.viktorbarzin.me/ are the scheduler's"
+
+REFUSED: dict[str, tuple[str, Pod, str]] = {
+    "a GPU without a budget": ("immich", gpu_pod(None), NO_BUDGET),
+    "a budget of nothing": ("immich", gpu_pod("0"), NO_BUDGET),
+    "a GPU in an init container": (
+        "immich",
+        pod(container(), initContainers=[container("init", limits={GPU: "1"})]),
+        NO_BUDGET,
+    ),
+    "a slice of a GPU": ("immich", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})), NO_BUDGET),
+    "the runtime class": ("immich", pod(runtimeClassName="nvidia"), NO_BUDGET),
+    "a scheduled device": ("immich", pod(container(**env(**field(f"metadata.annotations['{DEVICE}']")))), NO_BUDGET),
+    "the host's devices": ("immich", host_path("/dev"), NO_BUDGET),
+    "a device of the host, misspelt": ("immich", host_path("//dev/./nvidia0"), NO_BUDGET),
+    "more than a device": ("immich", gpu_pod("14001"), TOO_LARGE),
+    "two containers that are more than a device": (
+        "immich",
+        pod(*(container(name, limits={GPUMEM: "8k"}) for name in "ab")),
+        TOO_LARGE,
+    ),
+    "a start that needs more than a device": (
+        "immich",
+        pod(container(), initContainers=[container("init", limits={GPUMEM: "20k"})]),
+        TOO_LARGE,
+    ),
+    "a device by its name": ("immich", pod(container(limits={GPUMEM: "3k"}, **env(value="0"))), CHOOSES),
+    "a device by another annotation": (
+        "immich",
+        pod(container(limits={GPUMEM: "3k"}, **env(**field("metadata.annotations['mine']")))),
+        CHOOSES,
+    ),
+    "a forged device": ("immich", pod(annotations={DEVICE: "GPU-1"}), ANNOTATIONS),
+    "the GPU class without a GPU": (
+        "immich",
+        pod(priorityClassName="gpu-workload"),
+        "gpu-workload is only for pods that reach a GPU",
+    ),
+    "another tenant's class": (
+        "immich",
+        pod(priorityClassName="homelab-critical"),
+        "homelab-critical is only for tenant inference, tenant signoz",
+    ),
+}
+
+ADMITTED: dict[str, tuple[str, Pod]] = {
+    "a pod that has nothing to do with it": ("immich", pod()),
+    "a budget": ("immich", gpu_pod()),
+    "no GPU at all": ("immich", pod(container(limits={GPU: "0"}))),
+    "devices kept out of sight": ("immich", pod(container(**env(value="void")))),
+    "the device that the scheduler wrote": (
+        "immich",
+        pod(container(limits={GPUMEM: "3k"}, **env(**field(f"metadata.annotations['{DEVICE}']")))),
+    ),
+    "another device of the host": ("immich", host_path("/dev/dri")),
+    "a folder that is called like a device": ("immich", host_path("/data/dev/nvidia0")),
+    "an on-demand tenant": ("tts", gpu_pod(None)),
+    "an unbudgeted tenant": ("android-emulator", gpu_pod(None)),
+    "a queue tenant": ("team-a", gpu_pod(None)),
+    "the device plugin": (
+        "nvidia",
+        pod(container(**env(value="all")), priorityClassName="system-node-critical", runtimeClassName="nvidia"),
+    ),
+    "the exporter": ("gpu-tenancy-system-nodes", pod(container(**env(value="all")), runtimeClassName="nvidia")),
+    "a tenant's own class": ("agents", pod(priorityClassName="homelab-disposable")),
+}
+
+
+@pytest.mark.parametrize(("namespace", "manifest", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_it_is_refused(cluster: ApiServer, namespace: str, manifest: Pod, message: str) -> None:
+    answer = create(cluster, namespace, manifest)
+    assert answer.code == 422
+    assert message in (answer.refusal or "")
+
+
+@pytest.mark.parametrize(("namespace", "manifest"), ADMITTED.values(), ids=ADMITTED.keys())
+def test_it_is_admitted(cluster: ApiServer, namespace: str, manifest: Pod) -> None:
+    assert create(cluster, namespace, manifest).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "manifest", "stamped"),
+    [
+        ("immich", gpu_pod(), ("gpu-workload", 1200000, "PreemptLowerPriority")),
+        ("immich", gpu_pod(priorityClassName="homelab-disposable"), ("gpu-workload", 1200000, "PreemptLowerPriority")),
+        (
+            "immich",
+            gpu_pod(priorityClassName="system-node-critical"),
+            ("gpu-workload", 1200000, "PreemptLowerPriority"),
+        ),
+        ("tts", gpu_pod(None), ("tier-2-gpu", 600000, "PreemptLowerPriority")),
+        ("tts", gpu_pod(None, priorityClassName="gpu-workload"), ("tier-2-gpu", 600000, "PreemptLowerPriority")),
+        ("tts", pod(), (None, 0, "PreemptLowerPriority")),
+    ],
+)
+def test_gpu_pods_are_stamped(cluster: ApiServer, namespace: str, manifest: Pod, stamped: tuple[object, ...]) -> None:
+    spec = create(cluster, namespace, manifest).body["spec"]
+    assert (spec.get("priorityClassName"), spec["priority"], spec["preemptionPolicy"]) == stamped
+
+
+@pytest.mark.parametrize("kind", ["Container", "Pod"])
+def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
+    """Why a device's size is a policy: as a LimitRange it gives every container a device, or asks every pod for one."""
+    namespace = f"limited-{kind.lower()}"
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, "namespaces")
+    limits = {"metadata": {"name": "device"}, "spec": {"limits": [{"type": kind, "max": {GPUMEM: "14k"}}]}}
+    path = f"/api/v1/namespaces/{namespace}/limitranges"
+    assert cluster.request("POST", path, {"apiVersion": "v1", "kind": "LimitRange", **limits}).refusal is None
+
+    def is_in_force() -> bool:
+        answer = create(cluster, namespace, pod())
+        if kind == "Pod":
+            return "No limit is specified" in (answer.refusal or "")
+        return bool(answer.body["spec"]["containers"][0]["resources"].get("limits") == {GPUMEM: "14k"})
+
+    until(is_in_force)
+
+
+WHOLE = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "none"}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "node_selector"),
+    [
+        (gpu_pod(None), WHOLE),
+        (gpu_pod(None, nodeSelector={"zone": "a"}), {"zone": "a", **WHOLE}),
+        (gpu_pod(None, nodeSelector={"nvidia.com/gpu.sharing-strategy": "time-slicing"}), WHOLE),
+        (gpu_pod("100"), None),
+        (pod(nodeSelector={"zone": "a"}), {"zone": "a"}),
+    ],
+    ids=["none", "another label", "the shared pool", "a budget", "no GPU"],
+)
+def test_queued_gpu_pods_go_to_the_pool_of_whole_devices(
+    cluster: ApiServer, manifest: Pod, node_selector: dict[str, str] | None
+) -> None:
+    assert create(cluster, "team-a", manifest).body["spec"].get("nodeSelector") == node_selector
+
+
+def test_the_device_is_the_schedulers_binding_and_nobody_changes_it(cluster: ApiServer) -> None:
+    assert create(cluster, "immich", gpu_pod(), dry_run=False).refusal is None
+    path = "/api/v1/namespaces/immich/pods/pod"
+
+    def annotate(subresource: str, value: str | None) -> str | None:
+        merge = {"metadata": {"annotations": {DEVICE: value}}}
+        return cluster.request("PATCH", path + subresource, merge, content_type="application/merge-patch+json").refusal
+
+    def bind(where: str, user: str) -> str | None:
+        metadata = {"name": "pod", "annotations": {DEVICE: "GPU-1"}}
+        target = {"kind": "Node", "name": "node"}
+        manifest = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        return cluster.request("POST", where, manifest, user=user).refusal
+
+    for subresource in ("", "/status"):
+        assert ANNOTATIONS in (annotate(subresource, "GPU-2") or "")
+    for where in (f"{path}/binding", "/api/v1/namespaces/immich/bindings"):
+        assert ANNOTATIONS in (bind(where, "admin") or "")
+    assert bind(f"{path}/binding", SCHEDULER) is None
+    assert cluster.request("GET", path).body["metadata"]["annotations"][DEVICE] == "GPU-1"
+    for value in ("GPU-2", None):
+        assert ANNOTATIONS in (annotate("", value) or "")
+
+
+def test_a_bound_pod_still_reports_its_status_and_is_debugged_but_not_with_a_device(cluster: ApiServer) -> None:
+    manifest = gpu_pod()
+    manifest["metadata"]["name"] = "debugged"
+    assert create(cluster, "immich", manifest, dry_run=False).refusal is None
+    path = "/api/v1/namespaces/immich/pods/debugged"
+
+    def patch(subresource: str, body: object) -> str | None:
+        kind = "application/strategic-merge-patch+json"
+        return cluster.request("PATCH", f"{path}/{subresource}", body, content_type=kind).refusal
+
+    def debugger(value: str) -> object:
+        return {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1.37.0", **env(value=value)}]}}
+
+    assert patch("status", {"status": {"message": "pulling"}}) is None
+    assert CHOOSES in (patch("ephemeralcontainers", debugger("all")) or "")
+    assert patch("ephemeralcontainers", debugger("void")) is None
