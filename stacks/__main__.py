@@ -25,7 +25,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
     commands.add_parser("schema", help="print the JSON schema of a stack file")
-    commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
+    command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
+    command.add_argument("--optional", action="store_true", help="having none that answers is no error")
     given = parser.parse_args(arguments)
     try:
         match given.command:
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             case "schema":
                 text = schema.render()
             case _:
-                text = _cluster()
+                text = _cluster(optional=given.optional)
     except (settings.ConfigError, kubeconfig.KubeconfigError, _CommandError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -79,9 +80,15 @@ def _new(root: Path, stack: str) -> str:
     return f"{path.name} is written: put your GPU's numbers into it, then run\n  make preview STACK={stack}\n"
 
 
-def _cluster() -> str:
-    cluster = kubeconfig.current(kubeconfig.files(os.environ))
-    return f"context {cluster.context} at {cluster.server}\n"
+def _cluster(*, optional: bool) -> str:
+    try:
+        cluster = kubeconfig.current(kubeconfig.files(os.environ))
+        kubeconfig.reach(cluster, os.environ)
+    except kubeconfig.KubeconfigError as error:
+        if optional:
+            return f"{error}: the program is judged without one\n"
+        raise
+    return f"{cluster}\n"
 
 
 if __name__ == "__main__":

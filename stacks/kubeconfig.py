@@ -5,10 +5,12 @@ something wins, and files that are not there are passed over.
 """
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -19,10 +21,14 @@ class KubeconfigError(ValueError):
 
 @dataclass(frozen=True)
 class Cluster:
-    """The current context and the server behind it."""
+    """The current context and the server behind it; `proxy` is what lies between, if the file names one."""
 
     context: str
     server: str
+    proxy: str | None = None
+
+    def __str__(self) -> str:
+        return f"context {self.context} at {self.server}"
 
 
 def files(environment: Mapping[str, str]) -> tuple[Path, ...]:
@@ -39,10 +45,24 @@ def current(paths: Sequence[Path]) -> Cluster:
     if context is None:
         raise KubeconfigError(f"no cluster: {where} names no current-context; run kubectl config use-context")
     cluster = _entry(configs, "contexts", "context", context).get("cluster")
-    server = _entry(configs, "clusters", "cluster", cluster).get("server")
+    entry = _entry(configs, "clusters", "cluster", cluster)
+    server, proxy = entry.get("server"), entry.get("proxy-url")
     if not server:
         raise KubeconfigError(f"no cluster: {where} has no server for the context {context}")
-    return Cluster(str(context), str(server))
+    return Cluster(str(context), str(server), str(proxy) if proxy else None)
+
+
+def reach(cluster: Cluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
+    """Raises KubeconfigError where nobody listens at the server's address. Behind a proxy nothing can be said."""
+    if cluster.proxy or environment.get("HTTPS_PROXY") or environment.get("https_proxy"):
+        return
+    address = urlsplit(cluster.server if "://" in cluster.server else f"https://{cluster.server}")
+    try:
+        port = address.port or (80 if address.scheme == "http" else 443)
+        socket.create_connection((address.hostname or "", port), timeout_seconds).close()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise KubeconfigError(f"no cluster: {cluster} does not answer ({reason})") from None
 
 
 def _documents(paths: Sequence[Path]) -> Iterator[Mapping[str, Any]]:

@@ -36,11 +36,19 @@ _NEEDS = (
 )
 
 
+# Parts that serve the pools that share memory.
+_FOR_SHARED_MEMORY = (
+    ("reconcile", "advertises the memory of shared devices"),
+    ("exporter", "measures the memory of shared devices"),
+)
+
+
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes."""
     return [
         *_dangling(raw),
         *_lacking(raw),
+        *_without_shared_memory(raw),
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
@@ -92,6 +100,15 @@ def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key(needed)}: is missing though {part} is there: {reason}"
 
 
+def _without_shared_memory(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A pool whose `sharing` is left out, or cannot be read, counts as one that shares memory."""
+    pools = at(raw, "pools")
+    if pools and set(pools) == _whole_pools(raw):
+        for part, purpose in _FOR_SHARED_MEMORY:
+            if raw.get(part):
+                yield f"{key(part)}: {purpose}, but every pool has sharing: whole; remove it or share a pool's memory"
+
+
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
     selectors = [
@@ -108,8 +125,12 @@ def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
 
 def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
     """Seats and gates need memory by budget; a pool of whole devices has none."""
-    whole = {path[1] for path, sharing in matches(raw, "pools.*.sharing") if sharing == "whole"}
+    whole = _whole_pools(raw)
     for part in ("residents", "on_demand", "unbudgeted"):
         for path, pool in matches(raw, f"{part}.*.pool"):
             if isinstance(pool, str) and pool in whole:
                 yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"
+
+
+def _whole_pools(raw: Mapping[str, Any]) -> set[str]:
+    return {path[1] for path, sharing in matches(raw, "pools.*.sharing") if sharing == "whole"}

@@ -81,21 +81,22 @@ class StackSettings(Spec):
     )
 
     def ledger(self) -> Ledger:
-        """The promises these settings make."""
+        """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
         queues = self.queues
         return Ledger(
             domain=self.cluster.resource_domain,
-            pools=tuple(_pool(name, spec) for name, spec in self.pools.items()),
+            pools=tuple(_pool(name, spec) for name, spec in sorted(self.pools.items())),
             seats=tuple(
                 Seat(name=n, tenant=s.tenant, pool=s.pool, gpumem_mib=s.gpumem_mib, replicas=s.replicas)
-                for n, s in self.residents.items()
+                for n, s in sorted(self.residents.items())
             ),
             on_demand=tuple(
-                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib) for n, s in self.on_demand.items()
+                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib)
+                for n, s in sorted(self.on_demand.items())
             ),
             unbudgeted=tuple(
                 Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib)
-                for n, s in self.unbudgeted.items()
+                for n, s in sorted(self.unbudgeted.items())
             ),
             quotas=_quotas(queues) if queues else (),
             queue_tenants=tuple(sorted({q.tenant for q in queues.local_queues.values()})) if queues else (),
@@ -123,11 +124,12 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
             flavor=flavor,
             pool=queues.flavors[flavor].pool,
             resource=resource,
-            amount=quota.nominal + (quota.borrowing_limit or 0),
+            nominal=quota.nominal,
+            borrowing=quota.borrowing_limit or 0,
         )
-        for queue, spec in queues.cluster_queues.items()
-        for flavor, resources in spec.quotas.items()
-        for resource, quota in resources.items()
+        for queue, spec in sorted(queues.cluster_queues.items())
+        for flavor, resources in sorted(spec.quotas.items())
+        for resource, quota in sorted(resources.items())
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
 from tenancy.names import GPU
 from tenancy.placement import Device, Impossible, Item, Placement, Undecided, place
 
@@ -60,7 +60,7 @@ class _Chart:
 
     def lines(self) -> Iterator[str]:
         yield from self._text(f"{self.ledger.names.gpumem} in MiB", indent="")
-        for pool in self.ledger.pools:
+        for pool in sorted(self.ledger.pools, key=lambda pool: pool.sharing is not Sharing.MEMORY):
             yield ""
             yield from self._memory_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
         yield ""
@@ -97,7 +97,7 @@ class _Chart:
         promised = self.ledger.quota_gpus(pool.name)
         yield from self._head(pool, promised, pool.gpus, "GPU", f"{_devices(pool)}, whole")
         segments = [
-            _Segment(label=f"{quota.queue} {quota.amount}", amount=quota.amount, tenant=quota.queue)
+            _Segment(label=f"{quota.queue} {quota.nominal}", amount=quota.nominal, tenant=quota.queue)
             for quota in self.ledger.quotas
             if quota.pool == pool.name and quota.resource == GPU
         ]
@@ -119,7 +119,7 @@ class _Chart:
         measured = [f"{u.name} {u.measured_mib}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         if measured:
             yield from self._text(f"unbudgeted, within the reserve: {_listed(measured)}")
-        queued = [f"{q.queue} {q.amount} {q.resource}" for q in self.ledger.quotas if q.pool == pool.name]
+        queued = [_queued(q) for q in self.ledger.quotas if q.pool == pool.name]
         if queued:
             yield from self._text(f"queues: {_listed(queued)}")
 
@@ -232,6 +232,11 @@ def _counted(items: Sequence[Item]) -> str:
     """For instance `llama-swap 7000, frigate 2000 x 3`."""
     counts = Counter(items)
     return _listed(f"{i.name} {i.mib}{f' x {count}' if count > 1 else ''}" for i, count in counts.items())
+
+
+def _queued(quota: QueueQuota) -> str:
+    borrows = f" and borrows {quota.borrowing}" if quota.borrowing else ""
+    return f"{quota.queue} {quota.nominal} {quota.resource}{borrows}"
 
 
 def _devices(pool: Pool) -> str:

@@ -92,13 +92,19 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """What a ClusterQueue may hand out of a pool: `amount` of `resource` (nominal plus borrowing limit)."""
+    """What a ClusterQueue may hand out of `resource` in a pool: its own, and at most so much of other queues' own."""
 
     queue: str
     flavor: str
     pool: str
     resource: str
-    amount: int
+    nominal: int
+    borrowing: int = 0
+
+    @property
+    def most(self) -> int:
+        """The most that the queue may hand out at once."""
+        return self.nominal + self.borrowing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +143,12 @@ class Ledger:
         return self._seats_by_tenant.get(tenant, ())
 
     def quota_mib(self, pool: str) -> int:
-        """The gpumem that queues may hand out of a pool."""
-        return sum(q.amount for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
+        """The gpumem that queues have of a pool; what one borrows is another's."""
+        return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
 
     def quota_gpus(self, pool: str) -> int:
-        """The whole devices that queues may hand out of a pool."""
-        return sum(q.amount for q in self.quotas if q.pool == pool and q.resource == GPU)
+        """The whole devices that queues have of a pool; what one borrows is another's."""
+        return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
         """Every MiB promised on a pool: seats times replicas, plus the queues' gpumem."""

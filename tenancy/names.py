@@ -17,6 +17,10 @@ DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 
+# What reconcile advertises, under whichever domain.
+GPUMEM_SUFFIX = "/gpumem"
+GPU_COUNT_SUFFIX = "/gpu-count"
+
 # Recommended labels, https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
 LABEL_NAME = "app.kubernetes.io/name"
 LABEL_PART_OF = "app.kubernetes.io/part-of"
@@ -31,6 +35,7 @@ POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
 
 # The ledger: one ConfigMap in the system namespace that agents and the policy pack read.
 LEDGER = "gpu-tenancy-ledger"
@@ -100,12 +105,12 @@ class Names:
     @property
     def gpumem(self) -> str:
         """The extended resource, whole MiB of GPU memory."""
-        return f"{self.domain}/gpumem"
+        return f"{self.domain}{GPUMEM_SUFFIX}"
 
     @property
     def gpu_count(self) -> str:
         """The extended resource beside it: physical devices of the node."""
-        return f"{self.domain}/gpu-count"
+        return f"{self.domain}{GPU_COUNT_SUFFIX}"
 
     @property
     def requests_gpumem(self) -> str:

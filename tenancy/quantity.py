@@ -44,11 +44,6 @@ def whole(value: object) -> int:
     return exact.numerator
 
 
-def rounded_up(value: object) -> int:
-    """Quantity.Value(): the exact value, rounded up, as the scheduler counts it. Raises QuantityError."""
-    return -(-parse(value) // 1)
-
-
 def canonical(amount: int) -> str:
     """The decimal form the API server returns for a whole amount: 14000 is "14k", 13300 is "13300"."""
     if amount == 0:

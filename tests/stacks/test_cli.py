@@ -1,8 +1,11 @@
 """`python -m stacks` as an operator runs it."""
 
 import os
+import re
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -133,11 +136,18 @@ def kubeconfig(folder: Path, name: str, **content: object) -> Path:
     return path
 
 
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of something that listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"https://127.0.0.1:{listening.getsockname()[1]}"
+
+
 def test_the_cluster_is_found_across_several_files_as_kubectl_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "missing"
-    clusters = [{"name": "a", "cluster": {"server": "https://a:6443"}}]
+    clusters = [{"name": "a", "cluster": {"server": server}}]
     contexts = [{"name": "prod", "context": {"cluster": "a"}}]
     first = kubeconfig(tmp_path, "first", clusters=clusters, **{"current-context": ""})
     second = kubeconfig(tmp_path, "second", contexts=contexts, **{"current-context": "prod"})
@@ -146,24 +156,64 @@ def test_the_cluster_is_found_across_several_files_as_kubectl_does(
     )
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, ["", missing, first, second, third])))
     assert main(["cluster"]) == 0
-    assert capsys.readouterr().out == "context prod at https://a:6443\n"
+    assert capsys.readouterr().out == f"context prod at {server}\n"
 
 
 def test_without_kubeconfig_the_home_folder_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / ".kube").mkdir()
     kubeconfig(
         tmp_path,
         ".kube/config",
-        clusters=[{"name": "a", "cluster": {"server": "https://a"}}],
+        clusters=[{"name": "a", "cluster": {"server": server}}],
         contexts=[{"name": "home", "context": {"cluster": "a"}}],
         **{"current-context": "home"},
     )
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["cluster"]) == 0
-    assert capsys.readouterr().out == "context home at https://a\n"
+    assert capsys.readouterr().out == f"context home at {server}\n"
+
+
+def gone(tmp_path: Path, **cluster: str) -> Path:
+    """A kubeconfig whose server does not answer: nobody listens on a port that was just let go."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
+    return kubeconfig(
+        tmp_path,
+        "gone",
+        clusters=[{"name": "a", "cluster": {"server": address, **cluster}}],
+        contexts=[{"name": "lab", "context": {"cluster": "a"}}],
+        **{"current-context": "lab"},
+    )
+
+
+def test_a_cluster_that_does_not_answer_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path)))
+    assert main(["cluster"]) == 1
+    assert re.fullmatch(
+        r"no cluster: context lab at https://127.0.0.1:\d+ does not answer \(Connection refused\)\n",
+        capsys.readouterr().err,
+    )
+
+
+def test_a_preview_may_do_without_a_cluster_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path)))
+    assert main(["cluster", "--optional"]) == 0
+    assert capsys.readouterr().out.endswith("does not answer (Connection refused): the program is judged without one\n")
+
+
+def test_what_is_behind_a_proxy_is_taken_at_its_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path, **{"proxy-url": "http://proxy"})))
+    assert main(["cluster"]) == 0
+    assert capsys.readouterr().out.startswith("context lab at ")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,23 @@ def test_prod_has_every_part(prod: Graph) -> None:
     }
 
 
+def reversed_maps(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reversed_maps(value[key]) for key in reversed(value)}
+    return [reversed_maps(item) for item in value] if isinstance(value, list) else value
+
+
+def test_what_is_declared_does_not_depend_on_the_order_of_the_configuration(prod: Graph) -> None:
+    """The engine sorts the maps of a configuration, a file keeps its own order: a digest or a bar must not tell."""
+
+    def identified(graph: Graph) -> dict[tuple[str, str], Any]:
+        return {(o["kind"], str(o["metadata"])): o for o in graph.objects()}
+
+    turned = graph_of(reversed_maps(raw()))
+    assert identified(turned) == identified(prod)
+    assert turned.exports == prod.exports
+
+
 def test_every_object_belongs_to_a_part(prod: Graph) -> None:
     assert not [r for r in prod.resources if r.custom and prod.parent(r) is None]
 

@@ -94,6 +94,18 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     ]
 
 
+def test_parts_that_serve_shared_memory_need_a_pool_that_shares_it() -> None:
+    whole = {"node_selector": {"zone": "a"}, "nodes": 1, "sharing": "whole"}
+    config = {"pools": {"a100": whole}, "exporter": {"port": 9401}, "reconcile": {"interval_seconds": 10}}
+    reason = "but every pool has sharing: whole; remove it or share a pool's memory"
+    assert references.problems(config) == [
+        f"gpu-tenancy:reconcile: advertises the memory of shared devices, {reason}",
+        f"gpu-tenancy:exporter: measures the memory of shared devices, {reason}",
+    ]
+    config["pools"]["t4"] = {"node_selector": {"zone": "b"}, "nodes": 1, "memory_mib": 15360}
+    assert references.problems(config) == []
+
+
 def test_a_missing_part_is_told_once_however_many_name_it() -> None:
     assert refusal(put("tenants", {})) == [
         "gpu-tenancy:tenants: is missing though residents.immich-ml.tenant names 'immich'; add it"

@@ -100,6 +100,10 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("watchdog interval_seconds", 60),
         "watchdog.interval_seconds: must be at most 30 (got 60)",
     ),
+    "samples older than their readers believe": (
+        put("exporter interval_seconds", 16),
+        "exporter.interval_seconds: must be at most 15 (got 16)",
+    ),
     "no replicas": (
         put("residents frigate replicas", 0),
         "residents.frigate.replicas: must be at least 1 (got 0)",
@@ -193,7 +197,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "an image that is none": (
         put("cluster agent_image", "Python:latest"),
-        "cluster.agent_image: must be an image reference such as docker.io/library/python:3.13.9-alpine3.22"
+        "cluster.agent_image: must be an image reference such as docker.io/library/python:3.13.9-slim-bookworm"
         " (got 'Python:latest')",
     ),
     "a URL that is none": (
@@ -247,8 +251,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "flavors that list other resources": (
         put("queues cluster_queues gpu-cq quotas gpu-any", {}),
-        "queues.cluster_queues.gpu-cq.quotas: every flavor must list the same resources in the same order, "
-        "at least one",
+        "queues.cluster_queues.gpu-cq.quotas: every flavor must list the same resources, at least one",
     ),
     "a Kueue whose quota can be bypassed": (
         put("kueue version", "0.18.1"),
@@ -279,10 +282,23 @@ def test_the_prod_stack_is_accepted() -> None:
 def test_the_ledger_holds_every_promise_of_the_prod_stack() -> None:
     ledger = settings.load_file(PROD).ledger()
     assert ledger.promised_mib("t4") == 13300
-    assert [pool.advertised_mib for pool in ledger.pools] == [14000, 0]
+    assert {pool.name: pool.advertised_mib for pool in ledger.pools} == {"t4": 14000, "batch": 0}
     assert ledger.quota_gpus("batch") == 1
     assert ledger.queue_tenants == ("team-a", "team-b")
-    assert [tenant.name for tenant in ledger.on_demand] == ["tts", "ebook2audiobook", "ytdlp"]
+    assert [tenant.name for tenant in ledger.on_demand] == ["ebook2audiobook", "tts", "ytdlp"]
+
+
+def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
+    config = raw()
+    limits = {"nominal": 1, "borrowing_limit": 2}
+    config["queues"]["cluster_queues"]["gpu-cq"] |= {
+        "cohort": "gpus",
+        "quotas": {"gpu-any": {"nvidia.com/gpu": limits}},
+    }
+    ledger = settings.parse(config).ledger()
+    (quota,) = ledger.quotas
+    assert (quota.nominal, quota.borrowing, quota.most) == (1, 2, 3)
+    assert ledger.quota_gpus("batch") == 1
 
 
 @pytest.mark.parametrize("version", ["0.18.6", "0.18.7", "0.19.2", "0.20.0", "1.0.0"])

@@ -52,7 +52,7 @@ def quotas(draw: st.DrawFn, name: str, among: list[Pool]) -> QueueQuota:
         flavor="any",
         pool=pool.name,
         resource=resource,
-        amount=draw(st.integers(0, 2 * pool.advertised_mib + 4)),
+        nominal=draw(st.integers(0, 2 * pool.advertised_mib + 4)),
     )
 
 

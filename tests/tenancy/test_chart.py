@@ -137,7 +137,7 @@ def test_devices_that_hold_the_same_are_one_bar() -> None:
 
 def test_whole_devices_are_handed_out_by_queues() -> None:
     pool = Pool(name="batch", node_selector={"a": "b"}, nodes=1, device_count=2, sharing=Sharing.WHOLE)
-    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="batch", resource="nvidia.com/gpu", amount=1)
+    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="batch", resource="nvidia.com/gpu", nominal=1)
     chart = seating_chart(Ledger(domain="example.com", pools=(pool,), quotas=(quota,)))
     assert "batch: 1 of 2 GPU promised, 1 free (2 devices, whole)" in chart
     assert "┃gpu-cq 1 " in chart
@@ -145,7 +145,7 @@ def test_whole_devices_are_handed_out_by_queues() -> None:
 
 
 def test_what_queues_may_hand_out_takes_its_room_in_the_bar() -> None:
-    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="t4", resource="example.com/gpumem", amount=500)
+    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="t4", resource="example.com/gpumem", nominal=500)
     chart = seating_chart(replace(ledger(T4, seat("chat", 400)), quotas=(quota,)))
     assert "t4: 900 of 900 MiB promised, 0 free" in chart
     assert "│queues 500 " in chart

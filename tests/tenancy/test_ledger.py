@@ -35,7 +35,7 @@ def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> No
 @given(ledgers())
 def test_every_promise_is_counted_once(ledger: Ledger) -> None:
     seats = sum(seat.gpumem_mib * seat.replicas for seat in ledger.seats)
-    quotas = sum(quota.amount for quota in ledger.quotas if quota.resource == GPUMEM)
+    quotas = sum(quota.nominal for quota in ledger.quotas if quota.resource == GPUMEM)
     assert sum(ledger.promised_mib(pool.name) for pool in ledger.pools) == seats + quotas
     assert sum(ledger.budget_mib(tenant) for tenant in {seat.tenant for seat in ledger.seats}) == seats
 
@@ -65,9 +65,9 @@ def test_a_tenants_seats_are_found_in_the_order_of_the_ledger() -> None:
 
 def test_whole_devices_and_memory_are_counted_apart() -> None:
     quotas = (
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="d.example/gpumem", amount=500),
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="nvidia.com/gpu", amount=2),
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="cpu", amount=9),
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="d.example/gpumem", nominal=500),
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="nvidia.com/gpu", nominal=2),
+        QueueQuota(queue="q", flavor="f", pool="t4", resource="cpu", nominal=9),
     )
     ledger = Ledger(domain="d.example", pools=(pool(),), quotas=quotas)
     assert (ledger.quota_mib("t4"), ledger.quota_gpus("t4"), ledger.promised_mib("t4")) == (500, 2, 500)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.quantity import QuantityError, canonical, canonical_mib, parse, rounded_up, whole
+from tenancy.quantity import QuantityError, canonical, canonical_mib, parse, whole
 
 DECIMAL = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]
 BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
@@ -126,10 +126,3 @@ def test_whole_takes_every_spelling_of_a_whole_number(value: object, expected: i
 def test_whole_refuses_fractions(value: object) -> None:
     with pytest.raises(QuantityError, match="is not a whole number"):
         whole(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [("1n", 1), ("100m", 1), ("5", 5), ("5001m", 6), ("0", 0), ("-500m", 0)]
-)
-def test_rounding_is_up_as_the_scheduler_counts(value: object, expected: int) -> None:
-    assert rounded_up(value) == expected
