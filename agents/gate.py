@@ -7,18 +7,17 @@ import http.client
 import json
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from agents import demand, ledger, telemetry
+from agents import demand, sampling
 from agents.api import Api, ApiError, in_cluster
 from agents.clock import Clock
 from agents.demand import ProbeError
-from agents.environment import PORT, RUN_SECONDS, SECONDS, read, report_only, text, variable
+from agents.environment import read, variable
 from agents.fetch import FetchError
 from agents.log import Log
-from agents.nodes import read_nodes
-from agents.slack import Act, Entrance, Gate, Intent, decide
+from agents.slack import Act, Entrance, Gate, Intent, Terms, decide
 from tenancy.decode import DecodeError, decode
 
 
@@ -43,21 +42,10 @@ def gates(value: str) -> tuple[Gate, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shape:
+class _Shape(Terms):
     """A gate before its demand is told apart by kind."""
 
-    name: str
-    namespace: str
-    deployment: str
-    pool: str
-    need_mib: int
-    margin_mib: int
-    samples: int
     demand: Mapping[str, object]
-
-    def __post_init__(self) -> None:
-        if self.need_mib < 1 or self.samples < 1 or self.margin_mib < 0:
-            raise ValueError("need_mib and samples must be at least 1, margin_mib at least 0")
 
 
 def _gate(data: object, path: str) -> Gate:
@@ -67,15 +55,9 @@ def _gate(data: object, path: str) -> Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """GATES is the list of gates, in the order in which they are served."""
+class Settings(sampling.Settings):
+    """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name."""
 
-    ledger_namespace: str = variable(text)
-    exporter_namespace: str = variable(text)
-    exporter_port: int = variable(PORT)
-    dry_run: bool = variable(report_only)
-    interval_seconds: int = variable(SECONDS)
-    run_seconds: int = variable(RUN_SECONDS)
     gates: tuple[Gate, ...] = variable(gates)
 
 
@@ -89,42 +71,33 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
-    log.info("starts", **asdict(settings))
-    status = 0
-    agreed: dict[str, tuple[Act, int]] = {}
-    for _ in clock.passes(run_seconds=settings.run_seconds, interval_seconds=settings.interval_seconds):
-        try:
-            intents = _pass(settings, api, clock, log)
-            agreed = {intent.gate.name: _streak(intent, agreed.get(intent.gate.name)) for intent in intents}
-            for intent in intents:
-                _report(intent, agreed[intent.gate.name][1], log)
-            status = 0
-        except ApiError as error:
-            if not error.transient:
-                raise
-            log.error(str(error))
-            status, agreed = 1, {}
-    return status
+    return sampling.run(settings, clock, log, _Samples(settings, api, clock, log).take)
+
+
+@dataclass
+class _Samples:
+    """`agreed` is each gate's last act, and for how many samples in a row it stands."""
+
+    settings: Settings
+    api: Api
+    clock: Clock
+    log: Log
+    agreed: Mapping[str, tuple[Act, int]] = field(default_factory=dict)
+
+    def take(self) -> None:
+        before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
+        readings = sampling.sample(self.settings, self.api, self.log)
+        if readings is None:
+            return
+        intents = decide([_entrance(self.api, gate, self.clock) for gate in self.settings.gates], readings)
+        self.agreed = {intent.gate.name: _streak(intent, before.get(intent.gate.name)) for intent in intents}
+        for intent in intents:
+            _report(intent, self.agreed[intent.gate.name][1], self.log)
 
 
 def _streak(intent: Intent, before: tuple[Act, int] | None) -> tuple[Act, int]:
     """The act and for how many samples in a row it stands."""
     return intent.act, before[1] + 1 if before and before[0] is intent.act else 1
-
-
-def _pass(settings: Settings, api: Api, clock: Clock, log: Log) -> tuple[Intent, ...]:
-    stored = ledger.read(api, settings.ledger_namespace)
-    if stored is None or stored.deleting:
-        log.info("nothing to do: there is no ledger")
-        return ()
-    readings = telemetry.read(
-        api,
-        stored.ledger().pools,
-        read_nodes(api),
-        namespace=settings.exporter_namespace,
-        port=settings.exporter_port,
-    )
-    return decide([_entrance(api, gate, clock) for gate in settings.gates], readings)
 
 
 def _entrance(api: Api, gate: Gate, clock: Clock) -> Entrance:

@@ -104,6 +104,10 @@ class Reconcile:
         if stored.deleting:
             return self._retire(stored)
         promised = stored.ledger()
+        if promised.names.capacity_finalizer not in stored.finalizers:
+            # What nothing would take off again is not put on: this part is being left out of the stack.
+            self.log.info("nothing to do: the ledger does not ask to be advertised")
+            return Outcome()
         wrong, snapshot = self._settle(promised.names, promised.pools)
         return Outcome(wrong=wrong, without_nodes=self._count_nodes(promised.pools, snapshot))
 

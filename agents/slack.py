@@ -9,8 +9,8 @@ from agents.telemetry import MIB, NodeTelemetry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
-    """One tenant's gate: lets `deployment` in when a device has need, floor and margin free and there is demand."""
+class Terms:
+    """On what terms a gate lets its Deployment in; only `samples` in a row that agree change anything."""
 
     name: str
     namespace: str
@@ -19,6 +19,16 @@ class Gate:
     need_mib: int
     margin_mib: int
     samples: int
+
+    def __post_init__(self) -> None:
+        if self.need_mib < 1 or self.samples < 1 or self.margin_mib < 0:
+            raise ValueError("need_mib and samples must be at least 1, margin_mib at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate(Terms):
+    """One tenant's gate: lets `deployment` in when a device has need, floor and margin free and there is demand."""
+
     demand: Demand
 
 

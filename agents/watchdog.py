@@ -7,25 +7,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from agents import ledger, telemetry
-from agents.api import Api, ApiError, in_cluster
+from agents import sampling
+from agents.api import Api, in_cluster
 from agents.clock import Clock
-from agents.environment import PORT, RUN_SECONDS, SECONDS, read, report_only, text, variable, whole
+from agents.environment import SECONDS, read, variable, whole
 from agents.log import Log
-from agents.nodes import read_nodes
 from agents.telemetry import MIB, NodeTelemetry
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(sampling.Settings):
     """Ages and limits bind the evictions; they are validated and logged while there are none."""
 
-    ledger_namespace: str = variable(text)
-    exporter_namespace: str = variable(text)
-    exporter_port: int = variable(PORT)
-    dry_run: bool = variable(report_only)
-    interval_seconds: int = variable(SECONDS)
-    run_seconds: int = variable(RUN_SECONDS)
     minimum_age_seconds: int = variable(SECONDS)
     cool_down_seconds: int = variable(SECONDS)
     evictions_per_hour: int = variable(whole(1, 100_000))
@@ -86,29 +79,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
-    log.info("starts", **asdict(settings))
-    status = 0
-    for _ in clock.passes(run_seconds=settings.run_seconds, interval_seconds=settings.interval_seconds):
-        try:
-            _pass(settings, api, log)
-            status = 0
-        except ApiError as error:
-            if not error.transient:
-                raise
-            log.error(str(error))
-            status = 1
-    return status
+    return sampling.run(settings, clock, log, lambda: _pass(settings, api, log))
 
 
 def _pass(settings: Settings, api: Api, log: Log) -> None:
-    stored = ledger.read(api, settings.ledger_namespace)
-    if stored is None or stored.deleting:
-        log.info("nothing to do: there is no ledger")
+    readings = sampling.sample(settings, api, log)
+    if readings is None:
         return
-    pools = stored.ledger().pools
-    verdicts = decide(
-        telemetry.read(api, pools, read_nodes(api), namespace=settings.exporter_namespace, port=settings.exporter_port)
-    )
+    verdicts = decide(readings)
     for verdict in verdicts:
         _report(verdict, log)
     measured = [verdict for verdict in verdicts if isinstance(verdict, DeviceVerdict)]

@@ -55,7 +55,7 @@ def pod_template(agent: Agent, *, container: Manifest | None = None, pod: Manife
         "spec": {
             **(pod or {}),
             "serviceAccountName": agent.name,
-            "automountServiceAccountToken": True,
+            "automountServiceAccountToken": bool(agent.rules),
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 5,
             "securityContext": {
@@ -75,6 +75,7 @@ def _container(agent: Agent) -> Manifest:
         "name": agent.program,
         "image": agent.cluster.agent_image,
         "command": ["python", "-I", f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", agent.program],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": _environment(agent),
         "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": {

@@ -82,6 +82,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
     """The ledger as the agents and the policy pack read it.
 
     While it is advertised it carries a finalizer: deleted, it stays until reconcile took the capacity off every node.
+    The finalizer names the resource domain, so that it is known what to take off whatever the data says.
     """
     metadata: Manifest = {"name": names.LEDGER, "namespace": namespace, "labels": names.labels("capacity")}
     return {
@@ -110,7 +111,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
                 resource_names=(names.LEDGER,),
                 namespace=namespace,
             ),
-            Rule(resources=("nodes",), verbs=("get", "list", "watch")),
+            Rule(resources=("nodes",), verbs=("list",)),
             Rule(resources=("nodes/status",), verbs=("patch",)),
             Rule(resources=("pods",), verbs=("list",)),
             Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
@@ -137,6 +138,11 @@ def _canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
+# The ledger's finalizer says which keys are on the nodes. An update would forget them there for ever; a replacement has
+# reconcile take them off first: for another resource domain, and where reconcile itself is left out.
+_RETIRES = ("metadata.finalizers",)
+
+
 class Capacity(pulumi.ComponentResource):
     """The ledger, and what advertises it. `advertised`, the MiB of each pool, is known to a consumer only when the
     nodes show it: who asks for gpumem takes it or depends on the component."""
@@ -148,7 +154,7 @@ class Capacity(pulumi.ComponentResource):
         super().__init__(component_type("Capacity"), name, {"advertisedMib": pools}, opts)
         if args.reconcile is None:
             ledger = ledger_config_map(args.ledger, args.cluster.system_namespace, advertised=False)
-            last = register(ledger, f"{name}-ledger", parent=self)
+            last = register(ledger, f"{name}-ledger", parent=self, replace_on_changes=_RETIRES)
         else:
             last = self._declare_reconcile(name, args, args.reconcile)
         self.advertised = last.urn.apply(lambda _: pools)
@@ -171,6 +177,7 @@ class Capacity(pulumi.ComponentResource):
             f"{name}-ledger",
             parent=self,
             depends_on=[keeper],
+            replace_on_changes=_RETIRES,
             custom_timeouts=pulumi.CustomTimeouts(delete="5m"),
         )
         job = advertise_job(reconcile_agent(args, spec, run_seconds=0), ledger)

@@ -23,7 +23,9 @@ class ExporterSpec(Spec):
     """The node agent that measures GPU memory by pod."""
 
     port: Annotated[int, Field(ge=1024, le=65535)] = 9401
-    interval_seconds: Seconds = Field(default=5, le=60)
+    interval_seconds: Seconds = Field(
+        default=5, le=15, description="Between two readings; those who act believe none that is older than 30 s."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class ExporterArgs:
 
 
 def exporter_agent(args: ExporterArgs) -> Agent:
-    """The agent that reads the node's devices."""
+    """The agent that reads the node's devices, and nothing of the API."""
     return Agent(
         program="exporter",
         name=names.EXPORTER,
@@ -50,8 +52,26 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             names.VISIBLE_DEVICES: "all",
             names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
         },
-        rules=(Rule(resources=("pods",), verbs=("list",)),),
+        rules=(),
         dry_run=False,
+    )
+
+
+def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict[str, str]:
+    """Where an agent finds the exporters."""
+    return {
+        "EXPORTER_NAMESPACE": names.node_agent_namespace(system_namespace),
+        "EXPORTER_PORT": str(exporter.port),
+    }
+
+
+def telemetry_rules(system_namespace: str) -> tuple[Rule, ...]:
+    """What an agent must read to know which device is whose: the ledger, the nodes, the exporters' pods."""
+    nodes = names.node_agent_namespace(system_namespace)
+    return (
+        Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace),
+        Rule(resources=("pods",), verbs=("list",), namespace=nodes),
+        Rule(resources=("nodes",), verbs=("list",)),
     )
 
 
@@ -91,7 +111,11 @@ def selector() -> dict[str, str]:
 
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
     terms = [
-        {"matchExpressions": [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]}
+        {
+            "matchExpressions": [
+                {"key": key, "operator": "In", "values": [value]} for key, value in sorted(labels.items())
+            ]
+        }
         for labels in node_selectors
     ]
     return {"nodeSelectorTerms": terms}

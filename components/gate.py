@@ -8,7 +8,7 @@ import pulumi
 from pydantic import Field, model_validator
 
 from components.agent import RUN_SECONDS, Agent, cron_job
-from components.exporter import ExporterSpec
+from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
 from components.identity import Identity, Rule
 from components.manifest import Manifest, component_type, register
 from components.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
@@ -41,7 +41,8 @@ class WindowDemand(Spec):
 
 
 class OnDemandSpec(Spec):
-    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate."""
+    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Where the slack is too small for
+    several, the first by name gets it."""
 
     tenant: DnsLabel
     pool: DnsLabel
@@ -81,7 +82,7 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """What the agent reads from GATES, in the order of the configuration: the first gets the slack."""
+    """What the agent reads from GATES, by name: the first gets the slack. The configuration's maps have no order."""
     return [
         {
             "name": name,
@@ -93,7 +94,7 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "samples": spec.samples,
             "demand": _demand(spec),
         }
-        for name, spec in on_demand.items()
+        for name, spec in sorted(on_demand.items())
     ]
 
 
@@ -103,8 +104,8 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """One agent for all gates, so that two workloads are never let into the same slack. It may read, and write Events,
-    and has no right to scale yet."""
+    """One agent for all gates, so that two workloads are never let into the same slack. It may read and has no right to
+    scale yet."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -116,14 +117,11 @@ def gate_agent(args: GateArgs) -> Agent:
         environment={
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             "RUN_SECONDS": str(RUN_SECONDS),
-            "EXPORTER_NAMESPACE": names.node_agent_namespace(namespace),
-            "EXPORTER_PORT": str(args.exporter.port),
+            **telemetry_environment(namespace, args.exporter),
             "GATES": json.dumps(declared, separators=(",", ":")),
         },
         rules=(
-            Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
-            Rule(resources=("pods",), verbs=("list",)),
-            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
+            *telemetry_rules(namespace),
             *_scale_rules(declared),
         ),
         dry_run=True,
@@ -150,7 +148,7 @@ class Gate(pulumi.ComponentResource):
     cron_job: pulumi.Output[str]
 
     def __init__(self, name: str, args: GateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(component_type("Gate"), name, {"onDemand": list(args.on_demand)}, opts)
+        super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)
         agent = gate_agent(args)
         identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
         declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity])

@@ -29,16 +29,20 @@ def register(
     *,
     parent: pulumi.Resource,
     depends_on: Sequence[pulumi.Resource] = (),
+    replace_on_changes: Sequence[str] = (),
     custom_timeouts: pulumi.CustomTimeouts | None = None,
 ) -> pulumi.CustomResource:
-    """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`."""
+    """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`.
+
+    A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable.
+    """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
-    immutable = _IMMUTABLE.get(kind)
+    immutable = [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
     opts = pulumi.ResourceOptions(
         parent=parent,
         depends_on=list(depends_on),
-        replace_on_changes=immutable,
-        delete_before_replace=True if immutable else None,
+        replace_on_changes=immutable or None,
+        delete_before_replace=True if immutable else None,  # the name stays the same
         custom_timeouts=custom_timeouts,
     )
     typed = _typed_class(api_version, kind)

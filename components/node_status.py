@@ -33,7 +33,10 @@ STATUS = (
 
 
 def reconcile_writes(resources: Names, namespace: str) -> Manifest:
-    """Policy: the reconcile agent changes the two capacity keys of a node and nothing else, alike in both maps."""
+    """Policy: the reconcile agent changes the two capacity keys of a node and nothing else, alike in both maps.
+
+    It may also remove those of another domain: after a change of domain it retires the old ones under this policy.
+    """
     keys, agent = _spoken(resources), names.RECONCILE
     unchanged = [*(f"metadata.{field}" for field in _METADATA), *(f"status.{field}" for field in STATUS)]
     return validating(
@@ -95,11 +98,12 @@ def _spoken(resources: Names) -> str:
 
 
 def _keeps_foreign_keys(field: str) -> str:
-    """CEL: the map is the same but for our keys."""
+    """CEL: the map is the same but for our keys, and for keys of their kind that are gone."""
     new, old = f"variables.{field}New", f"variables.{field}Old"
+    retired = " || ".join(f"k.endsWith({cel.text(suffix)})" for suffix in (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX))
     return (
         f"{new}.all(k, k in variables.ours || (k in {old} && {new}[k] == {old}[k]))"
-        f" && {old}.all(k, k in variables.ours || k in {new})"
+        f" && {old}.all(k, k in variables.ours || k in {new} || {retired})"
     )
 
 

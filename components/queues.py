@@ -34,9 +34,13 @@ class FlavorSpec(Spec):
 class QuotaSpec(Spec):
     """What a ClusterQueue may hand out of one resource of one flavor."""
 
-    nominal: Annotated[int, Field(ge=0)]
-    borrowing_limit: Annotated[int, Field(ge=0)] | None = None
-    lending_limit: Annotated[int, Field(ge=0)] | None = None
+    nominal: Annotated[int, Field(ge=0)] = Field(description="The queue's own.")
+    borrowing_limit: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="The most it takes of what others in its cohort leave idle; default: nothing."
+    )
+    lending_limit: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="The most of its own that others in its cohort may take; default: all of it."
+    )
 
     @field_validator("lending_limit")
     @classmethod
@@ -71,9 +75,9 @@ class ClusterQueueSpec(Spec):
     @field_validator("quotas")
     @classmethod
     def _are_one_resource_group(cls, quotas: Quotas) -> Quotas:
-        covered = [tuple(resources) for resources in quotas.values()]
+        covered = [resources.keys() for resources in quotas.values()]
         if not covered[0] or any(resources != covered[0] for resources in covered):
-            raise ValueError("every flavor must list the same resources in the same order, at least one")
+            raise ValueError("every flavor must list the same resources, at least one")
         return quotas
 
     @field_validator("flavor_order")
@@ -177,19 +181,21 @@ def _is_one_of(tenants: Sequence[str]) -> dict[str, Any]:
 
 
 def _resource_group(spec: ClusterQueueSpec) -> dict[str, Any]:
-    """Maps have no order once the engine has read them, so that of the flavors is said apart."""
+    """Maps have no order once the engine has read them: that of the flavors is said apart, resources go by name."""
     order = spec.flavor_order or sorted(spec.quotas)
     return {
-        "coveredResources": list(spec.quotas[order[0]]),
+        "coveredResources": sorted(spec.quotas[order[0]]),
         "flavors": [
-            {"name": name, "resources": [_quota(resource, quota) for resource, quota in spec.quotas[name].items()]}
+            {"name": name, "resources": [_quota(spec, *quota) for quota in sorted(spec.quotas[name].items())]}
             for name in order
         ],
     }
 
 
-def _quota(resource: str, spec: QuotaSpec) -> dict[str, str]:
-    limits = {"borrowingLimit": spec.borrowing_limit, "lendingLimit": spec.lending_limit}
+def _quota(queue: ClusterQueueSpec, resource: str, spec: QuotaSpec) -> dict[str, str]:
+    """In a cohort Kueue takes no borrowing limit for any amount, which no ledger could hold: it is always said."""
+    borrowing = (spec.borrowing_limit or 0) if queue.cohort is not None else None
+    limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
     given = {key: canonical(amount) for key, amount in limits.items() if amount is not None}
     return {"name": resource, "nominalQuota": canonical(spec.nominal), **given}
 

@@ -60,7 +60,7 @@ ResourceName = Annotated[str, Form("a resource name such as nvidia.com/gpu or cp
 ImageReference = Annotated[
     str,
     Form(
-        "an image reference such as docker.io/library/python:3.13.9-alpine3.22",
+        "an image reference such as docker.io/library/python:3.13.9-slim-bookworm",
         rf"(?:{_IMAGE_HOST})?{_IMAGE_PART}(?:/{_IMAGE_PART})*(?:{_IMAGE_TAG})?(?:@sha256:[0-9a-f]{{64}})?",
     ),
 ]

@@ -22,7 +22,8 @@ class ClusterSpec(Spec):
         default="gpu-tenancy-system", description="Namespace of the agents and the ledger; made by the stack."
     )
     agent_image: ImageReference = Field(
-        description="Image of every agent: any Python >= 3.11 with the standard library; the code comes in a ConfigMap."
+        description="Image of every agent: Python 3.11 or later on glibc, since the exporter loads the driver's own "
+        "library; the code comes in a ConfigMap."
     )
 
 

@@ -6,8 +6,8 @@ import pulumi
 from pydantic import Field
 
 from components.agent import RUN_SECONDS, Agent, cron_job
-from components.exporter import ExporterSpec
-from components.identity import Identity, Rule
+from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
+from components.identity import Identity
 from components.manifest import component_type, register
 from components.spec import Count, Seconds, Spec
 from components.system import ClusterSpec
@@ -35,7 +35,7 @@ class WatchdogArgs:
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
-    """The agent that reports what it would recycle: it may read, and write Events, and has no right to evict yet."""
+    """The agent that reports what it would recycle: it may read and has no right to evict yet."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",
@@ -49,14 +49,9 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "MINIMUM_AGE_SECONDS": str(spec.minimum_age_seconds),
             "COOL_DOWN_SECONDS": str(spec.cool_down_seconds),
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
-            "EXPORTER_NAMESPACE": names.node_agent_namespace(namespace),
-            "EXPORTER_PORT": str(args.exporter.port),
+            **telemetry_environment(namespace, args.exporter),
         },
-        rules=(
-            Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
-            Rule(resources=("nodes", "pods"), verbs=("list",)),
-            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
-        ),
+        rules=telemetry_rules(namespace),
         dry_run=True,
     )
 

@@ -167,7 +167,7 @@ def runs_pods(found: Object) -> bool:
 
 def is_gpumem(resource: str) -> bool:
     """Whether the resource is gpumem under some domain: without a ledger the domain is not known."""
-    return resource.endswith("/gpumem")
+    return resource.endswith(names.GPUMEM_SUFFIX)
 
 
 def requested(pod_spec: Mapping[str, Any]) -> set[str]:
@@ -181,5 +181,11 @@ def requested(pod_spec: Mapping[str, Any]) -> set[str]:
 
 def queue_of(job: Object) -> str | None:
     """The LocalQueue that a Job names, on itself or, for a CronJob, on the Jobs it makes."""
-    labels = at(job.manifest, "spec", "jobTemplate", "metadata", "labels") if job.kind == "CronJob" else job.labels
-    return text(labels, names.KUEUE_QUEUE_LABEL) or None
+    return text(at(job_of(job), "metadata", "labels"), names.KUEUE_QUEUE_LABEL) or None
+
+
+def job_of(found: Object) -> Mapping[str, Any]:
+    """The manifest of a Job, or of each that a CronJob makes."""
+    if found.kind != "CronJob":
+        return found.manifest
+    return {**at(found.manifest, "spec", "jobTemplate"), "kind": "Job"}

@@ -23,7 +23,7 @@ def stack_policy() -> StackValidationPolicy:
     """The policy that judges a program's resource graph."""
     return StackValidationPolicy(
         name=POLICY,
-        description="Many tenants share scarce GPUs without hurting each other.",
+        description="Every promise on a GPU must fit.",
         validate=_validate,
         enforcement_level=EnforcementLevel.MANDATORY,
         config_schema=PolicyConfigSchema(properties={_LEDGER: {"type": "object"}}),

@@ -99,9 +99,10 @@ def _gates(ledger: Ledger, workload: Object, text: str) -> Iterator[Finding]:
 def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> Iterator[Finding]:
     """An empty device must have room for it, or its gate never opens."""
     pool, need = ledger.pool(on_demand.pool), on_demand.need_mib
+    beside = f" and the margin of {margin}" if margin else ""
     if pool is not None and need + margin + pool.floor_mib > pool.device_mib:
         yield Finding(
-            f"{on_demand.name}: needs {need} MiB beside margin {margin} and floor {pool.floor_mib}, a device of "
-            f"{pool.name} offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}",
+            f"{on_demand.name}: needs {need} MiB beside the floor of {pool.floor_mib}{beside}, a device of {pool.name} "
+            f"offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}",
             urn,
         )

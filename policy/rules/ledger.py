@@ -44,7 +44,7 @@ def budgets(graph: Graph) -> Iterator[Finding]:
 
 def _largest(ledger: Ledger, pool: str) -> str:
     promises = [(seat.name, seat.total_mib) for seat in ledger.seats_in(pool)]
-    promises += [(q.queue, q.amount) for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem]
+    promises += [(q.queue, q.nominal) for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem]
     promises.sort(key=lambda promise: -promise[1])
     shown = [f"{name} {mib}" for name, mib in promises[:_SHOWN]]
     return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)

@@ -1,5 +1,6 @@
 """Rules over Kueue's objects: quota against hardware, which Kueue does not compare, and Jobs that would never run."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,24 +8,26 @@ from typing import Any
 import yaml
 
 from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import KUEUE, Graph, queue_of, requested
+from policy.graph import KUEUE, Graph, job_of, queue_of, requested
 from policy.objects import Object, text, texts
 from policy.unknown import is_unknown
+from tenancy import names
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import GPU
 from tenancy.quantity import whole
-from tenancy.workload import ShapeError, at, given, maps_at, pod_template
+from tenancy.workload import ShapeError, at, given, maps_at, pod_request, pod_template, pods_of
 
 CLUSTER_QUEUE, COHORT = f"ClusterQueue.{KUEUE}", f"Cohort.{KUEUE}"
 LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 _PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 _CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
+_BOTH = f"{GPU} (nominal and borrowed)"
 # What our own Kueue does not count, and what holds where its configuration is not in the graph.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
-    """What queues may hand out of a pool, nominal and borrowed, is within its physical GPUs."""
+    """What queues may hand out of a pool is within its physical GPUs: all nominal quotas, and what each may borrow."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -33,7 +36,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     nominal: dict[str, int] = defaultdict(int)
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
-            for flavor, quota in _gpu_quotas(queue):
+            for flavor, quota in _quotas(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
                 if pool is None:
                     yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
@@ -42,9 +45,9 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
                 nominal[pool.name] += own
                 most = own + whole(given(quota, "borrowingLimit", 0))
                 if most > pool.gpus:
-                    yield _too_many(f"{queue}: may hand out {most}", pool.name, pool.gpus, queue.urn)
+                    yield _too_many(f"{queue}: may hand out {most} {_BOTH}", pool.name, pool.gpus, queue.urn)
                 elif nominal[pool.name] > pool.gpus:
-                    together = f"{queue}: with it queues hand out {nominal[pool.name]}"
+                    together = f"{queue}: with it queues have {nominal[pool.name]} {GPU}"
                     yield _too_many(together, pool.name, pool.gpus, queue.urn)
         except UNREADABLE as error:
             yield unproven(queue, error)
@@ -56,25 +59,26 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in declared]
         for entry in entries:
-            if entry.amount > pool.gpus:
-                yield _too_many(f"ClusterQueue {entry.queue}: may hand out {entry.amount}", pool.name, pool.gpus, None)
-        together = sum(entry.amount for entry in entries)
-        if graph.ledger_objects and together > pool.gpus and all(entry.amount <= pool.gpus for entry in entries):
-            yield _too_many(f"{pool.name}: queues hand out {together}", pool.name, pool.gpus, None)
+            if entry.most > pool.gpus:
+                what = f"ClusterQueue {entry.queue}: may hand out {entry.most} {_BOTH}"
+                yield _too_many(what, pool.name, pool.gpus, None)
+        together = sum(entry.nominal for entry in entries)
+        if graph.ledger_objects and together > pool.gpus and all(entry.most <= pool.gpus for entry in entries):
+            yield _too_many(f"{pool.name}: queues have {together} {GPU}", pool.name, pool.gpus, None)
 
 
-def _gpu_quotas(queue: Object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The quotas of a resource, each with its flavor."""
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
         for flavor in maps_at(group, "flavors"):
             for quota in maps_at(flavor, "resources"):
-                if quota.get("name") == GPU:
+                if quota.get("name") == resource:
                     yield text(flavor, "name"), quota
 
 
 def _too_many(what: str, pool: str, gpus: int, urn: str | None) -> Finding:
     return Finding(
-        f"{what} {GPU} (nominal and borrowed) of {pool}, which has {gpus}; lower nominal or borrowing_limit, or raise "
-        f"pools.{pool}",
+        f"{what} of {pool}, which has {gpus}; lower nominal or borrowing_limit, or raise pools.{pool}",
         urn,
     )
 
@@ -114,13 +118,47 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
     }
     uncounted = tuple(_uncounted(graph))
     pod_spec = at(pod_template(job.manifest) or {}, "spec")
-    for resource in sorted(requested(pod_spec) - covered):
-        if not resource.startswith(uncounted):
+    for resource in sorted(requested(pod_spec)):
+        if resource.startswith(uncounted):
+            continue
+        if resource not in covered:
             yield Finding(
                 f"{job}: asks for {resource}, which {target} does not cover; cover it or add it to "
                 "kueue.exclude_resource_prefixes",
                 job.urn,
             )
+        elif "/" in resource:  # an extended resource: whole units
+            yield from _is_within_reach(job, pod_spec, target, resource)
+
+
+def _is_within_reach(job: Object, pod_spec: Mapping[str, Any], queue: Object, resource: str) -> Iterator[Finding]:
+    """Kueue admits a Job whole, within one flavor."""
+    pods, each_asks = _pods_at_once(job), pod_request(pod_spec, resource)
+    most = max((_most(queue, quota) for _, quota in _quotas(queue, resource)), default=0)
+    if pods * each_asks > most:
+        yield Finding(
+            f"{job}: asks for {pods * each_asks} {resource} at once ({pods} x {each_asks}), {queue} may hand out "
+            f"{most} at most: it would wait for ever; lower its parallelism or requests, or raise "
+            f"queues.cluster_queues.{queue.name}.quotas",
+            job.urn,
+        )
+
+
+def _pods_at_once(job: Object) -> int:
+    """The pods with which Kueue starts the Job; an annotation allows it fewer than its parallelism."""
+    manifest = job_of(job)
+    fewest = text(at(manifest, "metadata", "annotations"), names.KUEUE_FEWEST_PODS)
+    return whole(fewest) if fewest else pods_of(manifest, nodes=0)
+
+
+def _most(queue: Object, quota: Mapping[str, Any]) -> float:
+    """The most of a quota that the queue may hand out; in a cohort Kueue takes no borrowing limit for any amount."""
+    spec = at(queue.manifest, "spec")
+    in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
+    borrowing = given(quota, "borrowingLimit", None)
+    if borrowing is None and in_cohort:
+        return math.inf
+    return whole(given(quota, "nominalQuota", 0)) + whole(borrowing or 0)
 
 
 def _uncounted(graph: Graph) -> list[str]:
@@ -167,6 +205,16 @@ def preemption(graph: Graph) -> Iterator[Finding]:
     classes = graph.of(_PRIORITY)
     if len(classes) > 1:
         yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
+    if classes:
+        yield from each(graph.of("Job.batch", "CronJob.batch"), lambda job: _has_a_class(graph, job))
+
+
+def _has_a_class(graph: Graph, job: Object) -> Iterator[Finding]:
+    """Kueue makes no Workload of a Job whose class is not there, so that it would wait for ever."""
+    called = text(at(job_of(job), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
+    if called and graph.named(_PRIORITY, called) is None:
+        message = f"{job}: there is no WorkloadPriorityClass {called}; add queues.workload_priorities.{called}"
+        yield Finding(message, job.urn)
 
 
 def _preempts(queue: Object, classes: int) -> Iterator[Finding]:

@@ -26,8 +26,8 @@ class Grant:
     named: bool = False
 
 
-_EVENTS = Grant("events.k8s.io", "events", "create")
 _READ_LEDGER = Grant("", "configmaps", "get", named=True)
+_NODES = Grant("", "nodes", "list")
 _PODS = Grant("", "pods", "list")
 _NODE_STATUS = Grant("", "nodes/status", "patch")
 # What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all.
@@ -36,15 +36,14 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         {
             _READ_LEDGER,
             Grant("", "configmaps", "patch", named=True),
-            *(Grant("", "nodes", verb) for verb in ("get", "list", "watch")),
+            _NODES,
             _NODE_STATUS,
             _PODS,
-            _EVENTS,
+            Grant("events.k8s.io", "events", "create"),
         }
     ),
-    names.WATCHDOG: frozenset({_READ_LEDGER, Grant("", "nodes", "list"), _PODS, _EVENTS}),
-    names.GATE: frozenset({_READ_LEDGER, _PODS, _EVENTS, Grant("apps", "deployments/scale", "get", named=True)}),
-    names.EXPORTER: frozenset({_PODS}),
+    names.WATCHDOG: frozenset({_READ_LEDGER, _NODES, _PODS}),
+    names.GATE: frozenset({_READ_LEDGER, _NODES, _PODS, Grant("apps", "deployments/scale", "get", named=True)}),
 }
 
 

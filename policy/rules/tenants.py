@@ -58,7 +58,7 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
     """What the tenant may hold: its seats, and whatever its queues may hand out."""
     tenant = quota.namespace
     seats = ledger.budget_mib(tenant)
-    queued = sum(q.amount for q in ledger.quotas if q.queue in queues and q.resource == ledger.names.gpumem)
+    queued = sum(q.most for q in ledger.quotas if q.queue in queues and q.resource == ledger.names.gpumem)
     if amount != seats + queued:
         beside = f" and its queues {queued}" if queued else ""
         yield Finding(

@@ -53,6 +53,16 @@ def test_a_node_that_is_right_is_left_alone(served: Served) -> None:
     assert served.cluster.events == {}
 
 
+def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served) -> None:
+    """The stack was changed to leave reconcile out: this run outlives the ledger that it retired."""
+    served.cluster.add_ledger(T4)
+    served.cluster.objects[served.cluster.ledger_path]["metadata"]["finalizers"] = ["example.com/other"]
+    served.cluster.add_node()
+    assert agent(served).run() == 0
+    assert served.cluster.shown() == NOTHING
+    assert patches(served) == []
+
+
 def test_other_capacity_is_kept(served: Served) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()

@@ -11,7 +11,7 @@ from tests.engine import Graph, build
 
 DOMAIN = "example.com"
 SYSTEM, NODES = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
-CLUSTER = ClusterSpec(resource_domain=DOMAIN, agent_image="docker.io/library/python:3.13.9-alpine3.22")
+CLUSTER = ClusterSpec(resource_domain=DOMAIN, agent_image="docker.io/library/python:3.13.9-slim-bookworm")
 CODE = zipapp.build()
 T4 = Pool(
     name="t4",

@@ -67,7 +67,16 @@ def test_every_pod_is_hardened(workloads: list[dict[str, Any]]) -> None:
             "capabilities": {"drop": ["ALL"]},
         }
         assert pod(workload)["enableServiceLinks"] is False
-        assert pod(workload)["automountServiceAccountToken"] is True
+
+
+def test_only_an_agent_with_rights_gets_a_token(workloads: list[dict[str, Any]]) -> None:
+    with_token = {container(w)["name"] for w in workloads if pod(w)["automountServiceAccountToken"]}
+    assert with_token == set(AGENTS) - {"exporter"}
+
+
+def test_a_failed_container_leaves_its_last_words_in_its_status(workloads: list[dict[str, Any]]) -> None:
+    """A Job is awaited by `pulumi up`, which shows the status and not the log."""
+    assert {container(w)["terminationMessagePolicy"] for w in workloads} == {"FallbackToLogsOnError"}
 
 
 def test_every_container_has_its_memory_limited(workloads: list[dict[str, Any]]) -> None:

@@ -86,9 +86,7 @@ def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
     assert rights(graph) == {
         (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
         (SYSTEM, "/configmaps", "patch", ("gpu-tenancy-ledger",)),
-        ("*", "/nodes", "get", ()),
         ("*", "/nodes", "list", ()),
-        ("*", "/nodes", "watch", ()),
         ("*", "/nodes/status", "patch", ()),
         ("*", "/pods", "list", ()),
         ("*", "events.k8s.io/events", "create", ()),
@@ -112,11 +110,28 @@ def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) ->
 
 def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_only_then() -> None:
     raised = replace(LEDGER, seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=6000),))
-    image = CLUSTER.model_copy(update={"agent_image": "docker.io/library/python:3.14.0-alpine3.22"})
+    image = CLUSTER.model_copy(update={"agent_image": "docker.io/library/python:3.14.0-slim-bookworm"})
     jobs = [job_name(), job_name(ledger=raised), job_name(code=Zipapp(b"other")), job_name(cluster=image)]
     assert len(set(jobs)) == len(jobs)
     assert job_name() == jobs[0]
     assert all(len(name) <= 63 and name.startswith("gpumem-reconcile-") for name in jobs)
+
+
+def test_another_domain_replaces_the_ledger_so_that_the_old_keys_are_retired(graph: Graph) -> None:
+    """The old finalizer goes only with the old keys; an update in place would drop it and leave them on the nodes."""
+    moved = declared(Capacity, "capacity", args(ledger=replace(LEDGER, domain="example.org")))
+    before, after = (g.one("ConfigMap", "capacity-ledger") for g in (graph, moved))
+    assert before.inputs["metadata"]["finalizers"] == ["example.com/advertised-capacity"]
+    assert after.inputs["metadata"]["finalizers"] == ["example.org/advertised-capacity"]
+    assert before.inputs["metadata"]["name"] == after.inputs["metadata"]["name"]
+    assert list(after.request.replaceOnChanges) == ["metadata.finalizers"]
+    assert after.request.deleteBeforeReplace
+
+
+def test_reconcile_left_out_replaces_the_ledger_too() -> None:
+    ledger = declared(Capacity, "capacity", args(reconcile=None)).one("ConfigMap")
+    assert list(ledger.request.replaceOnChanges) == ["metadata.finalizers"]
+    assert ledger.request.deleteBeforeReplace
 
 
 def test_without_reconcile_there_is_the_ledger_alone_and_nothing_holds_it() -> None:

@@ -1,7 +1,9 @@
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
+from agents.telemetry import FRESH_SECONDS
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from tests.components.given import CLUSTER, CODE, LEDGER, NODES, T4, container, declared, environment, pod, rights
 from tests.engine import Graph, names
@@ -19,7 +21,7 @@ def graph() -> Graph:
 def test_it_is_a_daemon_set_under_its_identity_apart_from_the_other_agents(graph: Graph) -> None:
     assert names(graph.children(graph.one("Exporter"))) == {"exporter-identity", "exporter-daemon-set"}
     assert graph.one("DaemonSet").inputs["metadata"]["namespace"] == NODES
-    assert graph.depends_on(graph.one("DaemonSet"), graph.one("ClusterRoleBinding"))
+    assert graph.depends_on(graph.one("DaemonSet"), graph.one("ServiceAccount"))
 
 
 def test_it_runs_on_the_nodes_of_every_pool_that_shares_memory_and_on_no_other(graph: Graph) -> None:
@@ -51,8 +53,16 @@ def test_it_sees_the_hosts_processes_without_being_privileged(graph: Graph) -> N
     assert "privileged" not in container(workload)["securityContext"]
 
 
-def test_it_lists_pods_and_has_no_other_right(graph: Graph) -> None:
-    assert rights(graph) == {("*", "/pods", "list", ())}
+def test_it_has_no_right_and_no_token(graph: Graph) -> None:
+    """It sees the host's processes: whoever broke into it would find nothing to reach the API with."""
+    assert rights(graph) == set()
+    assert pod(dict(graph.one("DaemonSet").inputs))["automountServiceAccountToken"] is False
+
+
+def test_its_samples_are_never_older_than_its_readers_believe() -> None:
+    assert ExporterSpec(interval_seconds=15).interval_seconds * 2 <= FRESH_SECONDS
+    with pytest.raises(ValidationError, match="less than or equal to 15"):
+        ExporterSpec(interval_seconds=16)
 
 
 def test_its_port_is_the_operators_and_answers_the_probes(graph: Graph) -> None:

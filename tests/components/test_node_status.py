@@ -53,6 +53,16 @@ def test_each_policy_speaks_of_its_own_accounts() -> None:
         assert allowed in others["expression"]
 
 
+def test_the_keys_of_a_retired_domain_may_go_and_may_not_be_written() -> None:
+    """Of the old map a key of their kind may be gone; of the new one every key is ours or as it was."""
+    for field in ("capacity", "allocatable"):
+        (kept,) = (e for e in expressions(POLICIES["reconcile-writes"]).splitlines() if f"{field}Old.all" in e)
+        of_the_new, of_the_old = kept.split(f" && variables.{field}Old.all")
+        assert "endsWith" not in of_the_new
+        for suffix in ("/gpumem", "/gpu-count"):
+            assert f"k.endsWith({cel.text(suffix)})" in of_the_old
+
+
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_refusal_names_both_keys_or_the_field(policy: dict[str, Any]) -> None:
     for validation in policy["spec"]["validations"]:

@@ -100,16 +100,16 @@ def test_several_flavors_are_tried_in_their_order_with_canonical_quotas(graph: G
     assert (two["cohortName"], two["queueingStrategy"]) == ("lab", "StrictFIFO")
     assert two["preemption"] == {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}
     (group,) = two["resourceGroups"]
-    assert group["coveredResources"] == [GPU, GPUMEM]
+    assert group["coveredResources"] == [GPUMEM, GPU]
     l4, anything = group["flavors"]
     assert (l4["name"], anything["name"]) == ("l4", "any")
     assert l4["resources"] == [
-        {"name": GPU, "nominalQuota": "4"},
         {"name": GPUMEM, "nominalQuota": "24576", "borrowingLimit": "1k"},
+        {"name": GPU, "nominalQuota": "4", "borrowingLimit": "0"},
     ]
     assert anything["resources"] == [
+        {"name": GPUMEM, "nominalQuota": "3k", "borrowingLimit": "0"},
         {"name": GPU, "nominalQuota": "1", "borrowingLimit": "2", "lendingLimit": "0"},
-        {"name": GPUMEM, "nominalQuota": "3k"},
     ]
 
 

@@ -19,7 +19,7 @@ UNKNOWN = UNKNOWN_STRING_VALUE
 SYSTEM = "gpu-tenancy-system"
 NODES = names.node_agent_namespace(SYSTEM)
 GPUMEM = "viktorbarzin.me/gpumem"
-IMAGE = "docker.io/library/python:3.13.9-alpine3.22"
+IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
 RBAC = "rbac.authorization.k8s.io"
 ADMISSION = "admissionregistration.k8s.io/v1"
 
@@ -52,7 +52,7 @@ LEDGER = Ledger(
     ),
     on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),),
     unbudgeted=(Unbudgeted(name="android-emulator", tenant="android-emulator", pool="t4", measured_mib=154),),
-    quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource=names.GPU, amount=1),),
+    quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource=names.GPU, nominal=1),),
     queue_tenants=("team-a",),
 )
 
@@ -223,7 +223,7 @@ def _agents() -> Program:
         "reconcile writes binding": an_object(
             ADMISSION, "ValidatingAdmissionPolicyBinding", names.RECONCILE_WRITES, spec=in_force
         ),
-        **role(names.RECONCILE, [rule("nodes", "get", "list"), rule("nodes/status", "patch")]),
+        **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
     }
 

@@ -74,6 +74,12 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "gpu-quota",
         "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
     ),
+    "a queue that borrows what nobody has": (
+        "queues.cluster_queues.gpu-cq",
+        {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}},
+        "gpu-quota",
+        "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
+    ),
     "a queue that covers the wrong resource": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",
         {"nvidia.com/mig-1g.5gb": {"nominal": 1}},
@@ -98,7 +104,7 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "priorities",
         "stamps tier-2-gpu (1300000), which is not below gpu-workload (1200000)",
     ),
-    "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-alpine", "images", "is not pinned"),
+    "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-slim", "images", "is not pinned"),
 }
 
 
@@ -127,7 +133,7 @@ EDITS: dict[str, tuple[str, str, object, str, str]] = {
         "rules.0.verbs",
         ["delete"],
         "rbac",
-        "lets gpu-vram-watchdog delete pods, which is not on its list",
+        "lets gpu-vram-watchdog delete nodes, which is not on its list",
     ),
     "a queue for nobody": (
         "queues-cluster-gpu-cq",

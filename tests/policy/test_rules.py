@@ -38,7 +38,7 @@ IN_THE_LEDGER: dict[str, tuple[str, Ledger, str]] = {
             LEDGER,
             quotas=(
                 *LEDGER.quotas,
-                QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, amount=6000),
+                QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=6000),
             ),
         ),
         "t4: 19300 MiB promised, 14000 advertised (5300 over): mem-cq 6000, llama-swap 5000, …",
@@ -284,6 +284,13 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "namespace-selector",
         "ClusterQueue gpu-cq: namespaceSelector is null, so nobody may use it",
     ),
+    "a Job of a class that is not there": (
+        "job",
+        "metadata.labels",
+        {names.KUEUE_QUEUE_LABEL: "team-a-gpu", "kueue.x-k8s.io/priority-class": "gpu-urgend"},
+        "preemption",
+        "Job team-a/train: there is no WorkloadPriorityClass gpu-urgend; add queues.workload_priorities.gpu-urgend",
+    ),
     "classes that change nothing": (
         "cluster queue",
         "spec.preemption",
@@ -506,7 +513,7 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a queue more than the hardware has": (
         graphs.kueue("Cohort", "extra", spec=graphs.cluster_queue("gpu-any")["spec"]),
         "gpu-quota",
-        "Cohort extra: with it queues hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
+        "Cohort extra: with it queues have 2 nvidia.com/gpu of batch, which has 1",
     ),
     "every account of the agents' namespace": (
         an_object(
@@ -553,13 +560,86 @@ def test_an_object_too_many_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
-def test_a_pod_larger_than_any_device_is_refused_with_the_device() -> None:
-    program = platform(replace(LEDGER, seats=(*LEDGER.seats, Seat(name="big", tenant="x", pool="t4", gpumem_mib=700))))
-    program["big"] = graphs.deployment("big", "x", 14001)
-    assert (
-        "device: Deployment x/big: a pod asks for 14001 MiB, the largest device that it may get (t4) offers 14000; "
+def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
+    """A seat's size keeps every other pod on one device; a queue's quota may span several."""
+    quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
+    program = platform(replace(pool("t4", device_count=2), quotas=(*LEDGER.quotas, quota)))
+    job = graphs.platform()["job"]
+    job["metadata"]["labels"] = {names.KUEUE_QUEUE_LABEL: "team-a-mem"}
+    put(job, "spec.template", graphs.pod(14001))
+    assert judge(program | {"job": job}) == [
+        "device: Job team-a/train: a pod asks for 14001 MiB, the largest device that it may get (t4) offers 14000; "
         "lower its limits"
-    ) in judge(program)
+    ]
+    put(job, "spec.template", graphs.pod(14000))
+    assert judge(program | {"job": job}) == []
+
+
+def wide_job(**spec: object) -> graphs.Manifest:
+    job = graphs.platform()["job"]
+    job["spec"].update(spec)
+    return job
+
+
+WAITS = "it would wait for ever; lower its parallelism or requests, or raise queues.cluster_queues.gpu-cq.quotas"
+
+
+def test_a_job_that_its_queue_could_never_admit_is_refused() -> None:
+    program = platform() | {"job": wide_job(parallelism=2)}
+    assert judge(program) == [
+        "queue-coverage: Job team-a/train: asks for 2 nvidia.com/gpu at once (2 x 1), ClusterQueue gpu-cq may hand out "
+        f"1 at most: {WAITS}"
+    ]
+    put(program["job"], "spec.completions", 1)
+    assert judge(program) == []
+    put(program["job"], f"{LLAMA}.resources", {"limits": {names.GPU: 2}})
+    assert judge(program) == [
+        "queue-coverage: Job team-a/train: asks for 2 nvidia.com/gpu at once (1 x 2), ClusterQueue gpu-cq may hand out "
+        f"1 at most: {WAITS}"
+    ]
+
+
+def test_a_cron_jobs_jobs_are_admitted_one_by_one() -> None:
+    job = wide_job(parallelism=2)
+    template = {"metadata": {"labels": job["metadata"]["labels"]}, "spec": job["spec"]}
+    program = platform() | {"job": an_object("batch/v1", "CronJob", "train", "team-a", spec={"jobTemplate": template})}
+    assert graphs.rules_of(judge(program)) == {"queue-coverage"}
+    put(program["job"], "spec.jobTemplate.spec.parallelism", 1)
+    assert judge(program) == []
+
+
+def test_a_job_that_may_start_with_fewer_pods_is_admitted_with_them() -> None:
+    job = wide_job(parallelism=2)
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "1"}
+    assert judge(platform() | {"job": job}) == []
+
+
+def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
+    quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", nominal=1))
+    program = platform(replace(pool("batch", nodes=2), quotas=quotas)) | {"job": wide_job(parallelism=2)}
+    queue = program["cluster queue"]
+    put(queue, "spec.cohortName", "gpus")
+    assert judge(program) == []  # no limit: the whole cohort's
+    put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 1)
+    assert judge(program) == []
+    put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 0)
+    assert graphs.rules_of(judge(program)) == {"queue-coverage"}
+    queue["spec"]["resourceGroups"][0]["flavors"].append({**queue["spec"]["resourceGroups"][0]["flavors"][0]})
+    assert graphs.rules_of(judge(program)) == {"queue-coverage"}
+
+
+def test_a_queue_may_borrow_what_another_has() -> None:
+    """The lender's nominal quota is counted once: what is borrowed is no GPU more."""
+    quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", borrowing=1))
+    ledger = replace(pool("batch", nodes=2), quotas=quotas)
+    assert ledger.quota_gpus("batch") == 2
+    program = platform(ledger)
+    for key, name in (("cluster queue", "gpu-cq"), ("other", "other")):
+        program[key] = graphs.cluster_queue("gpu-any")
+        program[key]["metadata"]["name"] = name
+        put(program[key], "spec.cohortName", "gpus")
+        put(program[key], "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 1)
+    assert judge(program) == []
 
 
 def test_a_seat_without_a_quota_is_refused() -> None:
@@ -583,10 +663,11 @@ def test_a_workload_that_may_land_on_two_pools_is_refused() -> None:
 
 
 def test_falling_back_across_flavors_needs_more_than_one_gpu() -> None:
-    quotas = tuple(replace(LEDGER.quotas[0], flavor=flavor, amount=0) for flavor in ("l4", "t4"))
+    quotas = tuple(replace(LEDGER.quotas[0], flavor=flavor, nominal=0) for flavor in ("l4", "t4"))
     ledger = replace(LEDGER, quotas=quotas)
     flavors = {name: graphs.kueue("ResourceFlavor", name, spec={}) for name in ("l4", "t4")}
     program = platform(ledger) | flavors | {"cluster queue": graphs.cluster_queue("l4", "t4", nominal="0")}
+    del program["job"]
     assert judge(program) == [
         "flavors: ClusterQueue gpu-cq: falls back across l4, t4, but there is 1 GPU behind them: each flavor's quota "
         "would admit a Job for it; keep one flavor"

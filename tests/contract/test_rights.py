@@ -1,0 +1,175 @@
+"""An agent calls what its role allows, and its role allows what it calls: both read from the thing itself.
+
+The agents run against a recording API server with the environment that their manifests give them.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from agents import gate, reconcile, watchdog
+from components.capacity import Capacity, CapacityArgs, ReconcileSpec
+from components.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
+from policy.rules.rbac import ALLOWED
+from tenancy import names
+from tests.agents.cluster import Served
+from tests.agents.conftest import certificates, served  # noqa: F401 (fixtures)
+from tests.agents.exporters import card, measured
+from tests.components.given import CLUSTER, CODE, LEDGER, declared, environment, rights
+from tests.engine import Graph
+
+ROOT = Path(__file__).resolve().parents[2]
+VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+FREE_MIB = 8192
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request as RBAC sees it; `namespace` and `name` are empty where the request has none."""
+
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Right:
+    """What a role allows; everywhere where `reach` is *, for any name where `name` is empty."""
+
+    reach: str
+    resource: str
+    verb: str
+    name: str
+
+    def covers(self, call: Call) -> bool:
+        return (
+            (self.resource, self.verb) == (call.resource, call.verb)
+            and self.reach in ("*", call.namespace)
+            and self.name in ("", call.name)
+        )
+
+
+def call(method: str, url: str) -> Call:
+    """/api/v1/… or /apis/<group>/<version>/…, then [namespaces/<namespace>/]<resource>[/<name>[/<subresource>]]."""
+    split = urlsplit(url)
+    _, root, *parts = split.path.split("/")
+    group = "" if root == "api" else parts.pop(0)
+    parts.pop(0)  # the version
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 2:
+        namespace = parts[1]
+        parts = parts[2:]
+    resource, name, subresource = (*parts, "", "")[:3]
+    verb = VERBS[method]
+    if verb == "get" and not name:
+        verb = "watch" if "watch" in parse_qs(split.query) else "list"
+    return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
+
+
+def granted(graph: Graph) -> set[Right]:
+    return {
+        Right(reach, resource, verb, name)
+        for reach, resource, verb, listed in rights(graph)
+        for name in listed or ("",)
+    }
+
+
+def calls(busy: Served) -> set[Call]:
+    return {call(method, url) for method, url in busy.cluster.requests}
+
+
+def environ(busy: Served, graph: Graph, **changes: str) -> dict[str, str]:
+    """What the CronJob gives its agent, for one pass against the served cluster."""
+    given = environment(dict(graph.one("CronJob").inputs))
+    return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
+
+
+@pytest.fixture
+def busy(served: Served) -> Iterator[Served]:  # noqa: F811 (the fixture)
+    """A cluster with work for every agent: a node to advertise, telemetry, a Deployment behind a gate."""
+    with measured(served, card(FREE_MIB)):
+        yield served
+
+
+def reconciled(busy: Served) -> tuple[Graph, set[Call]]:
+    """Advertised, then retired."""
+    graph = declared(Capacity, "c", CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()))
+    for prepare in (lambda: None, busy.cluster.delete_ledger):
+        prepare()
+        assert reconcile.start(environ(busy, graph), busy.log()) == 0
+    return graph, calls(busy)
+
+
+def watched(busy: Served) -> tuple[Graph, set[Call]]:
+    graph = declared(
+        Watchdog, "w", WatchdogArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=WatchdogSpec())
+    )
+    given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
+    assert watchdog.start(given, busy.log()) == 0
+    return graph, calls(busy)
+
+
+def gated(busy: Served) -> tuple[Graph, set[Call]]:
+    always = WindowDemand(between="00:00-23:59")
+    on_demand = {
+        "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=1, window=always),
+        "books": OnDemandSpec(tenant="media", pool="t4", need_mib=1, window=always, deployment="worker"),
+    }
+    for namespace, deployment in (("voice", "tts"), ("media", "worker")):
+        scale = f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}/scale"
+        busy.cluster.objects[scale] = {"spec": {"replicas": 0}}
+    args = GateArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=GateSpec(), on_demand=on_demand)
+    graph = declared(Gate, "g", args)
+    given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
+    assert gate.start(given, busy.log()) == 0
+    return graph, calls(busy)
+
+
+AGENTS = {names.RECONCILE: reconciled, names.WATCHDOG: watched, names.GATE: gated}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Served) -> None:
+    graph, made = AGENTS[agent](busy)
+    held = granted(graph)
+    assert made, "the run called nothing"
+    assert {c for c in made if not any(right.covers(c) for right in held)} == set(), "no right for these calls"
+    assert {right for right in held if not any(right.covers(c) for c in made)} == set(), "rights that nothing uses"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: Served) -> None:
+    graph, _ = AGENTS[agent](busy)
+    held = {(right.resource, right.verb, bool(right.name)) for right in granted(graph)}
+    assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
+
+
+def test_the_exporter_cannot_call_the_api_and_has_no_right_to() -> None:
+    graph = declared(Exporter, "e", ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=ExporterSpec()))
+    assert granted(graph) == set()
+    assert names.EXPORTER not in ALLOWED
+    program = "import sys, agents.exporter; sys.exit('agents.api' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "expected"),
+    [
+        ("GET", "/api/v1/nodes?limit=100", Call("list", "/nodes", "", "")),
+        ("GET", "/api/v1/nodes?watch=1", Call("watch", "/nodes", "", "")),
+        ("GET", "/api/v1/namespaces/a/pods?limit=1", Call("list", "/pods", "a", "")),
+        ("GET", "/api/v1/namespaces/a/configmaps/b", Call("get", "/configmaps", "a", "b")),
+        ("PATCH", "/api/v1/nodes/n/status", Call("patch", "/nodes/status", "", "n")),
+        ("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", Call("get", "apps/deployments/scale", "a", "d")),
+    ],
+)
+def test_a_request_is_read_as_rbac_reads_it(method: str, url: str, expected: Call) -> None:
+    assert call(method, url) == expected
