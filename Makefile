@@ -23,15 +23,16 @@ export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
 PYTHON := .venv/bin/python
 PULUMI := .toolchain/bin/pulumi
-GATED := --stack $(STACK) --policy-pack policy --suppress-progress
+GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh new-stack chart stack test check bench schema lock toolchain cluster-toolchain clean
+.PHONY: help preview up destroy refresh new-stack chart stack test check lint bench schema lock toolchain cluster-toolchain clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 preview: chart stack ## Prove a stack: seating chart, Pulumi's preview, the policy pack's verdict
+	@$(PYTHON) -m stacks cluster --optional
 	@$(PULUMI) preview $(GATED) $(ARGS)
 
 # `up` previews once more under the pack before it changes anything, so what you confirmed is judged again as it is then.
@@ -64,14 +65,18 @@ stack: toolchain
 	@mkdir -p .state
 	@toolchain/ensure-stack.sh $(STACK)
 
-test: toolchain ## Run all tests
+test: lint ## Run all tests, after format, lint and types
 	@$(PYTHON) -m pytest -q -n auto --dist loadfile $(ARGS)
 
-check: toolchain ## Format, lint, types, and the contracts between the parts
-	@.venv/bin/ruff format --check .
-	@.venv/bin/ruff check .
-	@$(PYTHON) -m mypy
+check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
 	@$(PYTHON) -m pytest -q tests/contract
+
+lint:
+	@$(INSTALL) preview lint
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/ruff check --quiet .
+	@$(PYTHON) -m mypy
+	@.toolchain/bin/actionlint
 
 bench: toolchain ## Measure previews and the policy pack
 	@$(PYTHON) -m tests.bench $(ARGS)
