@@ -54,8 +54,19 @@ class Workspace:
         selected = self.pulumi("stack", "select", "--create", "--stack", stack, cwd=project, **env)
         if selected.code:
             return selected
-        pack = ("--policy-pack", str(ROOT / "policy"))
+        pack = ("--policy-pack", str(ROOT / "policy"), "--suppress-progress", "--suppress-outputs")
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
+
+    def unreachable(self) -> Path:
+        """A kubeconfig that leads to where nobody listens."""
+        path = self.folder / "unreachable"
+        path.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: gone\n"
+            "clusters: [{name: gone, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+            "contexts: [{name: gone, context: {cluster: gone, user: nobody}}]\n"
+            "users: [{name: nobody, user: {token: none}}]\n"
+        )
+        return path
 
     @property
     def project(self) -> Path:

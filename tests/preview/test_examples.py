@@ -1,0 +1,91 @@
+"""Programs that are not ours, under the same gate: the examples, and single mistakes in a consumer's stack."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks.settings import load_file
+from tenancy.names import POLICY
+from tests.preview.cli import ROOT, Outcome, Workspace
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """What `pulumi stack output --json ledger` of prod writes."""
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps({POLICY: {"ledger": load_file(ROOT / "Pulumi.prod.yaml").ledger().to_data()}}))
+    return path
+
+
+def example(space: Workspace, name: str) -> Path:
+    """A copy of an example beside the links that its paths lead to."""
+    (space.folder / ".venv").symlink_to(ROOT / ".venv")
+    return Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
+
+
+def consume(space: Workspace, ledger: Path | None, **stanza: Any) -> Outcome:
+    """The consumer's preview, with changes to the stanza it falls back to."""
+    project = example(space, "consumer")
+    stack = project / "Pulumi.dev.yaml"
+    document = yaml.safe_load(stack.read_text())
+    document["config"]["gpu-consumer:stanza"].update(stanza)
+    stack.write_text(yaml.safe_dump(document))
+    gate = ("--policy-pack-config", str(ledger)) if ledger else ()
+    return space.preview(*gate, project=project, stack="dev")
+
+
+def budget(amount: str) -> dict[str, dict[str, str]]:
+    return {kind: {"viktorbarzin.me/gpumem": amount} for kind in ("limits", "requests")}
+
+
+def test_a_consumer_within_its_seat_passes(space: Workspace, ledger: Path) -> None:
+    outcome = consume(space, ledger)
+    assert outcome.code == 0, outcome.text
+
+
+def test_a_consumer_above_its_seat_is_refused(space: Workspace, ledger: Path) -> None:
+    outcome = consume(space, ledger, resources=budget("3001"))
+    assert outcome.code != 0
+    assert "seats: " in outcome.text
+    assert "3001" in outcome.text
+
+
+def test_a_consumer_without_a_ledger_cannot_be_proven(space: Workspace) -> None:
+    outcome = consume(space, None)
+    assert outcome.code != 0
+    assert "cannot be proven: no ledger" in outcome.text
+
+
+def test_a_consumer_without_a_seat_is_told_which_key_to_add(space: Workspace, ledger: Path) -> None:
+    outcome = consume(space, ledger, namespace="frigate")
+    assert outcome.code != 0
+    assert "add residents.immich-ml" in outcome.text
+
+
+def test_a_rolling_update_of_a_budgeted_deployment_is_refused(space: Workspace, ledger: Path) -> None:
+    project = example(space, "consumer")
+    program = project / "__main__.py"
+    program.write_text(program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}'))
+    outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev")
+    assert outcome.code != 0
+    assert "rollout: " in outcome.text
+
+
+def test_an_unknown_budget_is_refused_and_not_skipped(space: Workspace, ledger: Path) -> None:
+    """A value that only the update will know turns the SDK's own mandatory policies into advice."""
+    project = example(space, "consumer")
+    program = project / "__main__.py"
+    unknown = '{"viktorbarzin.me/gpumem": k8s.core.v1.ConfigMap("other", data={}).id}'
+    program.write_text(program.read_text().replace('"resources": resources,', f'"resources": {{"limits": {unknown}}},'))
+    outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev")
+    assert outcome.code != 0
+    assert "cannot be proven" in outcome.text
+
+
+def test_the_kueue_demo_passes(space: Workspace, ledger: Path) -> None:
+    outcome = space.preview("--policy-pack-config", str(ledger), project=example(space, "kueue-demo"), stack="dev")
+    assert outcome.code == 0, outcome.text

@@ -1,0 +1,71 @@
+"""What a newcomer types, in a fresh clone."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.preview.cli import ROOT, Outcome, Workspace, workspace
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """A clone of what is committed, with the machine's own cache of tools and no cluster."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    subprocess.run(["git", "clone", "--quiet", ROOT, folder / "clone"], check=True)
+    return workspace(folder)
+
+
+def make(space: Workspace, *arguments: str, **env: str) -> Outcome:
+    """Runs make as somebody whose shell has none of the project's variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULUMI_", "MAKE", "PYTEST"))}
+    shell = Workspace(space.folder, {**kept, "KUBECONFIG": str(space.folder / "no-kubeconfig")})
+    return shell.run("make", *arguments, cwd=space.folder / "clone", **env)
+
+
+def test_one_command_previews_prod(clone: Workspace) -> None:
+    outcome = make(clone, "preview")
+    assert outcome.code == 0, outcome.text
+    assert "t4: 13300 of 14000 MiB promised, 700 free" in outcome.text
+    assert "llama-swap 5000" in outcome.text
+    assert "the program is judged without one" in outcome.text
+    assert re.search(r"✅ gpu-tenancy", outcome.text)
+    assert "\x1b[" not in outcome.text
+    assert "$PATH" not in outcome.text
+
+
+def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: Workspace) -> None:
+    stack = clone.folder / "clone" / "Pulumi.prod.yaml"
+    right = stack.read_text()
+    stack.write_text(right.replace("gpumem_mib: 5000", "gpumem_mib: 7000"))
+    try:
+        outcome = make(clone, "preview")
+    finally:
+        stack.write_text(right)
+    assert outcome.code != 0
+    assert "OVER by 1300 MiB" in outcome.text
+    assert (
+        "t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, "
+        "…; lower a budget or raise pools.t4" in outcome.text
+    )
+
+
+def test_a_stack_of_ones_own_is_three_lines(clone: Workspace) -> None:
+    assert make(clone, "new-stack", "STACK=lab").code == 0
+    outcome = make(clone, "preview", "STACK=lab")
+    assert outcome.code == 0, outcome.text
+
+
+def test_up_without_a_cluster_changes_nothing_and_says_why(clone: Workspace) -> None:
+    outcome = make(clone, "up", "YES=1", KUBECONFIG=str(clone.unreachable()))
+    assert outcome.code != 0
+    assert "no cluster: context gone at https://127.0.0.1:1 does not answer (Connection refused)" in outcome.text
+    assert "create" not in outcome.text
+
+
+def test_the_clone_is_as_clean_as_before(clone: Workspace) -> None:
+    """A preview writes nothing that git would see; the new stack of the test above is its user's own."""
+    status = clone.run("git", "status", "--porcelain", cwd=clone.folder / "clone").text
+    assert status.strip() in ("", "?? Pulumi.lab.yaml")
