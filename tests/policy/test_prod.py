@@ -61,12 +61,17 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "physical agents",
         "t4: floor 14001 MiB, but a device offers 14000",
     ),
-    "a gate that never opens": ("on_demand.tts.need_mib", 13_000, "agents", "tts: needs 13000 MiB beside margin 0"),
+    "a gate that never opens": (
+        "on_demand.tts.need_mib",
+        13_000,
+        "agents",
+        "tts: needs 13000 MiB beside the floor of 1536, a device",
+    ),
     "a margin that keeps a gate shut": (
         "on_demand.tts.margin_mib",
         12_000,
         "agents",
-        "tts: needs 2048 MiB beside margin 12000 and floor 1536",
+        "tts: needs 2048 MiB beside the floor of 1536 and the margin of 12000",
     ),
     "a queue above the hardware": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",

@@ -94,7 +94,7 @@ IN_THE_LEDGER: dict[str, tuple[str, Ledger, str]] = {
     "a gate that can never open": (
         "agents",
         replace(LEDGER, on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=12_800),)),
-        "tts: needs 12800 MiB beside margin 0 and floor 1536, a device of t4 offers 14000",
+        "tts: needs 12800 MiB beside the floor of 1536, a device of t4 offers 14000",
     ),
 }
 
@@ -359,7 +359,7 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         GATES,
         json.dumps([{"name": "tts", "namespace": "tts", "pool": "t4", "need_mib": 2048, "margin_mib": 11_000}]),
         "agents",
-        "needs 2048 MiB beside margin 11000 and floor 1536",
+        "needs 2048 MiB beside the floor of 1536 and the margin of 11000",
     ),
     "gates that are no JSON": ("gate", GATES, "[", "agents", "cannot be proven: GATES is no list of gates"),
     "a wildcard": (
