@@ -1,13 +1,11 @@
 """Render, then register: a manifest is plain data, exactly what the API server gets; `register` gives it a parent."""
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
-from typing import Any, cast
+from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 Manifest = dict[str, Any]
 
@@ -45,27 +43,18 @@ def register(
         delete_before_replace=True if immutable else None,  # the name stays the same
         custom_timeouts=custom_timeouts,
     )
-    typed = _typed_class(api_version, kind)
-    if typed is not None:
-        body = {_snake(key): value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
-        return cast(pulumi.CustomResource, typed(name, opts=opts, **body))
-    # Not the provider's CustomResource: in Python it takes metadata and spec alone, and Kueue's classes have more.
     opts.version = _provider_version()
-    return pulumi.CustomResource(f"kubernetes:{api_version}:{kind}", name, dict(manifest), opts)
+    return pulumi.CustomResource(_type_token(api_version, kind), name, dict(manifest), opts)
+
+
+def _type_token(api_version: str, kind: str) -> str:
+    """The provider's token. Its Python classes send the same request; importing them takes longer than all the rest of
+    a preview's program, and for Kueue's kinds there are none."""
+    group = api_version if "/" in api_version else f"core/{api_version}"
+    return f"kubernetes:{group}:{kind}"
 
 
 @cache
 def _provider_version() -> str:
     """What the provider's own classes ask for; a bare resource would get whichever plugin is there."""
     return version("pulumi-kubernetes")
-
-
-def _typed_class(api_version: str, kind: str) -> Any:
-    """The provider's own class of a built-in kind, by its module's name; None for a custom resource."""
-    group, _, version = api_version.rpartition("/")
-    module = getattr(k8s, group.partition(".")[0] or "core", None)
-    return getattr(getattr(module, version, None), kind, None)
-
-
-def _snake(key: str) -> str:
-    return re.sub(r"[A-Z]", lambda letter: f"_{letter.group().lower()}", key)

@@ -8,6 +8,7 @@ import argparse
 import copy
 import json
 import math
+import shutil
 import statistics
 import tempfile
 import time
@@ -55,6 +56,10 @@ class Bench:
         self.space = space
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
+        # At the depth that its path to the environment expects.
+        self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "bench" / "bare"))
+        for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
+            (place / name).symlink_to(ROOT / name)
 
     def size(self, title: str, change: Callable[[dict[str, Any]], None]) -> None:
         """Ours against the same objects from a bare loop, and our pack against an empty one."""
@@ -84,13 +89,14 @@ class Bench:
 
     def bare(self, objects: Path | None) -> None:
         env = {"BENCH_OBJECTS": str(objects)} if objects else {}
-        self._preview(BENCH / "bare", "bare", None, **env)
+        self._preview(self.bare_project, "bare", None, **env)
 
     def _preview(self, project: Path, stack: str, pack: Path | None, **env: str) -> None:
         gate: Sequence[str] = ("--policy-pack", str(pack)) if pack else ()
         selected = self.space.pulumi("stack", "select", "--create", "--stack", stack, cwd=project)
         arguments = ("preview", "--stack", stack, "--suppress-outputs", "--suppress-progress", *gate)
-        outcome = self.space.pulumi(*arguments, cwd=project, **env)
+        # The SDK does not flush its port: a pack that does nothing about it needs an unbuffered pipe.
+        outcome = self.space.pulumi(*arguments, cwd=project, PYTHONUNBUFFERED="1", **env)
         if selected.code or outcome.code:
             raise SystemExit(f"the preview failed:\n{selected.text}\n{outcome.text[-4000:]}")
 
