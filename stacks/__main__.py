@@ -86,7 +86,7 @@ def _cluster(*, optional: bool) -> str:
         kubeconfig.reach(cluster, os.environ)
     except kubeconfig.KubeconfigError as error:
         if optional:
-            return f"{error}: the program is judged without one\n"
+            return f"{error}; the program is judged without one\n"
         raise
     return f"{cluster}\n"
 

@@ -205,7 +205,7 @@ def test_a_preview_may_do_without_a_cluster_and_says_so(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path)))
     assert main(["cluster", "--optional"]) == 0
-    assert capsys.readouterr().out.endswith("does not answer (Connection refused): the program is judged without one\n")
+    assert capsys.readouterr().out.endswith("does not answer (Connection refused); the program is judged without one\n")
 
 
 def test_what_is_behind_a_proxy_is_taken_at_its_word(
