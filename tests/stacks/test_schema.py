@@ -68,8 +68,14 @@ def test_a_stack_without_pools_does_not_validate() -> None:
     assert not VALIDATOR.is_valid(config)
 
 
-def test_the_projects_index_names_the_settings_keys_with_their_descriptions() -> None:
+def project_keys() -> dict[str, Any]:
+    """The project's own keys in Pulumi.yaml, without those of the provider."""
     declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    return {name: key for name, key in declared.items() if ":" not in name}
+
+
+def test_the_projects_index_names_the_settings_keys_with_their_descriptions() -> None:
+    declared = project_keys()
     fields = StackSettings.model_fields
     assert {name: key["description"] for name, key in declared.items()} == {
         name: field.description for name, field in fields.items()
@@ -78,7 +84,7 @@ def test_the_projects_index_names_the_settings_keys_with_their_descriptions() ->
 
 
 def test_only_required_keys_have_no_default() -> None:
-    declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    declared = project_keys()
     required = {name for name, field in StackSettings.model_fields.items() if field.is_required()}
     assert {name for name, key in declared.items() if "default" not in key} == required
     assert all(key["default"] == {} for name, key in declared.items() if name not in required)

@@ -1,0 +1,88 @@
+"""A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.preview.cli import ROOT, Outcome, Workspace
+from toolchain.cluster.api import Answer, until
+from toolchain.cluster.cluster import HeldCluster
+
+SYSTEM = "gpu-tenancy-system"
+GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
+PATIENCE_SECONDS = 90
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Prod in a workspace and on a cluster."""
+
+    cluster: HeldCluster
+    workspace: Workspace
+
+    def init(self) -> None:
+        self._succeed("stack", "init", "prod")
+
+    def up(self, *arguments: str) -> Outcome:
+        """As `make up` does it, after its preview: under the policy pack. Raises AssertionError with all it said."""
+        pack = ("--policy-pack", str(ROOT / "policy"))
+        return self._succeed("up", "--yes", "--skip-preview", *_PLAIN, *pack, *arguments)
+
+    def refresh(self, *arguments: str) -> Outcome:
+        return self._succeed("refresh", "--yes", "--skip-preview", *_PLAIN, *arguments)
+
+    def destroy(self) -> Outcome:
+        return self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
+
+    def _succeed(self, *arguments: str) -> Outcome:
+        stack = () if arguments[0] == "stack" else ("--stack", "prod")
+        cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}
+        outcome = self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster)
+        assert outcome.code == 0, f"{outcome.text}\nThe cluster's logs are in {self.cluster.log('x').parent}"
+        return outcome
+
+    def get(self, path: str) -> Object:
+        """The object. Raises AssertionError where there is none."""
+        found = self.cluster.api.get(path)
+        assert found is not None, path
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        """The list's objects; none where the kind is not there either."""
+        return list((self.cluster.api.get(path) or {"items": []})["items"])
+
+    def create(self, path: str, manifest: Object, *, user: str | None = None) -> Answer:
+        return self.cluster.api.request("POST", path, manifest, user=user)
+
+    def delete(self, path: str) -> Answer:
+        return self.cluster.api.request("DELETE", f"{path}?propagationPolicy=Background")
+
+    def capacity(self, node: str) -> Mapping[str, str]:
+        capacity: Mapping[str, str] = self.get(f"/api/v1/nodes/{node}")["status"]["capacity"]
+        return capacity
+
+    def events(self, namespace: str, reason: str) -> list[Object]:
+        return self.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector=reason%3D{reason}")
+
+
+_PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
+
+
+def changes(outcome: Outcome) -> dict[str, int]:
+    """What a run of the engine says it did: "updated", "replaced", "created", "deleted", "unchanged" and how often."""
+    counted = re.findall(r"(\d+) (created|updated|replaced|deleted|unchanged)", outcome.text)
+    return {what: int(count) for count, what in counted}
+
+
+def condition(found: Object, kind: str) -> Object:
+    """The condition of that type; empty where the object has none."""
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] == kind), {})
+
+
+def eventually(holds: Any, what: str) -> Any:
+    """Raises ClusterError when it does not hold in time."""
+    return until(holds, PATIENCE_SECONDS, what)

@@ -1,0 +1,120 @@
+"""The local cluster itself: what is in it, that it ends with its starter, that it says why a part ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.rollout import eventually
+from toolchain.cluster import cluster
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.paths import CHECKOUT
+
+GFD = "nvidia.com/gpu."
+
+
+def nodes(found: HeldCluster) -> Mapping[str, Any]:
+    return {node["metadata"]["name"]: node for node in (found.api.get("/api/v1/nodes") or {})["items"]}
+
+
+def lives(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_the_nodes_are_those_of_prod_and_a_real_one(real_cluster: HeldCluster) -> None:
+    found = nodes(real_cluster)
+    assert set(found) == {"k8s-node1", "k8s-node2", "node-4", "node-5", "node-6", "localhost"}
+    shared, whole = found["k8s-node1"], found["k8s-node2"]
+    assert shared["metadata"]["labels"][f"{GFD}sharing-strategy"] == "time-slicing"
+    assert (shared["status"]["allocatable"]["nvidia.com/gpu"], whole["status"]["allocatable"]["nvidia.com/gpu"]) == (
+        "100",
+        "1",
+    )
+    assert [taint["key"] for taint in whole["spec"]["taints"]] == ["nvidia.com/gpu"]
+    assert found["node-4"]["status"]["allocatable"]["memory"] == "61Gi"
+    assert found["localhost"]["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://")
+
+
+def test_a_node_can_be_added(real_cluster: HeldCluster) -> None:
+    real_cluster.add_node("node-7", labels={"zone": "b"}, resources={"memory": "1Gi"})
+    assert nodes(real_cluster)["node-7"]["metadata"]["labels"]["zone"] == "b"
+    assert real_cluster.api.request("DELETE", "/api/v1/nodes/node-7").refusal is None
+
+
+def test_nobody_is_let_in_without_a_certificate(real_cluster: HeldCluster) -> None:
+    answer = real_cluster.api.request("GET", "/api/v1/nodes", user="somebody")
+    assert (answer.code, "cannot list resource" in str(answer.refusal)) == (403, True)
+
+
+def test_a_second_cluster_runs_beside_the_first_and_takes_its_end_alone(
+    real_cluster: HeldCluster, tmp_path: Path
+) -> None:
+    with cluster.running(tmp_path / "second", extent=Extent.SIMULATED) as second:
+        assert "localhost" not in nodes(second)
+        pid = second.pid
+        assert pid is not None
+    assert not lives(pid)
+    assert "localhost" in nodes(real_cluster)
+
+
+def test_a_restarted_process_is_another_one_and_the_cluster_goes_on(installed: None, tmp_path: Path) -> None:
+    with cluster.running(tmp_path / "restarted", extent=Extent.API_SERVER) as found:
+        before = found.pid_of("kube-apiserver")
+        found.restart("kube-apiserver")
+        assert found.pid_of("kube-apiserver") != before
+        eventually(lambda: found.api.request("GET", "/readyz").code == 200, "it is ready again")
+
+
+def test_a_part_that_ends_is_named_with_the_end_of_its_log_and_all_ends(installed: None, tmp_path: Path) -> None:
+    with cluster.running(tmp_path / "broken", extent=Extent.API_SERVER) as found:
+        processes = [found.pid_of(name) for name in ("etcd", "kube-apiserver")]
+        os.kill(processes[0], signal.SIGKILL)
+        eventually(lambda: found.supervisor.poll() is not None, "the supervisor has ended")
+        assert not any(map(lives, processes))
+        said = found.log(cluster.SUPERVISOR).read_text()
+    assert "cluster: etcd ended (-9); the end of" in said
+    assert "  | {" in said
+
+
+def test_a_cluster_that_cannot_start_says_why(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(ClusterError, match="openssl makes the cluster's certificates, and is not on PATH"),
+        cluster.running(tmp_path / "none", extent=Extent.API_SERVER),
+    ):
+        pass
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from toolchain.cluster import cluster
+from toolchain.cluster.extent import Extent
+with cluster.running(Path(sys.argv[1]), extent=Extent.API_SERVER) as found:
+    print(found.pid, found.pid_of("etcd"), found.pid_of("kube-apiserver"), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("victim", ["starter", "supervisor"])
+def test_nothing_outlives_a_killed(installed: None, tmp_path: Path, victim: str) -> None:
+    if victim == "supervisor" and sys.platform != "linux":
+        pytest.skip("only Linux ends a process with its parent")
+    arguments = [sys.executable, "-c", HOLDER, str(tmp_path / "held")]
+    with subprocess.Popen(arguments, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        supervisor, *parts = map(int, starter.stdout.readline().split())
+        os.kill(starter.pid if victim == "starter" else supervisor, signal.SIGKILL)
+        eventually(lambda: not any(map(lives, (supervisor, *parts))), "all has ended")
+        starter.kill()

@@ -1,0 +1,87 @@
+"""What each agent's account may do, asked of the API server: exactly its table, in every namespace."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tenancy import names
+from tests.cluster.rollout import SYSTEM, Object, Rollout
+
+NODES = names.node_agent_namespace(SYSTEM)
+ELSEWHERE = "kube-system"
+Right = tuple[str, str, str, str]  # verb, API group, resource, name
+
+PODS: Right = ("list", "", "pods", "*")
+NODE_LIST: Right = ("list", "", "nodes", "*")
+EVENTS: Right = ("create", "events.k8s.io", "events", "*")
+LEDGER: Right = ("get", "", "configmaps", names.LEDGER)
+
+# Account, its namespace, its rights everywhere, and those in single namespaces besides.
+RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
+    names.RECONCILE: (
+        SYSTEM,
+        {PODS, NODE_LIST, EVENTS, ("patch", "", "nodes/status", "*")},
+        {SYSTEM: {LEDGER, ("patch", "", "configmaps", names.LEDGER)}},
+    ),
+    names.WATCHDOG: (SYSTEM, {NODE_LIST}, {SYSTEM: {LEDGER}, NODES: {PODS}}),
+    names.GATE: (
+        SYSTEM,
+        {NODE_LIST},
+        {
+            SYSTEM: {LEDGER},
+            NODES: {PODS},
+            "tts": {("get", "apps", "deployments/scale", "tts")},
+            "ebook2audiobook": {("get", "apps", "deployments/scale", "ebook2audiobook")},
+            "ytdlp": {("get", "apps", "deployments/scale", "ytdlp")},
+        },
+    ),
+    names.EXPORTER: (NODES, set(), {}),
+}
+
+
+def rights(prod: Rollout, account: str, namespace: str, where: str) -> set[Right]:
+    """Every right of the account there, but for those that all accounts have."""
+    return set(_listed(prod, account, namespace, where)) - set(_listed(prod, "nobody", namespace, where))
+
+
+def _listed(prod: Rollout, account: str, namespace: str, where: str) -> Iterable[Right]:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": where},
+    }
+    answer = prod.cluster.api.request(
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        review,
+        user=f"system:serviceaccount:{namespace}:{account}",
+        groups=("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"),
+    )
+    assert answer.refusal is None, answer.refusal
+    status = answer.body["status"]
+    assert status["incomplete"] is False
+    for rule in status["resourceRules"]:
+        yield from _rights(rule)
+    for rule in status["nonResourceRules"]:
+        yield from ((verb, "", path, "*") for verb in rule["verbs"] for path in rule["nonResourceURLs"])
+
+
+def _rights(rule: Object) -> Iterable[Right]:
+    for verb in rule["verbs"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames") or ["*"]:
+                    yield verb, group, resource, name
+
+
+@pytest.mark.parametrize("account", RIGHTS)
+def test_an_agent_may_do_what_its_table_says_and_nothing_else(prod: Rollout, account: str) -> None:
+    namespace, everywhere, somewhere = RIGHTS[account]
+    found = {item["metadata"]["name"] for item in prod.items("/api/v1/namespaces")}
+    assert {SYSTEM, NODES, ELSEWHERE, *somewhere} <= found
+    for where in sorted(found):
+        assert rights(prod, account, namespace, where) == everywhere | somewhere.get(where, set()), where
+
+
+def test_a_service_account_without_a_binding_may_do_nothing(prod: Rollout) -> None:
+    assert rights(prod, "default", SYSTEM, SYSTEM) == set()

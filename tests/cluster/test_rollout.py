@@ -1,0 +1,90 @@
+"""Prod from nothing to nothing on a real control plane: what each `pulumi up` changes, and that nothing is left."""
+
+import pytest
+
+from tenancy import names
+from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, changes, condition, eventually
+
+LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
+CRON_JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs"
+
+
+def advertise_job(prod: Rollout) -> str:
+    """The reconcile Job of the rollout, not one of the CronJob's."""
+    (job,) = (job for job in prod.items(JOBS) if "ownerReferences" not in job["metadata"])
+    assert condition(job, "Complete")["status"] == "True"
+    return str(job["metadata"]["name"])
+
+
+def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
+    node = prod.get("/api/v1/nodes/k8s-node1")
+    for field in ("capacity", "allocatable"):
+        assert (node["status"][field][GPUMEM], node["status"][field][GPU_COUNT]) == ("14k", "1")
+    assert GPUMEM not in prod.capacity("k8s-node2")
+    assert advertise_job(prod).startswith(names.RECONCILE)
+    (event,) = prod.events("default", names.EVENT_ADVERTISED)
+    assert event["regarding"]["name"] == "k8s-node1"
+
+
+def test_a_second_up_changes_nothing(prod: Rollout) -> None:
+    prod.up("--expect-no-changes")
+
+
+def test_refresh_sees_no_drift(prod: Rollout) -> None:
+    prod.refresh("--expect-no-changes")
+
+
+def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> None:
+    before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
+    prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5500))
+    outcome = prod.up()
+    assert prod.get(LEDGER)["metadata"]["uid"] == before
+    assert advertise_job(prod) != job
+    assert changes(outcome)["replaced"] == 1
+    assert prod.events("default", names.EVENT_REMOVED) == []
+    quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
+    assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500"}
+
+
+def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"
+    before = prod.get(path)["metadata"]["uid"]
+    prod.workspace.change(lambda config: config["priorities"]["tier-2-gpu"].update(value=500000))
+    prod.up()
+    after = prod.get(path)
+    assert (after["value"], after["metadata"]["uid"] != before) == (500000, True)
+
+
+@pytest.mark.parametrize("agent", [names.RECONCILE, names.WATCHDOG, names.GATE])
+def test_each_cron_job_completes_a_run_in_a_real_container(prod: Rollout, agent: str) -> None:
+    found = eventually(
+        lambda: prod.get(f"{CRON_JOBS}/{agent}").get("status", {}).get("lastSuccessfulTime"), f"{agent} succeeds"
+    )
+    assert found
+    pods = prod.items(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={names.LABEL_NAME}%3D{agent}")
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"localhost"}
+
+
+def test_destroy_leaves_nothing(prod: Rollout) -> None:
+    """Last: the module's own clean-up then finds nothing to do."""
+    prod.destroy()
+    namespaces = {item["metadata"]["name"] for item in prod.items("/api/v1/namespaces")}
+    assert namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}
+    for node in ("k8s-node1", "k8s-node2", "localhost"):
+        assert not {GPUMEM, GPU_COUNT} & set(prod.capacity(node))
+    ours = {
+        f"{kind} {item['metadata']['name']}"
+        for kind in (
+            "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+            "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            "apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            "apis/rbac.authorization.k8s.io/v1/clusterroles",
+            "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            "apis/scheduling.k8s.io/v1/priorityclasses",
+        )
+        for item in prod.items(f"/{kind}")
+        if any(word in item["metadata"]["name"] for word in ("gpu", "kueue", "homelab"))
+    }
+    assert ours == set()

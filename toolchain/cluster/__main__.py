@@ -1,0 +1,69 @@
+"""`python -m toolchain.cluster`: a throw-away Kubernetes cluster on this machine, for `make up` and for tests."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolchain.cluster import cluster, node
+from toolchain.cluster.cluster import Cluster
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.paths import TOOLCHAIN, Folder
+from toolchain.cluster.supervisor import Supervisor
+
+HOME = TOOLCHAIN / "clusters"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0, or 1 with the reason on stderr; `status` is 1 where no cluster runs."""
+    parser = argparse.ArgumentParser(prog="python -m toolchain.cluster", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (("start", "start a cluster"), ("stop", "end it"), ("status", "say whether it runs")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("--name", default="default", help="of the cluster; several run side by side")
+    run = commands.add_parser("run", help="hold a cluster in this process (what start leaves behind)")
+    run.add_argument("folder", type=Path)
+    run.add_argument("--held", action="store_true", help="end when standard input ends")
+    run.add_argument("--extent", choices=[extent.value for extent in Extent], required=True)
+    given = parser.parse_args(arguments)
+    try:
+        match given.command:
+            case "run":
+                return Supervisor(Folder(given.folder), extent=Extent(given.extent)).run(until_input_ends=given.held)
+            case "start":
+                return _start(given.name)
+            case "stop":
+                Cluster(Folder(HOME / given.name)).stop()
+                return 0
+            case _:
+                return _status(Cluster(Folder(HOME / given.name)))
+    except ClusterError as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+
+
+def _start(name: str) -> int:
+    began, reason = time.monotonic(), node.why_not()
+    if reason is not None:
+        print(f"cluster: without a real node, so no agent will run: {reason}", file=sys.stderr)
+    started = cluster.start(HOME / name, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
+    print(f"cluster: ready after {time.monotonic() - began:.0f} s")
+    return _status(started)
+
+
+def _status(known: Cluster) -> int:
+    if known.pid is None:
+        print("cluster: none runs")
+        return 1
+    name = known.folder.path.name
+    option = "" if name == "default" else f" --name {name}"
+    print(f"""Use it:  export KUBECONFIG={known.kubeconfig}
+Logs:    {known.log(cluster.SUPERVISOR).parent}
+End it:  python -m toolchain.cluster stop{option}""")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""The API server over its own TLS, as administrator or in somebody else's name."""
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from toolchain.cluster.errors import ClusterError
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+CONFLICT, NOT_FOUND = 409, 404
+ANSWER_SECONDS = 30
+PAUSE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the API server said: the HTTP status and the object, or the Status in its place."""
+
+    code: int
+    body: Mapping[str, Any]
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the request was refused; None where it was not."""
+        return None if self.code < 300 else str(self.body.get("message", self.body))
+
+
+@dataclass(frozen=True)
+class Api:
+    """Requests under a kubeconfig's client certificate."""
+
+    kubeconfig: Path
+
+    @cached_property
+    def server(self) -> str:
+        return str(self._config["clusters"][0]["cluster"]["server"])
+
+    @cached_property
+    def _config(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = json.loads(self.kubeconfig.read_text())
+        return config
+
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._config["clusters"][0]["cluster"]["certificate-authority"])
+        user = self._config["users"][0]["user"]
+        context.load_cert_chain(user["client-certificate"], user["client-key"])
+        return context
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        user: str | None = None,
+        groups: tuple[str, ...] = (),
+        content_type: str = "application/json",
+    ) -> Answer:
+        """One request, in `user`'s name where one is given. Raises OSError when the server cannot be reached."""
+        request = urllib.request.Request(  # noqa: S310 (https)
+            f"{self.server}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": content_type, "Accept": "application/json"},
+        )
+        if user is not None:
+            request.add_header("Impersonate-User", user)
+        for group in groups:
+            request.add_header("Impersonate-Group", group)
+        try:
+            with urllib.request.urlopen(request, context=self._context, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
+                return Answer(answer.status, _decoded(answer.read()))
+        except urllib.error.HTTPError as error:
+            with error:
+                return Answer(error.code, _decoded(error.read()))
+
+    def get(self, path: str) -> Mapping[str, Any] | None:
+        """The object or list; None where it is not there. Raises ClusterError for any other refusal."""
+        answer = self.request("GET", path)
+        return None if answer.code == NOT_FOUND else _accepted(answer)
+
+    def create(self, collection: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Creates the object under strict field validation. Raises ClusterError with the refusal."""
+        return _accepted(self.request("POST", f"{collection}?fieldValidation=Strict", dict(manifest)))
+
+    def patch(self, path: str, patch: object, content_type: str = MERGE) -> Mapping[str, Any]:
+        """Raises ClusterError with the refusal."""
+        return _accepted(self.request("PATCH", path, patch, content_type=content_type))
+
+
+def until(holds: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Asks until the answer is true, and returns it. Raises ClusterError after `seconds`; OSError is a "not yet"."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            if found := holds():
+                return found
+        except OSError as error:
+            last = error
+        time.sleep(PAUSE_SECONDS)
+    raise ClusterError(f"{what}: not within {seconds:g} s" + (f" ({last})" if last else ""))
+
+
+def _accepted(answer: Answer) -> Mapping[str, Any]:
+    if answer.refusal is not None:
+        raise ClusterError(answer.refusal)
+    return answer.body
+
+
+def _decoded(content: bytes) -> Mapping[str, Any]:
+    """Errors of the server's outer layers, for instance "ok" and "Forbidden", are no JSON."""
+    try:
+        decoded = json.loads(content or b"{}")
+    except ValueError:
+        decoded = None
+    return decoded if isinstance(decoded, dict) else {"message": content.decode(errors="replace").strip()}

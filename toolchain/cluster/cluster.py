@@ -1,0 +1,139 @@
+"""The cluster as its users have it: start it, use its kubeconfig, read its logs, give it nodes, stop it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from toolchain.cluster import paths, simulated
+from toolchain.cluster.api import PAUSE_SECONDS, Api, until
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.paths import CHECKOUT, Folder
+
+START_SECONDS = 120
+STOP_SECONDS = 120
+NODE_SECONDS = 30
+SUPERVISOR = "supervisor"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster by its folder, running or not."""
+
+    folder: Folder
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's, for kubectl and Pulumi."""
+        return self.folder.kubeconfig
+
+    @cached_property
+    def api(self) -> Api:
+        return Api(self.kubeconfig)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the supervisor; None where none runs."""
+        pid: int | None = self.folder.read_state().get("pid")
+        return pid if pid is not None and _lives(pid) else None
+
+    def pid_of(self, process: str) -> int:
+        """Of one of the cluster's processes: etcd, kube-apiserver, ..., node."""
+        pid: int = self.folder.read_state()["processes"][process]
+        return pid
+
+    def log(self, process: str) -> Path:
+        """The log of a process: etcd, kube-apiserver, kueue, ..., supervisor."""
+        return self.folder.log(process)
+
+    def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
+        """A further simulated node; returns once it is Ready. Raises ClusterError."""
+        self.api.create("/api/v1/nodes", simulated.node(name, labels=labels, resources=resources))
+        until(lambda: simulated.is_ready(self.api.get(f"/api/v1/nodes/{name}") or {}), NODE_SECONDS, f"{name} is Ready")
+
+    def stop(self) -> None:
+        """Ends the cluster and waits for it; its logs stay. Raises ClusterError."""
+        if (pid := self.pid) is not None:
+            os.kill(pid, signal.SIGTERM)
+            until(lambda: not _lives(pid), STOP_SECONDS, "the cluster has stopped")
+
+
+def start(path: Path, *, extent: Extent) -> Cluster:
+    """A cluster that stays until it is stopped. Raises ClusterError."""
+    cluster = Cluster(Folder(path))
+    if cluster.pid is not None:
+        raise ClusterError(f"a cluster runs in {path} already")
+    _await_ready(cluster, _spawn(cluster.folder, extent=extent, held=False))
+    return cluster
+
+
+@contextmanager
+def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
+    """A cluster that ends with the block, and with this process however it ends. Raises ClusterError."""
+    cluster = Cluster(Folder(path))
+    supervisor = _spawn(cluster.folder, extent=extent, held=True)
+    try:
+        _await_ready(cluster, supervisor)
+        yield HeldCluster(cluster.folder, supervisor)
+    finally:
+        supervisor.communicate(timeout=STOP_SECONDS)  # closes its standard input
+
+
+@dataclass(frozen=True)
+class HeldCluster(Cluster):
+    """A cluster whose supervisor takes orders from this process."""
+
+    supervisor: "subprocess.Popen[str]"
+
+    def restart(self, process: str) -> None:
+        """A new start of a process, which the cluster does without meanwhile; returns when it has been started."""
+        old = self.pid_of(process)
+        print(f"restart {process}", file=self.supervisor.stdin, flush=True)
+        until(lambda: self.pid_of(process) != old, STOP_SECONDS, f"{process} has been started again")
+
+
+def _spawn(folder: Folder, *, extent: Extent, held: bool) -> "subprocess.Popen[str]":
+    if lacking := paths.missing(paths.CONTROL_PLANE):
+        raise ClusterError(f"not installed: {', '.join(lacking)}; run make cluster-toolchain")
+    shutil.rmtree(folder.path, ignore_errors=True)
+    log = folder.log(SUPERVISOR)
+    log.parent.mkdir(parents=True)
+    given = ("--extent", extent.value, *(["--held"] if held else []))
+    arguments = [sys.executable, "-m", "toolchain.cluster", "run", str(folder.path), *given]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            arguments,
+            cwd=CHECKOUT,
+            stdin=subprocess.PIPE if held else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def _await_ready(cluster: Cluster, supervisor: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not cluster.folder.state.exists():
+        if supervisor.poll() is not None:
+            raise ClusterError(f"it does not start:\n{cluster.log(SUPERVISOR).read_text().rstrip()}")
+        if time.monotonic() > deadline:
+            supervisor.terminate()
+            raise ClusterError(f"the cluster is not ready within {START_SECONDS} s; see {cluster.log(SUPERVISOR)}")
+        time.sleep(PAUSE_SECONDS)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,127 @@
+"""etcd, the API server, the controller manager and the scheduler: their certificates and flags."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolchain.cluster import certificates, kubeconfig
+from toolchain.cluster.paths import Folder, program
+from toolchain.cluster.process import Command, free_ports
+
+SERVICE_RANGE = "10.0.0.0/24"
+SERVICE_IP = "10.0.0.1"  # of the Service `kubernetes`, the first of the range
+
+# User, group. NODE's name resolves to this machine without any DNS, which is how the API server reaches its kubelet.
+NODE = "localhost"
+USERS = {
+    "admin": ("admin", "system:masters"),
+    "kube-controller-manager": ("system:kube-controller-manager", None),
+    "kube-scheduler": ("system:kube-scheduler", None),
+    "kwok": ("kwok", None),
+    "kubelet": (f"system:node:{NODE}", "system:nodes"),
+}
+SERVERS = {
+    "kube-apiserver": ("127.0.0.1", "localhost", SERVICE_IP, "kubernetes", "kubernetes.default.svc"),
+    "kubelet-server": ("127.0.0.1", NODE),
+    "kubelet-client": (),
+}
+
+
+@dataclass(frozen=True)
+class Ports:
+    """On 127.0.0.1."""
+
+    etcd: int
+    etcd_peer: int
+    api_server: int
+    controller_manager: int
+    scheduler: int
+    kubelet: int
+    webhook: int
+    kueue_health: int
+
+    @classmethod
+    def free(cls) -> "Ports":
+        return cls(*free_ports(8))
+
+
+def write_credentials(folder: Folder, ports: Ports) -> None:
+    """The authority, a certificate for each server, a kubeconfig for each user."""
+    certificates.make_authority(folder.pki)
+    for name, hosts in SERVERS.items():
+        user, group = ("kube-apiserver", "system:masters") if name == "kubelet-client" else (name, None)
+        certificates.issue(folder.pki, name, user=user, group=group, hosts=hosts)
+    for name, (user, group) in USERS.items():
+        certificates.issue(folder.pki, name, user=user, group=group)
+        credentials = kubeconfig.certificate(folder.pki, name)
+        kubeconfig.write(folder.kubeconfig_of(name), f"https://127.0.0.1:{ports.api_server}", folder.ca, credentials)
+
+
+def etcd(folder: Folder, ports: Ports) -> Command:
+    clients = f"http://127.0.0.1:{ports.etcd}"
+    return _command(
+        "etcd",
+        "--unsafe-no-fsync",
+        f"--data-dir={folder.path / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls=http://127.0.0.1:{ports.etcd_peer}",
+    )
+
+
+def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
+    """`alone` is without a controller manager, which makes the accounts that pods are otherwise required to have."""
+    pki = folder.pki
+    return _command(
+        "kube-apiserver",
+        f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",  # else the default route's, and without a route none
+        f"--secure-port={ports.api_server}",
+        "--endpoint-reconciler-type=none",  # loopback is no valid endpoint
+        *_tls(folder, "kube-apiserver"),
+        f"--client-ca-file={folder.ca}",
+        f"--kubelet-certificate-authority={folder.ca}",
+        f"--kubelet-client-certificate={pki / 'kubelet-client.crt'}",
+        f"--kubelet-client-key={pki / 'kubelet-client.key'}",
+        "--kubelet-preferred-address-types=Hostname",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        *(["--disable-admission-plugins=ServiceAccount"] if alone else []),
+        "--allow-privileged",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={pki / 'sa.pub'}",
+        f"--service-account-signing-key-file={pki / 'sa.key'}",
+    )
+
+
+def controller_manager(folder: Folder, ports: Ports) -> Command:
+    return _command(
+        "kube-controller-manager",
+        *_client(folder, "kube-controller-manager", ports.controller_manager),
+        f"--service-account-private-key-file={folder.pki / 'sa.key'}",
+        f"--root-ca-file={folder.ca}",
+        "--use-service-account-credentials",
+        "--leader-elect=false",
+    )
+
+
+def scheduler(folder: Folder, ports: Ports) -> Command:
+    return _command("kube-scheduler", *_client(folder, "kube-scheduler", ports.scheduler), "--leader-elect=false")
+
+
+def _client(folder: Folder, user: str, port: int) -> Iterator[str]:
+    for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"):
+        yield f"--{flag}={folder.kubeconfig_of(user)}"
+    yield "--bind-address=127.0.0.1"
+    yield f"--secure-port={port}"
+    yield f"--cert-dir={folder.pki}"
+
+
+def _tls(folder: Folder, name: str) -> Iterator[str]:
+    yield f"--tls-cert-file={folder.pki / f'{name}.crt'}"
+    yield f"--tls-private-key-file={folder.pki / f'{name}.key'}"
+
+
+def _command(name: str, *flags: str) -> Command:
+    return Command(name=name, arguments=(program(name), *flags))

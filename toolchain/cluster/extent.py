@@ -1,0 +1,11 @@
+"""How much of a cluster is wanted."""
+
+from enum import Enum
+
+
+class Extent(Enum):
+    """Each has what those before it have."""
+
+    API_SERVER = "api-server"  # etcd and the API server: to judge manifests and policies
+    SIMULATED = "simulated"  # and the controllers, the scheduler, Kueue, kwok and its nodes
+    REAL_NODE = "real-node"  # and a kubelet that runs containers

@@ -1,0 +1,31 @@
+"""Kubeconfigs: one for each user of the API."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+CONTEXT = "gpu-tenancy-local"
+
+
+def write(path: Path, server: str, ca: Path, user: dict[str, Any]) -> None:
+    """A kubeconfig with one context. `user` holds the credentials. It is JSON, which is YAML."""
+    name = path.name.removesuffix(".kubeconfig")
+    path.touch(mode=0o600)
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": CONTEXT, "cluster": {"server": server, "certificate-authority": str(ca)}}],
+                "users": [{"name": name, "user": user}],
+                "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": name}}],
+                "current-context": CONTEXT,
+            },
+            indent=1,
+        )
+    )
+
+
+def certificate(pki: Path, name: str) -> dict[str, str]:
+    """Credentials: the client certificate `name`."""
+    return {"client-certificate": str(pki / f"{name}.crt"), "client-key": str(pki / f"{name}.key")}

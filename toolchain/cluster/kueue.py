@@ -1,0 +1,180 @@
+"""Kueue's controller as a process, whenever its Helm release is in the cluster.
+
+The release's Deployment gets a pod on a simulated node. This follows it: as long as the Deployment is there, the real
+controller runs under its ServiceAccount and configuration, and the API server reaches the webhooks because their
+Service becomes an ExternalName. The pod is Ready when the process is.
+"""
+
+import base64
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolchain.cluster import kubeconfig, simulated
+from toolchain.cluster.api import JSON_PATCH, Api
+from toolchain.cluster.control_plane import Ports
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.paths import Folder, program
+from toolchain.cluster.process import Command, Process
+
+_LABELLED = "labelSelector=" + "%2C".join(f"{key}%3D{value}" for key, value in simulated.KUEUE.items())
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_SERVICES_OF_APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
+_TOKEN_SECONDS = 7 * 24 * 3600
+_PROBE_SECONDS = 2
+
+
+class Kueue:
+    """Follows the release; `step` is called about twice a second."""
+
+    def __init__(self, api: Api, folder: Folder, ports: Ports) -> None:
+        self._api, self._folder, self._ports = api, folder, ports
+        self._process: Process | None = None
+        self._revision: tuple[str, int] | None = None
+
+    def step(self) -> None:
+        """Raises OSError when the API server is away, ClusterError when it refuses."""
+        deployment = self._deployment()
+        if deployment is None:
+            self.stop()
+            return
+        metadata = deployment["metadata"]
+        revision = (metadata["uid"], metadata["generation"])
+        if self._process is not None and (revision != self._revision or not self._process.running):
+            self.stop()
+        if self._process is None and self._is_redirected(metadata["namespace"], _service(metadata)):
+            self._process, self._revision = self._start(deployment), revision
+        if self._process is not None and self._copy_certificate(deployment) and self._is_ready():
+            self._show_ready(metadata["namespace"])
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+        self._process = None
+
+    def _deployment(self) -> Mapping[str, Any] | None:
+        found = self._api.get(f"/apis/apps/v1/deployments?{_LABELLED}") or {"items": []}
+        return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
+
+    def _is_redirected(self, namespace: str, service: str) -> bool:
+        """Sends the API server's calls to the process. False until the release has created all that make some."""
+        mutating, validating, definitions = (
+            list(self._patches(path, service))
+            for path in (
+                f"{_ADMISSION}/mutatingwebhookconfigurations",
+                f"{_ADMISSION}/validatingwebhookconfigurations",
+                _DEFINITIONS,
+            )
+        )
+        if not (mutating and validating and definitions):
+            return False
+        for path, patch in (*mutating, *validating, *definitions):
+            self._api.patch(path, patch, JSON_PATCH)
+        self._api.patch(
+            f"/api/v1/namespaces/{namespace}/services/{service}",
+            {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
+        )
+        # The visibility API has its certificates in a fixed folder of the root directory, so it is off; and an API that
+        # does not answer would keep every namespace from being deleted.
+        for version in ("v1beta1", "v1beta2"):
+            self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
+        return True
+
+    def _patches(self, collection: str, service: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+        """For each object that calls the service, its path and the patch that gives the call our port."""
+        for item in (self._api.get(collection) or {"items": []})["items"]:
+            calls = [
+                {"op": "add", "path": f"{path}/service/port", "value": self._ports.webhook}
+                for path, client in _clients(item)
+                if client.get("service", {}).get("name") == service
+            ]
+            if calls:
+                yield f"{collection}/{item['metadata']['name']}", calls
+
+    def _start(self, deployment: Mapping[str, Any]) -> Process:
+        namespace = deployment["metadata"]["namespace"]
+        spec = deployment["spec"]["template"]["spec"]
+        account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{spec['serviceAccountName']}/token"
+        request = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
+        token = self._api.create(
+            account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, **request}
+        )
+        access, config = self._folder.kubeconfig_of("kueue"), self._folder.path / "kueue.yaml"
+        kubeconfig.write(access, self._api.server, self._folder.ca, {"token": token["status"]["token"]})
+        config.write_text(yaml.safe_dump(self._configuration(namespace, _volume(spec, "configMap")["name"])))
+        self._certificates.mkdir(exist_ok=True)
+        arguments = (program("kueue"), f"--config={config}", f"--kubeconfig={access}", "--zap-log-level=2")
+        return Process.start(Command(name="kueue", arguments=arguments), self._folder)
+
+    def _configuration(self, namespace: str, config_map: str) -> dict[str, Any]:
+        """The release's own, but for what differs outside a pod: addresses, folders, and that there is one process."""
+        found = self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{config_map}")
+        if found is None:
+            raise ClusterError(f"Kueue's ConfigMap {namespace}/{config_map} is gone")
+        config: dict[str, Any] = yaml.safe_load(found["data"]["controller_manager_config.yaml"])
+        address = "127.0.0.1"
+        return {
+            **config,
+            "namespace": namespace,
+            "health": {"healthProbeBindAddress": f"{address}:{self._ports.kueue_health}"},
+            "metrics": {**config["metrics"], "bindAddress": "0"},
+            "webhook": {"host": address, "port": self._ports.webhook, "certDir": str(self._certificates)},
+            "leaderElection": {"leaderElect": False},
+            "featureGates": {**config.get("featureGates", {}), "VisibilityOnDemand": False},
+        }
+
+    @property
+    def _certificates(self) -> Path:
+        return self._folder.path / "kueue-certificates"
+
+    def _copy_certificate(self, deployment: Mapping[str, Any]) -> bool:
+        """What the kubelet does with a Secret's volume. False until the controller has filled the Secret."""
+        metadata, spec = deployment["metadata"], deployment["spec"]["template"]["spec"]
+        name = _volume(spec, "secret")["secretName"]
+        secret = self._api.get(f"/api/v1/namespaces/{metadata['namespace']}/secrets/{name}") or {}
+        for key, value in secret.get("data", {}).items():
+            content, file = base64.b64decode(value), self._certificates / key
+            if not file.exists() or file.read_bytes() != content:
+                file.write_bytes(content)
+        return bool(secret.get("data"))
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError), urllib.request.urlopen(self._probe, timeout=_PROBE_SECONDS) as answer:  # noqa: S310
+            return bool(answer.status == 200)
+        return False
+
+    @property
+    def _probe(self) -> str:
+        return f"http://127.0.0.1:{self._ports.kueue_health}/readyz"
+
+    def _show_ready(self, namespace: str) -> None:
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        for pod in (self._api.get(f"{pods}?{_LABELLED}") or {"items": []})["items"]:
+            if simulated.READY not in pod["metadata"].get("annotations", {}):
+                self._api.patch(
+                    f"{pods}/{pod['metadata']['name']}", {"metadata": {"annotations": {simulated.READY: "true"}}}
+                )
+
+
+def _service(metadata: Mapping[str, Any]) -> str:
+    return f"{metadata['name'].removesuffix('-controller-manager')}-webhook-service"
+
+
+def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Where an object says whom the API server calls: JSON pointer and clientConfig."""
+    for index, webhook in enumerate(item.get("webhooks", [])):
+        yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
+    conversion = item.get("spec", {}).get("conversion", {}).get("webhook", {})
+    if "clientConfig" in conversion:
+        yield "/spec/conversion/webhook/clientConfig", conversion["clientConfig"]
+
+
+def _volume(pod_spec: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """The source of the pod's first volume of that kind."""
+    source: Mapping[str, Any] = next(volume[kind] for volume in pod_spec["volumes"] if kind in volume)
+    return source

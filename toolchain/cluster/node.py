@@ -1,0 +1,222 @@
+"""A real node: containerd and a kubelet in namespaces of their own, so that nothing of it outlives its first process.
+
+That process is this module's `run`, the first of new PID, mount and network namespaces: with it the kernel ends every
+container and removes every mount, bridge and address. The pods reach the API server and nothing else, at the address
+of the Service `kubernetes`, without a kube-proxy.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from toolchain.cluster import image
+from toolchain.cluster.api import until
+from toolchain.cluster.control_plane import NODE, SERVICE_IP, Ports
+from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, missing, program
+from toolchain.cluster.paths import NODE as PROGRAMS
+from toolchain.cluster.process import Command, Process
+from toolchain.cluster.relay import End, Tcp, Unix, serve
+
+TAINT = "gpu-tenancy/real-node"
+_SYSTEM_PROGRAMS = ("runc", "unshare", "mount", "ip")
+_RESTART_SECONDS = 0.5
+_RUNTIME_SECONDS = 30
+_SOCKET = "/run/containerd.sock"
+_CGROUPS = Path("/sys/fs/cgroup")
+_ADDRESS = "10.3.0.1"
+_POD_RANGE = "10.2.0.0/24"
+
+
+def why_not() -> str | None:
+    """Why this machine cannot host a node; None where it can."""
+    if sys.platform != "linux":
+        return "a real node needs Linux"
+    if os.geteuid() != 0:
+        return "a real node needs root"
+    if lacking := [*missing(PROGRAMS), *(name for name in _SYSTEM_PROGRAMS if shutil.which(name) is None)]:
+        return f"a real node needs {', '.join(lacking)}: run make cluster-toolchain; runc is the distribution's"
+    return None
+
+
+def command(folder: Folder, ports: Ports) -> Command:
+    """The node as a part of the cluster. To be killed is its orderly end: the namespaces go with it."""
+    module = (sys.executable, "-m", "toolchain.cluster.node", str(folder.path), json.dumps(asdict(ports)))
+    namespaces = ("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
+    return Command(
+        name="node",
+        arguments=("unshare", *namespaces, *module),
+        environment={"PYTHONPATH": str(CHECKOUT)},
+        stop_signal=signal.SIGKILL,
+    )
+
+
+def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
+    """This machine's half: the API server for the node, and the node's kubelet for the API server."""
+    kubelet = Tcp("127.0.0.1", ports.kubelet)
+    return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
+
+
+def remove_cgroups(folder: Folder) -> None:
+    """Removes the control groups of a node that has ended."""
+    for top in _cgroup_tops(folder):
+        for path, _, _ in os.walk(top, topdown=False):
+            with suppress(OSError):  # a process is still on its way out
+                Path(path).rmdir()
+
+
+def run(folder: Folder, ports: Ports) -> None:
+    """Holds the node, as the first process of its namespaces. Never returns."""
+    _mount(folder)
+    _run("ip", "link", "set", "lo", "up")
+    for address in (_ADDRESS, SERVICE_IP):
+        _run("ip", "address", "add", f"{address}/32", "dev", "lo")
+    for top in _cgroup_tops(folder):
+        top.mkdir(exist_ok=True)
+    containerd = Process.start(_containerd(folder), folder)
+    archive = folder.path / "image.tar"
+    image.write(archive)
+    until(Path(_SOCKET).exists, _RUNTIME_SECONDS, "containerd listens")
+    _load(archive)
+    archive.unlink()
+    asyncio.run(_hold(folder, ports, [containerd, Process.start(_kubelet(folder, ports), folder)]))
+
+
+async def _hold(folder: Folder, ports: Ports, parts: list[Process]) -> None:
+    """As systemd would: a part that ends is started again. As a first process must: orphans are reaped."""
+    api, kubelet = _api_socket(folder), _kubelet_socket(folder)
+    ways: list[tuple[End, End]] = [(Tcp(SERVICE_IP, 443), api), (Tcp("127.0.0.1", ports.api_server), api)]
+    ways.append((kubelet, Tcp("127.0.0.1", ports.kubelet)))
+    serving = asyncio.create_task(serve(ways))
+    while not serving.done():
+        await asyncio.sleep(_RESTART_SECONDS)
+        parts = [part if part.running else Process.start(part.command, folder) for part in parts]
+        _reap({part.pid for part in parts})
+    serving.result()
+
+
+def _reap(own: set[int]) -> None:
+    """Ends the zombies that the kernel gave us. Those of our own parts are left to their Popen."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
+            os.waitpid(ended.si_pid, 0)
+
+
+def _mount(folder: Folder) -> None:
+    """The two programs write to a few fixed folders; here these are the cluster's own."""
+    _run("mount", "-t", "tmpfs", "tmpfs", "/run")
+    for place in ("/var/log", "/var/lib/kubelet"):
+        own = folder.path / "node" / Path(place).name
+        own.mkdir(parents=True)
+        Path(place).mkdir(exist_ok=True)
+        _run("mount", "--bind", str(own), place)
+
+
+def _containerd(folder: Folder) -> Command:
+    """Its configuration, and the network of its pods: a bridge, whose other side is the node's own namespace."""
+    home = folder.path / "containerd"
+    network = home / "net.d"
+    network.mkdir(parents=True)
+    ipam = {
+        "type": "host-local",
+        "dataDir": "/run/cni",
+        "ranges": [[{"subnet": _POD_RANGE}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {"type": "bridge", "bridge": "pods", "isGateway": True, "ipam": ipam}
+    (network / "pods.conflist").write_text(json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}))
+    config = home / "config.toml"
+    config.write_text(f"""version = 3
+root = "{home}/root"
+state = "/run/containerd"
+[grpc]
+address = "{_SOCKET}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "{image.PAUSE}"
+[plugins."io.containerd.cri.v1.runtime"]
+restrict_oom_score_adj = true  # a sandbox asks for -998, which takes CAP_SYS_RESOURCE
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["{TOOLCHAIN / "cni"}"]
+conf_dir = "{network}"
+""")
+    path = f"{TOOLCHAIN / 'bin'}:{os.environ['PATH']}"  # of containerd-shim-runc-v2
+    arguments = (program("containerd"), f"--config={config}")
+    return Command(name="containerd", arguments=arguments, environment={"PATH": path})
+
+
+def _load(archive: Path) -> None:
+    ctr = [program("ctr"), f"--address={_SOCKET}", "--connect-timeout=30s", "--namespace=k8s.io"]
+    subprocess.run([*ctr, "image", "import", "--local", str(archive)], check=True)
+
+
+def _kubelet(folder: Folder, ports: Ports) -> Command:
+    config = folder.path / "kubelet.json"
+    config.write_text(json.dumps(_kubelet_configuration(folder, ports)))
+    return Command(
+        name="kubelet",
+        arguments=(
+            program("kubelet"),
+            f"--config={config}",
+            f"--kubeconfig={folder.kubeconfig_of('kubelet')}",
+            f"--hostname-override={NODE}",
+            f"--node-ip={_ADDRESS}",
+        ),
+    )
+
+
+def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": ports.kubelet,
+        "healthzPort": 0,
+        "tlsCertFile": str(folder.pki / "kubelet-server.crt"),
+        "tlsPrivateKeyFile": str(folder.pki / "kubelet-server.key"),
+        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(folder.ca)}},
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": f"unix://{_SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{_cgroup(folder)}",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": ["pods"],
+        "resolvConf": "",
+        "registerWithTaints": [{"key": TAINT, "effect": "NoSchedule"}],
+    }
+
+
+def _cgroup(folder: Folder) -> str:
+    """A name that two clusters on one machine do not share."""
+    return f"gpu-tenancy-{folder.path.stat().st_ino}"
+
+
+def _cgroup_tops(folder: Folder) -> Iterator[Path]:
+    """One in each hierarchy of cgroup v1; the one of v2."""
+    unified = (_CGROUPS / "cgroup.controllers").exists()
+    for hierarchy in [_CGROUPS] if unified else sorted(_CGROUPS.iterdir()):
+        yield hierarchy / _cgroup(folder)
+
+
+def _api_socket(folder: Folder) -> Unix:
+    return Unix(folder.path / "api.sock")
+
+
+def _kubelet_socket(folder: Folder) -> Unix:
+    return Unix(folder.path / "kubelet.sock")
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run(arguments, check=True)
+
+
+if __name__ == "__main__":
+    run(Folder(Path(sys.argv[1])), Ports(**json.loads(sys.argv[2])))

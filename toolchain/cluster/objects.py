@@ -1,0 +1,95 @@
+"""What a cluster of ours has besides Kubernetes' own objects: what GPU and monitoring operators would have brought."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from toolchain.cluster import simulated
+from toolchain.cluster.control_plane import NODE
+from toolchain.cluster.node import TAINT
+
+Manifest = dict[str, Any]
+
+_MONITORING = "monitoring.coreos.com"
+_MONITORING_KINDS = {"PrometheusRule": "prometheusrules", "PodMonitor": "podmonitors"}
+
+
+def objects() -> Iterator[tuple[str, Manifest]]:
+    """The collection to POST to, and the object."""
+    for plural, manifest in simulated.access():
+        yield f"/apis/rbac.authorization.k8s.io/v1/{plural}", manifest
+    yield (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "apiVersion": "node.k8s.io/v1",
+            "kind": "RuntimeClass",
+            "metadata": {"name": "nvidia"},
+            "handler": "nvidia",
+        },
+    )
+    for kind, plural in _MONITORING_KINDS.items():
+        yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, plural)
+    for node in simulated.nodes():
+        yield "/api/v1/nodes", node
+
+
+def _definition(kind: str, plural: str) -> Manifest:
+    """Of the Prometheus Operator: the kind, without its schema."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{_MONITORING}"},
+        "spec": {
+            "group": _MONITORING,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def real_pods(image: str) -> Iterator[tuple[str, Manifest]]:
+    """A policy that sends the pods of one image to the real node, whose taint keeps all others on the simulated ones.
+
+    Without it the programs under test would have to know of the two. A pod with a runtime class is for a GPU node.
+    """
+    api = "admissionregistration.k8s.io/v1"
+    metadata = {"name": "gpu-tenancy-real-pods"}
+    toleration = f"Object.spec.tolerations{{key: '{TAINT}', operator: 'Exists'}}"
+    patches = f"""[
+      JSONPatch{{op: 'add', path: '/spec/tolerations', value: object.spec.?tolerations.orValue([]) + [{toleration}]}},
+      has(object.spec.nodeSelector)
+        ? JSONPatch{{op: 'add', path: '/spec/nodeSelector/kubernetes.io~1hostname', value: '{NODE}'}}
+        : JSONPatch{{op: 'add', path: '/spec/nodeSelector', value: {{'kubernetes.io/hostname': '{NODE}'}}}}
+    ]"""
+    yield (
+        f"/apis/{api}/mutatingadmissionpolicies",
+        {
+            "apiVersion": api,
+            "kind": "MutatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": {
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+                "matchConstraints": {
+                    "resourceRules": [
+                        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                    ]
+                },
+                "matchConditions": [
+                    {"name": "image", "expression": f"object.spec.containers.all(c, c.image == '{image}')"},
+                    {"name": "no-gpu", "expression": "!has(object.spec.runtimeClassName)"},
+                ],
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patches}}],
+            },
+        },
+    )
+    yield (
+        f"/apis/{api}/mutatingadmissionpolicybindings",
+        {
+            "apiVersion": api,
+            "kind": "MutatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": {"policyName": metadata["name"]},
+        },
+    )

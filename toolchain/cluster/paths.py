@@ -1,0 +1,70 @@
+"""Where a cluster keeps its files, and where its programs are."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TOOLCHAIN = CHECKOUT / ".toolchain"
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "kueue")
+NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+
+LOG_LINES_SHOWN = 15
+
+
+def program(name: str) -> str:
+    return str(TOOLCHAIN / "bin" / name)
+
+
+def missing(programs: tuple[str, ...]) -> list[str]:
+    """Those of the toolchain's programs that are not installed."""
+    return [name for name in programs if not Path(program(name)).exists()]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One cluster's files: certificates, kubeconfigs, logs, etcd's data."""
+
+    path: Path
+
+    @property
+    def pki(self) -> Path:
+        return self.path / "pki"
+
+    @property
+    def ca(self) -> Path:
+        return self.pki / "ca.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.kubeconfig_of("admin")
+
+    def kubeconfig_of(self, user: str) -> Path:
+        return self.path / f"{user}.kubeconfig"
+
+    def log(self, process: str) -> Path:
+        return self.path / "logs" / f"{process}.log"
+
+    @property
+    def state(self) -> Path:
+        """What the supervisor says of itself, once all is ready."""
+        return self.path / "cluster.json"
+
+    def read_state(self) -> dict[str, Any]:
+        """Empty where no cluster became ready here."""
+        try:
+            state: dict[str, Any] = json.loads(self.state.read_text())
+        except FileNotFoundError:
+            return {}
+        return state
+
+    def tail(self, process: str) -> str:
+        """The end of a process's log, indented."""
+        try:
+            lines = self.log(process).read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            return "  | (no log)"
+        return "\n".join(f"  | {line}" for line in lines[-LOG_LINES_SHOWN:])

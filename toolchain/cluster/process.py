@@ -1,0 +1,92 @@
+"""A child process with a log of its own, which does not outlive the process that started it."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.paths import Folder
+
+STOP_SECONDS = 5
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What to run, under the name that its log has."""
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stop_signal: signal.Signals = signal.SIGTERM
+
+
+@dataclass
+class Process:
+    """A running command."""
+
+    command: Command
+    folder: Folder
+    _child: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def start(cls, command: Command, folder: Folder) -> "Process":
+        log = folder.log(command.name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(command.arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **command.environment},
+                start_new_session=True,  # Ctrl-C in a terminal ends the supervisor, which then stops them in order
+                preexec_fn=_dies_with_its_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (takes no lock)
+            )
+        return cls(command, folder, child)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def check(self) -> None:
+        """Raises ClusterError with the end of its log if it ended."""
+        if (code := self._child.poll()) is not None:
+            name = self.command.name
+            raise ClusterError(f"{name} ended ({code}); the end of {self.folder.log(name)}:\n{self.folder.tail(name)}")
+
+    def stop(self) -> None:
+        """The command's signal, then SIGKILL; also of a process that is stopped (SIGSTOP)."""
+        if self._child.poll() is not None:
+            return
+        self._child.send_signal(signal.SIGCONT)
+        self._child.send_signal(self.command.stop_signal)
+        try:
+            self._child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 on which nobody listens, all different."""
+    with ExitStack() as open_sockets:
+        sockets = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in sockets]
+
+
+_libc = ctypes.CDLL(None)  # loaded before the fork: a child may not import
+
+
+def _dies_with_its_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,167 @@
+"""kwok, and the nodes that it plays: they are Ready and run every pod at once, without a container."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolchain.cluster.paths import TOOLCHAIN, Folder, program
+from toolchain.cluster.process import Command
+
+Manifest = dict[str, Any]
+
+MANAGED = {"kwok.x-k8s.io/node": "fake"}
+# A Job's pod completes when it is told to, by `kubectl annotate pod NAME gpu-tenancy/complete=true`, or by its template
+# after a time: gpu-tenancy/complete-after=10s.
+COMPLETE, COMPLETE_AFTER = "gpu-tenancy/complete", "gpu-tenancy/complete-after"
+# Kueue's pods are Ready when the process that stands for them is.
+READY = "gpu-tenancy/ready"
+KUEUE = {"app.kubernetes.io/name": "kueue"}
+
+_STAGES = TOOLCHAIN / "kwok-stages"
+_UNCHANGED = ("node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease", "pod/fast/pod-delete")
+_HARDWARE = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+
+
+def kwok(folder: Folder) -> Command:
+    stages = folder.path / "stages.yaml"
+    stages.write_text(yaml.safe_dump_all(_stages()))
+    selector = ",".join(f"{key}={value}" for key, value in MANAGED.items())
+    return Command(
+        name="kwok",
+        arguments=(
+            program("kwok"),
+            f"--kubeconfig={folder.kubeconfig_of('kwok')}",
+            f"--config={stages}",
+            f"--manage-nodes-with-annotation-selector={selector}",
+            "--node-ip=127.0.0.1",
+            "--cidr=10.1.0.0/16",
+            "--node-lease-duration-seconds=40",
+        ),
+    )
+
+
+def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], tainted: bool = False) -> Manifest:
+    """A node as its kubelet, NVIDIA's device plugin and feature discovery would have made it."""
+    capacity = {**_HARDWARE, **resources}
+    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}] if tainted else []
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": MANAGED,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                **labels,
+            },
+        },
+        "spec": {"taints": taints},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+
+
+def gpu_labels(*, sharing: str, replicas: int) -> dict[str, str]:
+    """What NVIDIA's feature discovery says of a node with one Tesla T4."""
+    return {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.product": "Tesla-T4-SHARED" if replicas > 1 else "Tesla-T4",
+        "nvidia.com/gpu.family": "turing",
+        "nvidia.com/gpu.memory": "15360",
+        "nvidia.com/gpu.replicas": str(replicas),
+        "nvidia.com/gpu.sharing-strategy": sharing,
+    }
+
+
+def nodes() -> list[Manifest]:
+    """Those of the prod stack, and two without a GPU."""
+    return [
+        node(
+            "k8s-node1",
+            labels=gpu_labels(sharing="time-slicing", replicas=100),
+            resources={"nvidia.com/gpu": "100"},
+        ),
+        node(
+            "k8s-node2",
+            labels=gpu_labels(sharing="none", replicas=1),
+            resources={"nvidia.com/gpu": "1"},
+            tainted=True,
+        ),
+        node("node-4", labels={}, resources={"memory": "61Gi"}),
+        node("node-5", labels={}, resources={}),
+        node("node-6", labels={}, resources={}),
+    ]
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Ready, and the taints are gone that every node has until it is."""
+    conditions = node.get("status", {}).get("conditions", [])
+    taints = node.get("spec", {}).get("taints", [])
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
+
+
+def access() -> Iterable[tuple[str, Manifest]]:
+    """kwok's own role: what kubelets do, for any node."""
+    core = [
+        {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
+        {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["update", "patch"]},
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "list", "watch", "create", "update", "patch"],
+        },
+    ]
+    group = "rbac.authorization.k8s.io"
+    head = {"apiVersion": f"{group}/v1", "metadata": {"name": "kwok"}}
+    yield "clusterroles", {**head, "kind": "ClusterRole", "rules": core}
+    yield (
+        "clusterrolebindings",
+        {
+            **head,
+            "kind": "ClusterRoleBinding",
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "kwok"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "kwok"}],
+        },
+    )
+
+
+def _stages() -> list[Manifest]:
+    """kwok's own stages, with its `pod-ready` in two: Kueue's pods wait for the process that stands for them."""
+    (label, name), annotation = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
+    is_kueue = f'.metadata.labels["{label}"]'
+    return [
+        *(_stage(name) for name in _UNCHANGED),
+        _narrowed("pod/fast/pod-ready", "pod-ready", (is_kueue, "NotIn", [name])),
+        _narrowed("pod/fast/pod-ready", "kueue-ready", (is_kueue, "In", [name]), (annotation, "In", ["true"])),
+        _completion("completed-by-hand", COMPLETE, delayed=False),
+        _completion("completed-in-time", COMPLETE_AFTER, delayed=True),
+    ]
+
+
+def _completion(name: str, annotation: str, *, delayed: bool) -> Manifest:
+    path = f'.metadata.annotations["{annotation}"]'
+    stage = _narrowed("pod/general/pod-complete", name, (path, "Exists", None))
+    stage["spec"]["delay"] = {"durationMilliseconds": 0}
+    if delayed:
+        stage["spec"]["delay"]["durationFrom"] = {"expressionFrom": path}
+    return stage
+
+
+def _narrowed(path: str, name: str, *conditions: tuple[str, str, list[str] | None]) -> Manifest:
+    stage = _stage(path)
+    stage["metadata"]["name"] = name
+    for key, operator, values in conditions:
+        expression = {"key": key, "operator": operator} | ({"values": values} if values else {})
+        stage["spec"]["selector"]["matchExpressions"].append(expression)
+    return stage
+
+
+def _stage(path: str) -> Manifest:
+    stage: Manifest = yaml.safe_load(Path(_STAGES / f"{path}.yaml").read_text())
+    return stage
