@@ -21,12 +21,13 @@ export PULUMI_BACKEND_URL PULUMI_HOME PULUMI_SKIP_UPDATE_CHECK PULUMI_ERROR_OUTP
 USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
+NODE := $(if $(filter Linux,$(shell uname -s)),node)
 PYTHON := .venv/bin/python
 PULUMI := .toolchain/bin/pulumi
 GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh new-stack chart stack test check lint bench schema lock toolchain cluster-toolchain clean
+.PHONY: help preview up destroy refresh new-stack chart stack test check lint bench schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +67,8 @@ stack: toolchain
 	@toolchain/ensure-stack.sh $(STACK)
 
 test: lint ## Run all tests, after format, lint and types
-	@$(PYTHON) -m pytest -q -n auto --dist loadfile $(ARGS)
+	@$(INSTALL) cluster $(NODE)
+	@$(PYTHON) -m pytest -q -n auto --dist loadgroup $(ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
 	@$(PYTHON) -m pytest -q tests/contract
@@ -92,9 +94,16 @@ lock: toolchain ## Write requirements.lock from pyproject.toml
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview
 
-cluster-toolchain: ## Install what the cluster tests need as well: a control plane, kwok, Kueue
-	@$(INSTALL) preview cluster
+cluster-toolchain: ## Install what the cluster tests need as well: a control plane, kwok, Kueue, a node
+	@$(INSTALL) preview cluster $(NODE)
+
+cluster: cluster-toolchain ## Start a throw-away cluster on this machine, with a real node where it can host one
+	@$(PYTHON) -m toolchain.cluster start
+
+cluster-stop: toolchain ## End the throw-away cluster
+	@$(PYTHON) -m toolchain.cluster stop
 
 clean: ## Remove what was installed or cached in this checkout; stacks' state (.state) and the shared cache stay
+	@[ ! -d .toolchain/clusters ] || $(PYTHON) -m toolchain.cluster stop
 	@rm -rf .toolchain .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -124,7 +124,7 @@ class QueuesSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueuesArgs:
+class LocalQueuesArgs:
     """`tenants` are what declares the namespaces of the LocalQueues, by tenant."""
 
     spec: QueuesSpec
@@ -236,30 +236,14 @@ def handed_out(spec: QueuesSpec, resource: str) -> dict[str, int]:
 
 
 class Queues(pulumi.ComponentResource):
-    """Declares Kueue's objects: flavors and cohorts before the ClusterQueues, these before the LocalQueues."""
+    """Declares what is to be handed out: flavors and cohorts before the ClusterQueues, and the Jobs' priorities."""
 
-    local_queues: pulumi.Output[dict[str, str]]
+    cluster_queues: pulumi.Output[list[str]]
 
-    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        spec = args.spec
+    def __init__(self, name: str, spec: QueuesSpec, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Queues"), name, {"spec": spec.model_dump(mode="json")}, opts)
         for key, priority in spec.workload_priorities.items():
             register(workload_priority_class(key, priority), f"{name}-priority-{key}", parent=self)
-        cluster_queues = self._cluster_queues(name, spec)
-        declared = [
-            register(
-                local_queue(key, queue),
-                f"{name}-local-{key}",
-                parent=self,
-                depends_on=[cluster_queues[queue.cluster_queue], args.tenants[queue.tenant]],
-            )
-            for key, queue in spec.local_queues.items()
-        ]
-        tenants = {key: queue.tenant for key, queue in spec.local_queues.items()}
-        self.local_queues = pulumi.Output.all(*(queue.urn for queue in declared)).apply(lambda _: tenants)
-        self.register_outputs({"localQueues": self.local_queues})
-
-    def _cluster_queues(self, name: str, spec: QueuesSpec) -> dict[str, pulumi.Resource]:
         flavors = {
             key: register(flavor(key, body), f"{name}-flavor-{key}", parent=self) for key, body in spec.flavors.items()
         }
@@ -268,8 +252,8 @@ class Queues(pulumi.ComponentResource):
             for key in sorted({queue.cohort for queue in spec.cluster_queues.values() if queue.cohort})
         }
         tenants = tenants_of(spec)
-        return {
-            key: register(
+        declared = [
+            register(
                 cluster_queue(key, queue, tenants[key]),
                 f"{name}-cluster-{key}",
                 parent=self,
@@ -279,4 +263,28 @@ class Queues(pulumi.ComponentResource):
                 ],
             )
             for key, queue in spec.cluster_queues.items()
-        }
+        ]
+        names_declared = sorted(spec.cluster_queues)
+        self.cluster_queues = pulumi.Output.all(*(queue.urn for queue in declared)).apply(lambda _: names_declared)
+        self.register_outputs({"clusterQueues": self.cluster_queues})
+
+
+class LocalQueues(pulumi.ComponentResource):
+    """Declares the tenants' doors to the ClusterQueues. Their tenants come between the two.
+
+    Kueue keeps a ClusterQueue while a Workload holds quota of it. Deleted in the reverse order, a tenant's namespace
+    takes its Jobs and Workloads with it before the ClusterQueue has to go.
+    """
+
+    local_queues: pulumi.Output[dict[str, str]]
+
+    def __init__(self, name: str, args: LocalQueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        queues = args.spec.local_queues
+        tenants = {key: queue.tenant for key, queue in queues.items()}
+        super().__init__(component_type("LocalQueues"), name, {"tenants": tenants}, opts)
+        declared = [
+            register(local_queue(key, queue), f"{name}-{key}", parent=self, depends_on=[args.tenants[queue.tenant]])
+            for key, queue in queues.items()
+        ]
+        self.local_queues = pulumi.Output.all(*(queue.urn for queue in declared)).apply(lambda _: tenants)
+        self.register_outputs({"localQueues": self.local_queues})

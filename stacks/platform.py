@@ -1,6 +1,6 @@
 """The platform: every part that the settings name, in the order in which each can work, and the stack's outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from components.gate import Gate, GateArgs
 from components.kueue import Chart, Kueue, KueueArgs
 from components.memory import pod_fragments
 from components.priorities import Priorities, PrioritiesArgs
-from components.queues import Queues, QueuesArgs, handed_out
+from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
 from components.system import System, SystemArgs
 from components.tenant import Tenant, TenantArgs
 from components.watchdog import Watchdog, WatchdogArgs
@@ -50,10 +50,12 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     system_args = SystemArgs(cluster=settings.cluster, code=code, node_agents=settings.exporter is not None)
     system = System("system", system_args)
     priorities = _declare_priorities(settings)
-    tenants = _declare_tenants(settings, ledger)
+    queues = _declare_queues(settings, ledger, root)
+    tenants = _declare_tenants(settings, ledger, queues)
     capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
     capacity = Capacity("capacity", capacity_args, _after(system))
-    _declare_queueing(settings, ledger, tenants, root)
+    if settings.queues is not None:
+        LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
     _declare_agents(settings, ledger, code, system, tenants)
     if settings.admission is not None:
         # Last: it stamps the classes, and asks for budgets that must be there to be had.
@@ -108,7 +110,19 @@ def _declare_priorities(settings: StackSettings) -> list[Priorities]:
     return [Priorities("priorities", PrioritiesArgs(classes=settings.priorities))]
 
 
-def _declare_tenants(settings: StackSettings, ledger: Ledger) -> dict[str, Tenant]:
+def _declare_queues(settings: StackSettings, ledger: Ledger, root: Path) -> list[pulumi.Resource]:
+    """Kueue, then its objects, which its webhooks judge."""
+    kueue = []
+    if settings.kueue is not None:
+        chart = kueue_chart(settings.kueue.version, root)
+        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, names=ledger.names, chart=chart))]
+    if settings.queues is None:
+        return [*kueue]
+    return [Queues("queues", settings.queues, _after(*kueue))]
+
+
+def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource]) -> dict[str, Tenant]:
+    """Queue tenants come after the ClusterQueues and so go before them, with their Jobs (components/queues.py)."""
     queue_tenants = set(ledger.queue_tenants)
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
     return {
@@ -120,19 +134,10 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger) -> dict[str, Tenan
                 gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
                 has_queue=name in queue_tenants,
             ),
+            _after(*(queues if name in queue_tenants else ())),
         )
         for name, spec in settings.tenants.items()
     }
-
-
-def _declare_queueing(settings: StackSettings, ledger: Ledger, tenants: Mapping[str, Tenant], root: Path) -> None:
-    """Kueue, then its objects, which its webhooks judge."""
-    kueue = []
-    if settings.kueue is not None:
-        chart = kueue_chart(settings.kueue.version, root)
-        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, names=ledger.names, chart=chart))]
-    if settings.queues is not None:
-        Queues("queues", QueuesArgs(spec=settings.queues, tenants=tenants), _after(*kueue))
 
 
 def _declare_agents(

@@ -86,3 +86,45 @@ def condition(found: Object, kind: str) -> Object:
 def eventually(holds: Any, what: str) -> Any:
     """Raises ClusterError when it does not hold in time."""
     return until(holds, PATIENCE_SECONDS, what)
+
+
+def container(limits: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": dict(limits)}}
+
+
+def job(name: str, queue: str | None, resource: str = "nvidia.com/gpu", priority: str = "gpu-batch") -> dict[str, Any]:
+    labels = {"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": priority} if queue else {}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container({resource: "1"} if queue else {})]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"backoffLimit": 0, "template": template},
+    }
+
+
+def pods(namespace: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/pods{f'/{name}' if name else ''}"
+
+
+def jobs(namespace: str, name: str = "") -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs{f'/{name}' if name else ''}"
+
+
+def submit(prod: Rollout, team: str, manifest: Object) -> str:
+    answer = prod.create(jobs(team), manifest)
+    assert answer.refusal is None, answer.refusal
+    return str(manifest["metadata"]["name"])
+
+
+def running_pods(prod: Rollout, team: str, name: str) -> list[str]:
+    found = prod.items(f"{pods(team)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
+    return [
+        item["metadata"]["name"]
+        for item in found
+        if item["status"].get("phase") == "Running" and "deletionTimestamp" not in item["metadata"]
+    ]
+
+
+def await_running(prod: Rollout, team: str, name: str) -> None:
+    eventually(lambda: running_pods(prod, team, name), f"{name} runs")

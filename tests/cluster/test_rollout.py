@@ -3,7 +3,18 @@
 import pytest
 
 from tenancy import names
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, changes, condition, eventually
+from tests.cluster.rollout import (
+    GPU_COUNT,
+    GPUMEM,
+    SYSTEM,
+    Rollout,
+    await_running,
+    changes,
+    condition,
+    eventually,
+    job,
+    submit,
+)
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
@@ -66,8 +77,9 @@ def test_each_cron_job_completes_a_run_in_a_real_container(prod: Rollout, agent:
     assert {pod["spec"]["nodeName"] for pod in pods} == {"localhost"}
 
 
-def test_destroy_leaves_nothing(prod: Rollout) -> None:
+def test_destroy_leaves_nothing_though_a_job_holds_quota(prod: Rollout) -> None:
     """Last: the module's own clean-up then finds nothing to do."""
+    await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
     prod.destroy()
     namespaces = {item["metadata"]["name"] for item in prod.items("/api/v1/namespaces")}
     assert namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}

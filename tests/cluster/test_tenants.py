@@ -5,7 +5,20 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rollout import GPUMEM, Object, Rollout, condition, eventually
+from tests.cluster.rollout import (
+    GPUMEM,
+    Object,
+    Rollout,
+    await_running,
+    condition,
+    container,
+    eventually,
+    job,
+    jobs,
+    pods,
+    running_pods,
+    submit,
+)
 from toolchain.cluster import simulated
 
 RESIDENTS = {
@@ -18,32 +31,9 @@ RESIDENTS = {
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 
 
-def container(limits: Mapping[str, str]) -> dict[str, Any]:
-    return {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": dict(limits)}}
-
-
 def pod(name: str, limits: Mapping[str, str]) -> dict[str, Any]:
     spec = {"nodeSelector": SHARED, "containers": [container(limits)]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-def job(name: str, queue: str | None, resource: str = "nvidia.com/gpu", priority: str = "gpu-batch") -> dict[str, Any]:
-    labels = {"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": priority} if queue else {}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container({resource: "1"} if queue else {})]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"backoffLimit": 0, "template": template},
-    }
-
-
-def pods(namespace: str, name: str = "") -> str:
-    return f"/api/v1/namespaces/{namespace}/pods{f'/{name}' if name else ''}"
-
-
-def jobs(namespace: str, name: str = "") -> str:
-    return f"/apis/batch/v1/namespaces/{namespace}/jobs{f'/{name}' if name else ''}"
 
 
 def phase(prod: Rollout, namespace: str, name: str) -> str:
@@ -113,29 +103,10 @@ def queue(prod: Rollout) -> Iterator[Rollout]:
     )
 
 
-def submit(prod: Rollout, team: str, manifest: Object) -> str:
-    answer = prod.create(jobs(team), manifest)
-    assert answer.refusal is None, answer.refusal
-    return str(manifest["metadata"]["name"])
-
-
 def workload(prod: Rollout, team: str, name: str) -> Object:
     """The Workload that Kueue keeps for the Job; empty while there is none."""
     found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
-
-
-def running_pods(prod: Rollout, team: str, name: str) -> list[str]:
-    found = prod.items(f"{pods(team)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
-    return [
-        item["metadata"]["name"]
-        for item in found
-        if item["status"].get("phase") == "Running" and "deletionTimestamp" not in item["metadata"]
-    ]
-
-
-def await_running(prod: Rollout, team: str, name: str) -> None:
-    eventually(lambda: running_pods(prod, team, name), f"{name} runs")
 
 
 def await_waiting(prod: Rollout, team: str, name: str, why: str) -> None:

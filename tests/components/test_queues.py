@@ -5,7 +5,16 @@ import pytest
 from pydantic import ValidationError
 
 from components.manifest import component_type
-from components.queues import ClusterQueueSpec, Queues, QueuesArgs, QueuesSpec, cluster_queue, handed_out, tenants_of
+from components.queues import (
+    ClusterQueueSpec,
+    LocalQueues,
+    LocalQueuesArgs,
+    Queues,
+    QueuesSpec,
+    cluster_queue,
+    handed_out,
+    tenants_of,
+)
 from tests.engine import Graph, build, names
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
@@ -46,7 +55,9 @@ def spec() -> QueuesSpec:
 def graph() -> Graph:
     def program() -> None:
         tenants = {t: pulumi.ComponentResource(component_type("Tenant"), t, {}) for t in ("team-a", "team-b")}
-        Queues("queues", QueuesArgs(spec=spec(), tenants=tenants))
+        queues = Queues("queues", spec())
+        opts = pulumi.ResourceOptions(depends_on=[queues])
+        LocalQueues("local-queues", LocalQueuesArgs(spec=spec(), tenants=tenants), opts)
 
     return build(program)
 
@@ -60,10 +71,12 @@ def test_every_object_has_its_name(graph: Graph) -> None:
         *("queues-flavor-any", "queues-flavor-l4"),
         "queues-cohort-lab",
         *("queues-cluster-one", "queues-cluster-two", "queues-cluster-idle"),
-        *("queues-local-a-one", "queues-local-b-one", "queues-local-a-two", "queues-local-a-two-night"),
         *("queues-priority-low", "queues-priority-high"),
     }
-    assert {r.inputs["apiVersion"] for r in graph.children(graph.one("Queues"))} == {"kueue.x-k8s.io/v1beta2"}
+    assert names(graph.children(graph.one("LocalQueues"))) == {
+        *("local-queues-a-one", "local-queues-b-one", "local-queues-a-two", "local-queues-a-two-night"),
+    }
+    assert {r.inputs["apiVersion"] for r in graph.resources if r.custom} == {"kueue.x-k8s.io/v1beta2"}
 
 
 def test_a_flavor_has_what_it_adds_to_pods_and_no_more(graph: Graph) -> None:
@@ -132,7 +145,7 @@ def test_a_queue_without_tenants_selects_no_namespace(graph: Graph) -> None:
 
 
 def test_a_local_queue_is_its_tenants_door_and_moves_by_replacement(graph: Graph) -> None:
-    door = graph.one("LocalQueue", "queues-local-a-two")
+    door = graph.one("LocalQueue", "local-queues-a-two")
     assert door.inputs["metadata"]["namespace"] == "team-a"
     assert door.inputs["spec"] == {"clusterQueue": "two"}
     assert list(door.request.replaceOnChanges) == ["spec.clusterQueue"]
@@ -154,9 +167,7 @@ def test_each_object_waits_for_what_it_names(graph: Graph) -> None:
         ("Cohort", "queues-cohort-lab"),
     ):
         assert graph.depends_on(queue, graph.one(kind, name))
-    door = graph.one("LocalQueue", "queues-local-a-two")
-    assert graph.depends_on(door, queue)
-    assert not graph.depends_on(door, graph.one("ClusterQueue", "queues-cluster-one"))
+    assert graph.depends_on(graph.one("LocalQueue", "local-queues-a-two"), queue)
 
 
 def test_who_may_use_a_queue_follows_from_the_local_queues() -> None:

@@ -46,7 +46,7 @@ def root_of(graph: Graph, resource: Recorded) -> Recorded:
 
 def test_prod_has_every_part(prod: Graph) -> None:
     assert {root_of(prod, r).name for r in prod.resources} == {
-        *("system", "priorities", "capacity", "kueue", "queues"),
+        *("system", "priorities", "capacity", "kueue", "queues", "local-queues"),
         *("exporter", "watchdog", "gate", "alerts", "admission"),
         *raw()["tenants"],
     }
@@ -112,8 +112,15 @@ def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(p
     for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
         for queue in prod.all(kind):
             assert prod.depends_on(queue, release)
-    door = prod.one("LocalQueue", "queues-local-team-a-gpu")
+    door = prod.one("LocalQueue", "local-queues-team-a-gpu")
     assert prod.depends_on(door, prod.one("Namespace", "team-a-namespace"))
+
+
+def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Graph) -> None:
+    """Kueue keeps a ClusterQueue while a Workload holds quota: deleted first, it would hold up `destroy` for ever."""
+    queue = prod.one("ClusterQueue", "queues-cluster-gpu-cq")
+    assert prod.depends_on(prod.one("Namespace", "team-a-namespace"), queue)
+    assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
 
 
 def test_only_queue_tenants_bear_the_label_that_kueue_goes_by(prod: Graph) -> None:
@@ -159,11 +166,11 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
 
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
 GONE = {
-    "tenants": {"Tenant", "Gate", "Queues"},
+    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues"},
     "priorities": {"Priorities", "Admission"},
     "admission": {"Admission"},
     "kueue": {"Kueue"},
-    "queues": {"Queues"},
+    "queues": {"Queues", "LocalQueues"},
     "watchdog": {"Watchdog"},
     "on_demand": {"Gate"},
     "alerts": {"Alerts"},
