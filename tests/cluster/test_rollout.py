@@ -34,8 +34,8 @@ def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
         assert (node["status"][field][GPUMEM], node["status"][field][GPU_COUNT]) == ("14k", "1")
     assert GPUMEM not in prod.capacity("k8s-node2")
     assert advertise_job(prod).startswith(names.RECONCILE)
-    (event,) = prod.events("default", names.EVENT_ADVERTISED)
-    assert event["regarding"]["name"] == "k8s-node1"
+    advertised = prod.events("default", names.EVENT_ADVERTISED)
+    assert {event["regarding"]["name"] for event in advertised} == {"k8s-node1"}
 
 
 def test_a_second_up_changes_nothing(prod: Rollout) -> None:
@@ -48,12 +48,13 @@ def test_refresh_sees_no_drift(prod: Rollout) -> None:
 
 def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> None:
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
+    removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
     prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5500))
     outcome = prod.up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
     assert changes(outcome)["replaced"] == 1
-    assert prod.events("default", names.EVENT_REMOVED) == []
+    assert len(prod.events("default", names.EVENT_REMOVED)) == removals
     quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500"}
 
