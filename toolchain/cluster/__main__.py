@@ -58,10 +58,10 @@ def _status(known: Cluster) -> int:
         print("cluster: none runs")
         return 1
     name = known.folder.path.name
-    option = "" if name == "default" else f" --name {name}"
+    end = "make cluster-stop" if name == "default" else f".venv/bin/python -m toolchain.cluster stop --name {name}"
     print(f"""Use it:  export KUBECONFIG={known.kubeconfig}
 Logs:    {known.log(cluster.SUPERVISOR).parent}
-End it:  python -m toolchain.cluster stop{option}""")
+End it:  {end}""")
     return 0
 
 
