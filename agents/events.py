@@ -1,4 +1,4 @@
-"""Kubernetes Events (events.k8s.io/v1) on a Node: what an agent did to it, or refused to do, and why."""
+"""Kubernetes Events (events.k8s.io/v1): what an agent did to an object, or refused to do, and why."""
 
 import hashlib
 import http.client
@@ -8,16 +8,26 @@ from datetime import UTC, datetime
 from agents.api import Api, ApiError
 
 # Events on cluster-scoped objects live here (ValidateEventCreate in pkg/apis/core/validation/events.go).
-NAMESPACE = "default"
+_CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeEvent:
+class Reference:
+    """The object that an event is about; `namespace` None: it is cluster-scoped."""
+
+    api_version: str
+    kind: str
+    namespace: str | None = None
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
     """`occasion` tells two occurrences of the same note apart; without it the note stands once while it lasts (1 h)."""
 
-    node: str
-    uid: str
+    regarding: Reference
     reason: str
     note: str
     action: str
@@ -33,25 +43,32 @@ class Recorder:
     controller: str
     instance: str
 
-    def record(self, event: NodeEvent, now: datetime) -> None:
+    def record(self, event: Event, now: datetime) -> None:
         """Raises ApiError. An event that is there already is kept: its name is made from its content."""
-        content = "\0".join((self.controller, event.uid, event.reason, event.note, event.occasion))
+        regarding = event.regarding
+        namespace = regarding.namespace or _CLUSTER_SCOPED
+        content = "\0".join((self.controller, regarding.uid, event.reason, event.note, event.occasion))
         name = f"{self.controller}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": namespace},
             "eventTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "type": "Warning" if event.warning else "Normal",
             "reason": event.reason,
             "action": event.action,
             "note": event.note.encode()[:_NOTE_BYTES].decode(errors="ignore"),
-            "regarding": {"apiVersion": "v1", "kind": "Node", "name": event.node, "uid": event.uid},
+            "regarding": _object_reference(regarding),
             "reportingController": self.controller,
             "reportingInstance": self.instance,
         }
         try:
-            self.api.create(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events", body)
+            self.api.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body)
         except ApiError as error:
             if error.status != http.client.CONFLICT:
                 raise
+
+
+def _object_reference(regarding: Reference) -> dict[str, str]:
+    found = {"apiVersion": regarding.api_version, "kind": regarding.kind, "name": regarding.name, "uid": regarding.uid}
+    return found if regarding.namespace is None else {**found, "namespace": regarding.namespace}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from agents.api import Api, Object
 from agents.errors import AgentError
+from agents.events import Reference
 from tenancy.quantity import QuantityError
 from tenancy.workload import pod_request
 
@@ -22,6 +23,10 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="v1", kind="Node", name=self.name, uid=self.uid)
 
 
 def read_nodes(api: Api) -> tuple[Node, ...]:

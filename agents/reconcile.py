@@ -14,7 +14,7 @@ from agents.api import Api, ApiError, in_cluster
 from agents.capacity import Change, Finding, Snapshot
 from agents.clock import Clock
 from agents.environment import RUN_SECONDS, SECONDS, flag, read, text, variable
-from agents.events import NodeEvent, Recorder
+from agents.events import Event, Recorder
 from agents.ledger import StoredLedger
 from agents.log import Log
 from agents.nodes import read_bound, read_nodes
@@ -174,9 +174,8 @@ class Reconcile:
             self._record(finding, warning=True)
 
     def _record(self, action: Change | Finding, warning: bool, occasion: str = "") -> None:
-        event = NodeEvent(
-            node=action.node.name,
-            uid=action.node.uid,
+        event = Event(
+            regarding=action.node.reference,
             reason=action.reason,
             note=action.note,
             action="Reconcile",

@@ -1,4 +1,4 @@
-"""Events on nodes: told once while they last, and in the form that the API server takes."""
+"""Events: told once while they last, and in the form that the API server takes."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from agents.api import ApiError
-from agents.events import NodeEvent, Recorder
+from agents.events import Event, Recorder, Reference
 from tests.agents.cluster import Fault, Served
 
 NOW = datetime(2026, 11, 20, 22, 0, 0, 5, tzinfo=UTC)
-REFUSAL = NodeEvent(node="n", uid="u", reason="Refused", note="because", action="Reconcile", warning=True)
+NODE = Reference(api_version="v1", kind="Node", name="n", uid="u")
+POD = Reference(api_version="v1", kind="Pod", namespace="immich", name="p", uid="v")
+REFUSAL = Event(regarding=NODE, reason="Refused", note="because", action="Reconcile", warning=True)
 
 
 def recorder(served: Served) -> Recorder:
@@ -25,9 +27,27 @@ def test_the_same_refusal_is_told_once(served: Served) -> None:
 
 
 def test_another_occasion_note_or_node_is_another_event(served: Served) -> None:
-    for event in (REFUSAL, replace(REFUSAL, occasion="7"), replace(REFUSAL, note="why"), replace(REFUSAL, uid="v")):
+    for event in (
+        REFUSAL,
+        replace(REFUSAL, occasion="7"),
+        replace(REFUSAL, note="why"),
+        replace(REFUSAL, regarding=replace(NODE, uid="v")),
+    ):
         recorder(served).record(event, NOW)
     assert len(served.cluster.events) == 4
+
+
+def test_an_event_lives_where_its_object_lives_and_on_a_cluster_scoped_one_in_default(served: Served) -> None:
+    recorder(served).record(REFUSAL, NOW)
+    recorder(served).record(replace(REFUSAL, regarding=POD), NOW)
+    (on_node, on_pod) = served.cluster.events.values()
+    assert [url for _, url in served.cluster.requests] == [
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+        "/apis/events.k8s.io/v1/namespaces/immich/events",
+    ]
+    assert (on_node["metadata"]["namespace"], on_pod["metadata"]["namespace"]) == ("default", "immich")
+    assert on_node["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+    assert on_pod["regarding"] == {"apiVersion": "v1", "kind": "Pod", "namespace": "immich", "name": "p", "uid": "v"}
 
 
 def test_a_note_is_cut_to_what_the_server_takes(served: Served) -> None:
