@@ -7,12 +7,18 @@ import importlib
 import os
 import signal
 import sys
+import threading
+import time
 from types import FrameType
 
 from agents.errors import AgentError, StoppedError
 from agents.log import Log
 
 AGENTS = ("reconcile", "watchdog", "gate", "exporter")
+
+STOPPED = 128 + signal.SIGTERM
+# Within 2 s of SIGTERM a run has ended.
+GRACE_SECONDS = 1.5
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"name one agent of {', '.join(AGENTS)} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    signal.signal(signal.SIGTERM, _stop)
+    _heed_sigterm(log)
     try:
         # Imported by name: a node's exporter should not pay for the modules of the others.
         status: int = importlib.import_module(f"agents.{arguments[0]}").start(os.environ, log)
@@ -31,8 +37,25 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except StoppedError:
         log.warning("stopped by SIGTERM")
-        return 128 + signal.SIGTERM
+        return STOPPED
     return status
+
+
+def _heed_sigterm(log: Log) -> None:
+    """SIGTERM raises StoppedError in the main thread, once that is back in Python; what is not back in time, such as
+    the resolution of a name, is ended with the process."""
+    told, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell)
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_in_time, args=(told, log), daemon=True).start()
+
+
+def _end_in_time(told: int, log: Log) -> None:
+    os.read(told, 1)
+    time.sleep(GRACE_SECONDS)
+    log.warning("stopped by SIGTERM, in the middle of a call")
+    os._exit(STOPPED)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
