@@ -3,8 +3,10 @@
 import http.client
 import json
 import random
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from urllib.parse import urlencode
 
 from agents.clock import Clock
 from agents.errors import AgentError
+from tenancy.names import PROJECT
 
 Object = Mapping[str, Any]
 
@@ -23,6 +26,8 @@ LONGEST_WAIT_SECONDS = 30.0
 PAGE = 100  # objects; bounds what a list holds in memory at once
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
+# The cause of the 429 that no throttling explains (policy/v1, DisruptionBudgetCause).
+_DISRUPTION_BUDGET = "DisruptionBudget"
 
 
 class ApiError(AgentError):
@@ -33,12 +38,20 @@ class ApiError(AgentError):
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes: frozenset[str] = frozenset()
         self.retry_after_seconds: float | None = None
+
+    @property
+    def held_by_budget(self) -> bool:
+        """A PodDisruptionBudget refuses this eviction: it may allow it in minutes, or never."""
+        return _DISRUPTION_BUDGET in self.causes
 
     @property
     def retried(self) -> bool:
         """Whether the same request may succeed in a moment."""
-        return self.status in _RETRIED or (self.status is None and self.reason == "NoAnswer")
+        if self.status is None:
+            return self.reason == "NoAnswer"
+        return self.status in _RETRIED and not self.held_by_budget
 
     @property
     def transient(self) -> bool:
@@ -72,16 +85,35 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
 
 
+@dataclass(frozen=True)
+class Stream:
+    """An answer that goes on, on a connection of its own."""
+
+    connection: http.client.HTTPSConnection
+    socket: socket.socket
+    response: http.client.HTTPResponse
+
+    def stop(self) -> None:
+        """Ends the answer, from any thread: who reads it finds its end or an error."""
+        with suppress(OSError):  # the server was first
+            # Not SSLSocket's: that one takes the session away from a thread that reads.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """By who reads it."""
+        self.response.close()
+        self.connection.close()
+
+
 class Api:
-    """A client with one kept-alive connection, for one thread. Every method raises ApiError."""
+    """A client with one kept-alive connection, for one thread; only `open` is for any. Every method raises ApiError."""
 
     def __init__(self, endpoint: Endpoint, *, clock: Clock, jitter: Callable[[], float] = random.random) -> None:
         self._endpoint = endpoint
         self._clock = clock
         self._jitter = jitter
-        self._connection = http.client.HTTPSConnection(
-            endpoint.host, endpoint.port, timeout=TIMEOUT_SECONDS, context=_tls(endpoint.ca_file)
-        )
+        self._tls = _tls(endpoint.ca_file)
+        self._connection = self._connect()
 
     def close(self) -> None:
         """Ends the connection; the next request would open a new one."""
@@ -93,10 +125,15 @@ class Api:
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         """The objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
+        for page in self.pages(path, **parameters):
+            yield from page.get("items") or ()
+
+    def pages(self, path: str, **parameters: str) -> Iterator[Object]:
+        """The pages of a list; each bears the version of the whole list, from which a watch goes on. As `items`."""
         query = {"limit": str(PAGE), **parameters}
         while True:
             page = self._request("GET", f"{path}?{urlencode(query)}")
-            yield from page.get("items") or ()
+            yield page
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
@@ -109,6 +146,36 @@ class Api:
     def merge_patch(self, path: str, body: Object) -> Object:
         """RFC 7386: null removes a key. With metadata.resourceVersion in it, a concurrent change is a conflict."""
         return self._request("PATCH", path, body, "application/merge-patch+json")
+
+    def delete(self, path: str, *, uid: str, grace_seconds: int | None = None) -> None:
+        """Deletes the object with this uid; another one of the same name is a conflict."""
+        self._request("DELETE", path, _deletion(uid, grace_seconds), "application/json")
+
+    def evict(self, *, namespace: str, pod: str, uid: str) -> None:
+        """Asks for the pod with this uid to be evicted, within its disruption budgets: see ApiError.held_by_budget."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": namespace, "name": pod},
+            "deleteOptions": _deletion(uid),
+        }
+        self.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+    def open(self, path: str) -> Stream:
+        """The answer to a GET, unread, on a connection of its own that the caller closes. Not retried."""
+        connection, request = self._connect(), _named("GET", path)
+        try:
+            connection.connect()
+            stream = Stream(connection, connection.sock, self._send(connection, "GET", path))
+            if stream.response.status >= http.client.BAD_REQUEST:
+                raise _refusal(request, stream.response, stream.response.read())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise unanswered(request, error) from None
+        except BaseException:
+            connection.close()
+            raise
+        return stream
 
     def _request(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Object:
         for attempt in range(ATTEMPTS):
@@ -123,23 +190,40 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def _exchange(self, method: str, path: str, body: Object | None, content_type: str) -> Object:
-        request = f"{method} {path.partition('?')[0]}"
-        headers = {"Accept": "application/json", "Authorization": f"Bearer {self._token()}"}
-        if body is not None:
-            headers["Content-Type"] = content_type
+        request = _named(method, path)
         try:
-            self._connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-            response = self._connection.getresponse()
+            response = self._send(self._connection, method, path, body, content_type)
             content = response.read()
-        except ssl.SSLCertVerificationError as error:
-            self._connection.close()
-            raise ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise ApiError(request, None, "NoAnswer", str(error) or type(error).__name__) from None
+            raise unanswered(request, error) from None
         if response.status >= http.client.BAD_REQUEST:
             raise _refusal(request, response, content)
         return _object(request, content)
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            self._endpoint.host, self._endpoint.port, timeout=TIMEOUT_SECONDS, context=self._tls
+        )
+
+    def _send(
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        kind: str = "",
+    ) -> http.client.HTTPResponse:
+        """Raises OSError and HTTPException."""
+        headers = {
+            "Accept": "application/json",
+            "Authorization": f"Bearer {self._token()}",
+            "User-Agent": PROJECT,  # the name of the field manager and in the audit log
+        }
+        if body is not None:
+            headers["Content-Type"] = kind
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        return connection.getresponse()
 
     def _token(self) -> str:
         """Read for each request: the kubelet rotates it under a running pod."""
@@ -162,6 +246,32 @@ def _tls(ca_file: Path) -> ssl.SSLContext:
     return context
 
 
+def unanswered(request: str, error: Exception) -> ApiError:
+    """No complete answer came over the connection; `error` is an OSError or an HTTPException."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}")
+    return ApiError(request, None, "NoAnswer", str(error) or type(error).__name__)
+
+
+def refusal(request: str, status: Object) -> ApiError:
+    """The error that a Status object describes."""
+    error = ApiError(
+        request, status.get("code"), str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
+    )
+    causes = (status.get("details") or {}).get("causes") or ()
+    error.causes = frozenset(str(cause.get("reason")) for cause in causes)
+    return error
+
+
+def _named(method: str, path: str) -> str:
+    return f"{method} {path.partition('?')[0]}"
+
+
+def _deletion(uid: str, grace_seconds: int | None = None) -> Object:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+    return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
+
+
 def _object(request: str, content: bytes) -> Object:
     try:
         answer = json.loads(content)
@@ -173,19 +283,14 @@ def _object(request: str, content: bytes) -> Object:
 
 
 def _refusal(request: str, response: http.client.HTTPResponse, content: bytes) -> ApiError:
-    """The error that a Status object describes; a proxy's answer may be none."""
+    """The error of an answer of status 400 or above; a proxy's may be no Status."""
     try:
         status = json.loads(content)
     except ValueError:
         status = None
     if not isinstance(status, dict):
         status = {"message": content[:200].decode(errors="replace")}
-    error = ApiError(
-        request,
-        response.status,
-        str(status.get("reason") or response.reason),
-        str(status.get("message") or "no message"),
-    )
+    error = refusal(request, {"reason": response.reason, **status, "code": response.status})
     retry_after = response.getheader("Retry-After", "")
     error.retry_after_seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     return error

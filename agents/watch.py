@@ -1,0 +1,89 @@
+"""A watch: what happens to the objects of a collection, told by the API server while it happens."""
+
+import http.client
+import json
+import math
+from collections.abc import Iterator
+from typing import Self
+from urllib.parse import urlencode
+
+from agents.api import Api, ApiError, Object, refusal, unanswered
+from agents.clock import Clock
+
+# etcd takes objects of at most 1.5 MiB by default; as JSON they are somewhat larger.
+EVENT_BYTES = 4 * 2**20
+_READ_BYTES = 64 * 2**10
+
+
+class Watch(Iterator[Object]):
+    """The events at `path` after `resource_version`, for so many seconds: {"type": ..., "object": ...}.
+
+    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error when the time is over, when the
+    server ends them and after `stop`. To open and to read it raises ApiError; 410: only a new list helps. It has a
+    connection of its own, beside the Api's requests, and is not retried.
+    """
+
+    def __init__(
+        self, api: Api, path: str, *, clock: Clock, resource_version: str, seconds: float, **parameters: str
+    ) -> None:
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(max(1, math.ceil(seconds))),
+            **parameters,
+        }
+        self._request = f"WATCH {path}"
+        self._clock = clock
+        self._end = clock.monotonic() + seconds
+        self._stopped = False
+        self._stream = api.open(f"{path}?{urlencode(query)}")
+        self._events = map(self._event, self._lines())
+
+    def __next__(self) -> Object:
+        return next(self._events)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stream.close()
+
+    def stop(self) -> None:
+        """Ends the watch from any thread; who reads it leaves its `with` block then."""
+        self._stopped = True
+        self._stream.stop()
+
+    def _lines(self) -> Iterator[bytes]:
+        line = b""
+        while (left := self._end - self._clock.monotonic()) > 0:
+            self._stream.socket.settimeout(left)
+            chunk = self._read()
+            if not chunk:
+                return
+            *whole, line = (line + chunk).split(b"\n")
+            yield from whole
+            if len(line) > EVENT_BYTES:
+                raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
+
+    def _read(self) -> bytes:
+        """Some bytes; none at the end."""
+        try:
+            return self._stream.response.read1(_READ_BYTES)
+        except TimeoutError:
+            return b""
+        except (OSError, http.client.HTTPException) as error:
+            if self._stopped:
+                return b""
+            raise unanswered(self._request, error) from None
+
+    def _event(self, line: bytes) -> Object:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+            raise ApiError(self._request, None, "NoAnswer", "an event is no JSON object")
+        if event.get("type") == "ERROR":
+            raise refusal(self._request, event["object"])
+        return event
