@@ -50,6 +50,9 @@ GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 ALERTS = "gpu-tenancy"
 
+# The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
+JOURNAL_KEY = "journal.json"
+
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
 AGENTS_DIGEST = "gpu-tenancy/sha256"
@@ -137,6 +140,11 @@ class Names:
     def device_annotation_prefix(self) -> str:
         """Pod annotations that say which device a pod was given; only the scheduler writes them."""
         return f"device.{self.domain}/"
+
+
+def journal(agent: str) -> str:
+    """The ConfigMap that holds the journal of the agent of that name."""
+    return f"{agent}-journal"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

@@ -1,0 +1,67 @@
+"""A small record that outlives the runs of a CronJob, in a ConfigMap that its component declares empty.
+
+Of two runs that write after the same reading one wins; the other learns that it must not act on what it read.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.api import Api, ApiError, Object
+from agents.errors import AgentError
+from tenancy.names import JOURNAL_KEY
+
+
+class JournalError(AgentError):
+    """The ConfigMap holds something else than a journal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The content, JSON, and the version that it was read at; a journal that nobody wrote yet is empty."""
+
+    version: str
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Journal:
+    """The journal of one agent. Needs get and patch on its ConfigMap."""
+
+    api: Api
+    namespace: str
+    name: str
+
+    def read(self) -> Record:
+        """Raises ApiError, and JournalError for what is no journal: what it said is not known then."""
+        return self._record(self.api.get(self._path))
+
+    def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
+        """Replaces the content; None where anybody wrote since `after` was read, and nothing is written then.
+
+        Write before acting: who is told None must not act. Raises ApiError; whether the content was written is then
+        not known.
+        """
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        patch = {"metadata": {"resourceVersion": after.version}, "data": {JOURNAL_KEY: text}}
+        try:
+            return self._record(self.api.merge_patch(self._path, patch))
+        except ApiError as error:
+            if not error.outdated:
+                raise
+            return None
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+
+    def _record(self, stored: Object) -> Record:
+        text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise JournalError(f"ConfigMap {self.name}, {JOURNAL_KEY}: is no JSON object; remove the key to begin anew")
+        return Record(version=stored["metadata"]["resourceVersion"], content=content)
