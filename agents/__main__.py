@@ -17,8 +17,7 @@ from agents.log import Log
 AGENTS = ("reconcile", "watchdog", "gate", "exporter")
 
 STOPPED = 128 + signal.SIGTERM
-# Within 2 s of SIGTERM a run has ended.
-GRACE_SECONDS = 1.5
+GRACE_SECONDS = 1.0  # a run has ended within 2 s of SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -82,8 +82,8 @@ class Watch(Iterator[Object]):
             event = json.loads(line)
         except ValueError:
             event = None
-        if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-            raise ApiError(self._request, None, "NoAnswer", "an event is no JSON object")
-        if event.get("type") == "ERROR":
+        if not isinstance(event, dict) or "type" not in event or not isinstance(event.get("object"), dict):
+            raise ApiError(self._request, None, "NoAnswer", "an event is no JSON object of a type and an object")
+        if event["type"] == "ERROR":
             raise refusal(self._request, event["object"])
         return event

@@ -5,7 +5,8 @@ import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -58,6 +59,7 @@ class Fault:
     message: str = "broken on order"
     headers: Mapping[str, str] = field(default_factory=dict)
     times: int = 1
+    causes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -70,40 +72,94 @@ class FakeCluster:
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
+    bodies: list[Any] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    agents: list[str | None] = field(default_factory=list)
     ignores_patches: bool = False
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
+    # Watches: all that happened, in order. Where they do not `last`, the server ends each at once.
+    history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    happened: threading.Condition = field(default_factory=threading.Condition)
+    watches_last: bool = False
+    watching: int = 0
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
         held = {"cpu": "8", **{keys[key]: amount for key, amount in amounts.items()}}
         metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": self.next_version(), "labels": dict(labels)}
-        self.nodes[name] = {"metadata": metadata, "status": {"capacity": dict(held), "allocatable": dict(held)}}
+        again = name in self.nodes
+        status = {"capacity": dict(held), "allocatable": dict(held)}
+        self.nodes[name] = {"kind": "Node", "metadata": metadata, "status": status}
+        self.tell("MODIFIED" if again else "ADDED", "/api/v1/nodes", self.nodes[name])
 
     def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running") -> None:
         container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": {NAMES.gpumem: gpumem}}}
-        self.pods.append(
-            {
-                "metadata": {"name": name, "namespace": "immich"},
-                "spec": {"nodeName": node, "containers": [container]},
-                "status": {"phase": phase},
-            }
-        )
+        metadata = {"name": name, "namespace": "immich", "uid": f"uid-{name}", "resourceVersion": self.next_version()}
+        spec = {"nodeName": node, "containers": [container]}
+        self.pods.append({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})
+        self.tell("ADDED", "/api/v1/pods", self.pods[-1])
+
+    def remove_pod(self, name: str) -> None:
+        (gone,) = (pod for pod in self.pods if pod["metadata"]["name"] == name)
+        self.pods.remove(gone)
+        gone["metadata"]["resourceVersion"] = self.next_version()
+        self.tell("DELETED", "/api/v1/pods", gone)
 
     def add_ledger(self, *pools: Pool, text: str | None = None, finalizers: tuple[str, ...] = ()) -> None:
         data = json.dumps(Ledger(domain=DOMAIN, pools=pools).to_data()) if text is None else text
-        self.objects[self.ledger_path] = {
-            "metadata": {
-                "name": LEDGER,
-                "resourceVersion": self.next_version(),
-                "finalizers": [*finalizers, NAMES.capacity_finalizer],
-            },
-            "data": {LEDGER_KEY: data},
+        again = self.ledger_path in self.objects
+        metadata = {
+            "name": LEDGER,
+            "resourceVersion": self.next_version(),
+            "finalizers": [*finalizers, NAMES.capacity_finalizer],
         }
+        self.objects[self.ledger_path] = {"kind": "ConfigMap", "metadata": metadata, "data": {LEDGER_KEY: data}}
+        self._tell_of_ledger("MODIFIED" if again else "ADDED")
 
     def delete_ledger(self) -> None:
-        self.objects[self.ledger_path]["metadata"]["deletionTimestamp"] = "2026-11-20T22:00:00Z"
+        metadata = self.objects[self.ledger_path]["metadata"]
+        metadata |= {"deletionTimestamp": "2026-11-20T22:00:00Z", "resourceVersion": self.next_version()}
+        self._tell_of_ledger("MODIFIED")
+
+    def _tell_of_ledger(self, kind: str) -> None:
+        self.tell(kind, self.ledger_path.rpartition("/")[0], self.objects[self.ledger_path])
+
+    def tell(self, kind: str, path: str, found: Mapping[str, Any]) -> None:
+        """Every watch of the collection at `path`."""
+        with self.happened:
+            self.history.append((path, {"type": kind, "object": json.loads(json.dumps(found))}))
+            self.happened.notify_all()
+
+    def await_watches(self, number: int) -> None:
+        with self.happened:
+            assert self.happened.wait_for(lambda: self.watching == number, timeout=20), self.watching
+
+    def end_watches(self) -> None:
+        with self.happened:
+            self.watches_last = False
+            self.happened.notify_all()
+
+    def events_after(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """What a watch is told until its time is over."""
+        end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
+        with self.happened:
+            self.watching += 1
+            self.happened.notify_all()
+        try:
+            while self.watches_last and (left := end - time.monotonic()) > 0:
+                with self.happened:
+                    while len(self.history) == told and self.watches_last and self.happened.wait(timeout=left):
+                        pass
+                    news = self.history[told:]
+                told += len(news)
+                for where, event in news:
+                    if where == path and int(event["object"]["metadata"].get("resourceVersion", version + 1)) > version:
+                        yield event
+        finally:
+            with self.happened:
+                self.watching -= 1
+                self.happened.notify_all()
 
     @property
     def ledger_path(self) -> str:
@@ -123,22 +179,26 @@ class FakeCluster:
         split = urlsplit(url)
         path, query = split.path, {key: values[0] for key, values in parse_qs(split.query).items()}
         self.requests.append((method, url))
+        self.bodies.append(body)
         for fault in self.faults:
             if fault.times and fault.method == method and path.startswith(fault.path):
                 fault.times -= 1
-                return fault.status, status(fault.status, fault.reason, fault.message), fault.headers
+                answer = status(fault.status, fault.reason, fault.message)
+                answer["details"] = {"causes": [{"reason": cause} for cause in fault.causes]}
+                return fault.status, answer, fault.headers
+        if "watch" in query:
+            return 200, {}, {}
         code, answer = self.dispatch(method, path, query, body)
         return code, answer, {}
 
     def dispatch(self, method: str, path: str, query: Mapping[str, str], body: Any) -> tuple[int, dict[str, Any]]:
-        if method == "POST":
-            return self.create_event(body)
-        if method == "PATCH":
-            return self.patch(path, body)
+        change = {"POST": self.create, "PATCH": self.patch, "DELETE": self.delete}.get(method)
+        if change:
+            return change(path, body)
         if path == "/api/v1/nodes":
-            return 200, page(list(self.nodes.values()), query)
+            return 200, self.page(list(self.nodes.values()), query)
         if path.endswith("/pods"):
-            return 200, page(self.select(query), query)
+            return 200, self.page(self.select(query), query)
         found = self.objects.get(path)
         return (200, found) if found is not None else (404, status(404, "NotFound", f"{path} not found"))
 
@@ -151,12 +211,22 @@ class FakeCluster:
             selected = [pod for pod in selected if pod["metadata"].get("labels", {}).get(key) == value]
         return selected
 
-    def create_event(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if not path.endswith("/events"):
+            return 201, body
         name = body["metadata"]["name"]
         if name in self.events:
             return 409, status(409, "AlreadyExists", f"events {name} already exists")
         self.events[name] = body
         return 201, body
+
+    def delete(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        found = self.objects.get(path)
+        if found is None:
+            return 404, status(404, "NotFound", f"{path} not found")
+        if body["preconditions"]["uid"] != found["metadata"]["uid"]:
+            return 409, status(409, "Conflict", "the UID in the precondition does not match")
+        return 200, self.objects.pop(path)
 
     def patch(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.before_patch()
@@ -169,9 +239,17 @@ class FakeCluster:
         if not self.ignores_patches:
             merge(target, body)
             metadata["resourceVersion"] = self.next_version()
+            if path.endswith("/status"):
+                self.tell("MODIFIED", "/api/v1/nodes", target)
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             del self.objects[path]
         return 200, target
+
+    def page(self, items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+        start, limit = int(query.get("continue", "0")), int(query["limit"])
+        rest = str(start + limit) if start + limit < len(items) else ""
+        metadata = {"continue": rest, "resourceVersion": str(self.version)}
+        return {"items": items[start : start + limit], "metadata": metadata}
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
@@ -183,12 +261,6 @@ def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:
             merge(target.setdefault(key, {}), value)
         else:
             target[key] = canonical(whole(value)) if key.startswith(DOMAIN) else value
-
-
-def page(items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    start, limit = int(query.get("continue", "0")), int(query["limit"])
-    rest = str(start + limit) if start + limit < len(items) else ""
-    return {"items": items[start : start + limit], "metadata": {"continue": rest}}
 
 
 def status(code: int, reason: str, message: str) -> dict[str, Any]:
@@ -204,7 +276,11 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length", "0"))
         body = json.loads(self.rfile.read(length)) if length else None
         self.cluster.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
+        self.cluster.agents.append(self.headers["User-Agent"])
         code, answer, headers = self.cluster.answer(self.command, self.path, body)
+        if code == 200 and "watch" in parse_qs(urlsplit(self.path).query):
+            self.stream()
+            return
         content = json.dumps(answer).encode()
         self.send_response(code)
         for name, value in {"Content-Length": str(len(content)), **headers}.items():
@@ -212,7 +288,22 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_PATCH = handle_request  # noqa: N815 (names that http.server calls)
+    def stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        split = urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(split.query).items()}
+        for event in self.cluster.events_after(split.path, query):
+            self.chunk(json.dumps(event).encode() + b"\n")
+        self.chunk(b"")
+
+    def chunk(self, content: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
+        self.wfile.flush()
+
+    do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815 (names that http.server calls)
 
     def log_request(self, code: object = "-", size: object = "-") -> None:
         pass

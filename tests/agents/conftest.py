@@ -29,6 +29,7 @@ def served(certificates: Path, tmp_path: Path) -> Iterator[Served]:
     server, thread = serve(cluster, certificates)
     served = Served(cluster=cluster, port=server.server_address[1], mount=mount)
     yield served
+    cluster.end_watches()
     for api in served.closing:
         api.close()
     server.shutdown()

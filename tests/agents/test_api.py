@@ -136,3 +136,57 @@ def test_a_missing_ca_names_the_file(served: Served) -> None:
     (served.mount / "ca.crt").unlink()
     with pytest.raises(AgentError, match=r"serviceaccount/ca\.crt"):
         served.api()
+
+
+POD = "/api/v1/namespaces/immich/pods/ml"
+
+
+def test_an_eviction_names_the_pod_by_its_uid(served: Served) -> None:
+    served.api().evict(namespace="immich", pod="ml", uid="u")
+    assert served.cluster.requests == [("POST", f"{POD}/eviction")]
+    assert served.cluster.bodies == [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": "immich", "name": "ml"},
+            "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}},
+        }
+    ]
+
+
+def test_an_eviction_that_a_disruption_budget_holds_is_not_repeated(served: Served) -> None:
+    message = "Cannot evict pod as it would violate the pod's disruption budget."
+    served.cluster.faults = [Fault("POST", POD, 429, "TooManyRequests", message, causes=("DisruptionBudget",), times=9)]
+    with pytest.raises(ApiError, match="disruption budget") as caught:
+        served.api().evict(namespace="immich", pod="ml", uid="u")
+    assert caught.value.held_by_budget
+    assert not caught.value.transient
+    assert len(served.cluster.requests) == 1
+
+
+def test_an_eviction_that_is_throttled_is_repeated(served: Served) -> None:
+    served.cluster.faults = [Fault("POST", POD, 429, "TooManyRequests", times=1)]
+    served.api().evict(namespace="immich", pod="ml", uid="u")
+    assert len(served.cluster.requests) == 2
+
+
+def test_only_the_object_with_the_uid_is_deleted(served: Served) -> None:
+    served.cluster.objects[POD] = {"metadata": {"uid": "new"}}
+    with pytest.raises(ApiError) as caught:
+        served.api().delete(POD, uid="old")
+    assert caught.value.outdated
+    served.api().delete(POD, uid="new", grace_seconds=5)
+    assert served.cluster.bodies[-1] == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "new"},
+        "gracePeriodSeconds": 5,
+    }
+    assert POD not in served.cluster.objects
+
+
+def test_every_request_says_who_asks(served: Served) -> None:
+    """The API server's audit log and the managed fields of what an agent writes show it."""
+    served.cluster.objects["/x"] = {}
+    served.api().get("/x")
+    assert served.cluster.agents == ["gpu-tenancy"]

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +16,10 @@ import pytest
 
 from agents.__main__ import main
 from tests.agents.cluster import SYSTEM, T4, Served
-from tests.agents.test_environment import RECONCILE
+from tests.agents.conftest import ROOT
+from tests.agents.test_environment import RECONCILE, TTS, WATCHDOG, gates
+
+PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
 
 @contextmanager
@@ -76,27 +81,75 @@ def test_an_api_that_is_away_ends_the_run_with_its_address_in_the_log(zipapp: Pa
     assert "NoAnswer" in str(lines[-1]["message"])
 
 
-def test_sigterm_ends_a_waiting_run_at_once_and_not_as_a_success(zipapp: Path, served: Served) -> None:
+def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
+    """What it still logs after SIGTERM, which ends it within 2 s and not as a success."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    lines = [json.loads(line) for line in process.stdout]
+    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    assert time.monotonic() - began < 2
+    assert process.stderr.read() == ""
+    return lines
+
+
+def test_sigterm_ends_a_waiting_run(zipapp: Path, served: Served) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
-    environ = {
-        **RECONCILE,
-        **served.environ(),
-        "LEDGER_NAMESPACE": SYSTEM,
-        "RUN_SECONDS": "600",
-        "INTERVAL_SECONDS": "300",
-    }
+    environ = {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}
     with started(zipapp, "reconcile", environ) as process:
         assert process.stdout is not None
-        assert process.stderr is not None
-        lines = iter(process.stdout.readline, "")
-        assert any("wrote" in line for line in lines)
-        began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        assert json.loads(list(lines)[-1])["message"] == "stopped by SIGTERM"
-        assert process.wait(timeout=10) == 128 + signal.SIGTERM
-        assert time.monotonic() - began < 2
-        assert process.stderr.read() == ""
+        assert any("wrote" in line for line in iter(process.stdout.readline, ""))
+        assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
+
+
+@pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
+def test_sigterm_ends_a_run_that_waits_for_a_server_that_says_nothing(
+    zipapp: Path, served: Served, agent: str, environ: Mapping[str, str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = str(silent.getsockname()[1])
+        with started(zipapp, agent, {**environ, **served.environ(), "KUBERNETES_SERVICE_PORT": port}) as process:
+            connected, _ = silent.accept()
+            with connected:
+                assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
+
+
+def test_sigterm_ends_a_run_in_the_middle_of_a_write(zipapp: Path, served: Served) -> None:
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    writing, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        writing.set()
+        over.wait(timeout=30)
+
+    served.cluster.before_patch = hold
+    with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
+        assert writing.wait(timeout=30)
+        assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
+        over.set()
+
+
+def test_sigterm_ends_a_call_that_hears_no_signal() -> None:
+    """As getaddrinfo does while no name server answers, this one stays in C for minutes."""
+    program = """
+import hashlib, sys, types
+import agents.__main__
+
+agent = types.ModuleType("agents.reconcile")
+agent.start = lambda environ, log: (log.info("starts"), hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1))
+sys.modules["agents.reconcile"] = agent
+sys.exit(agents.__main__.main(["reconcile"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert "starts" in process.stdout.readline()
+        (line,) = stopped(process)
+        assert line["message"] == "stopped by SIGTERM, in the middle of a call"
 
 
 def test_the_zipapp_writes_nothing_beside_itself(zipapp: Path) -> None:
