@@ -33,9 +33,10 @@ class Snapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Write these values on the node; None removes the key."""
+    """Write these values on the node; None removes the key. `bound_mib` is what pods bound to it request."""
 
     node: Node
+    bound_mib: int
     gpumem_mib: int | None
     gpu_count: int | None
     reason: str
@@ -51,6 +52,7 @@ class Finding:
     """What no write can mend. `blocking`: the node is not as the ledger wants it."""
 
     node: Node
+    bound_mib: int
     reason: str
     note: str
     blocking: bool
@@ -88,13 +90,15 @@ def _judge(names: Names, pools: Sequence[Pool], node: Node, bound_mib: int) -> I
     if not any(pool.sharing is Sharing.MEMORY for pool in mine):
         change = _removal(node, bound_mib)
     elif doubt := _doubt(mine, node):
-        yield Finding(node=node, reason=EVENT_REFUSED, note=doubt, blocking=True)
+        yield Finding(node=node, bound_mib=bound_mib, reason=EVENT_REFUSED, note=doubt, blocking=True)
         change = _withholding(names, node, bound_mib, doubt)
     else:
         (pool,) = mine
         change = _advertisement(pool, node, bound_mib)
         if bound_mib > pool.node_mib:
-            yield Finding(node=node, reason=EVENT_OVERBOUND, note=_overbound(pool, bound_mib), blocking=False)
+            yield Finding(
+                node=node, bound_mib=bound_mib, reason=EVENT_OVERBOUND, note=_overbound(pool, bound_mib), blocking=False
+            )
     wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
     if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
         yield change
@@ -104,7 +108,7 @@ def _removal(node: Node, bound_mib: int) -> Change:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound_mib:
         note += f", though pods that ask for {bound_mib} MiB run here; they go on without a budget"
-    return Change(node=node, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
+    return Change(node=node, bound_mib=bound_mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
 
 
 def _withholding(names: Names, node: Node, bound_mib: int, doubt: str) -> Change:
@@ -112,13 +116,20 @@ def _withholding(names: Names, node: Node, bound_mib: int, doubt: str) -> Change
     advertised = names.gpumem in node.capacity or names.gpumem in node.allocatable
     held_mib = bound_mib if advertised and bound_mib else None
     note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is mended: {doubt}"
-    return Change(node=node, gpumem_mib=held_mib, gpu_count=None, reason=EVENT_WITHHELD, note=note)
+    return Change(node=node, bound_mib=bound_mib, gpumem_mib=held_mib, gpu_count=None, reason=EVENT_WITHHELD, note=note)
 
 
 def _advertisement(pool: Pool, node: Node, bound_mib: int) -> Change:
     wanted_mib = max(pool.node_mib, bound_mib)
     note = f"advertises {wanted_mib} MiB on {pool.device_count} devices: pool {pool.name}"
-    return Change(node=node, gpumem_mib=wanted_mib, gpu_count=pool.device_count, reason=EVENT_ADVERTISED, note=note)
+    return Change(
+        node=node,
+        bound_mib=bound_mib,
+        gpumem_mib=wanted_mib,
+        gpu_count=pool.device_count,
+        reason=EVENT_ADVERTISED,
+        note=note,
+    )
 
 
 def _overbound(pool: Pool, bound_mib: int) -> str:

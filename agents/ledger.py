@@ -25,6 +25,11 @@ class StoredLedger:
     deleting: bool
     text: str | None
 
+    @property
+    def collection(self) -> str:
+        """The path of the ConfigMaps beside it."""
+        return self.path.rpartition("/")[0]
+
     def ledger(self) -> Ledger:
         """Raises LedgerError."""
         if self.text is None:

@@ -1,28 +1,36 @@
 """reconcile: keeps gpumem advertised on the nodes of the ledger's pools, and takes it off again (seed 000).
 
 A pass reads the ledger, the nodes and the bound pods, writes what differs and reads all of it again: what the nodes
-then show is the proof, not the answer to the write.
+then show is the proof, not the answer to the write. Between passes watches tell when the next one has something to do,
+and it comes at once; where they fail, or a pass left something wrong, it comes after an interval.
+
+Its metrics are others' series, since nobody scrapes a CronJob: the ledger's from the exporter beside the nodes' from
+kube-state-metrics. Its own are Events on the node and log lines, both with the numbers.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from agents import capacity, ledger
+from agents import capacity, ledger, view
 from agents.api import Api, ApiError, in_cluster
-from agents.capacity import Change, Finding, Snapshot
+from agents.capacity import Action, Change, Finding
 from agents.clock import Clock
 from agents.environment import RUN_SECONDS, SECONDS, flag, read, text, variable
 from agents.events import Event, Recorder
 from agents.ledger import StoredLedger
 from agents.log import Log
-from agents.nodes import read_bound, read_nodes
+from agents.lookout import Lookout, Settled
+from agents.nodes import Node
+from agents.view import View
 from tenancy.ledger import Pool, Sharing
 from tenancy.names import RECONCILE, Names
 
 # Of one pass, each followed by a new read, until the nodes show what is wanted.
 WRITES = 4
+# From one pass to the next, however much happens.
+PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +53,28 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What was read last, and what is still to do or to say of it."""
+
+    view: View
+    actions: tuple[Action, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Finding))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return tuple(action for action in self.actions if isinstance(action, Change))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a pass ended: what is not as wanted, and the pools of which there is no node."""
+    """How a pass ended: what is not as wanted, the pools of which there is no node, and what to watch from here."""
 
     wrong: tuple[str, ...] = ()
     without_nodes: tuple[str, ...] = ()
+    settled: Settled | None = None
 
     @property
     def right(self) -> bool:
@@ -68,23 +93,32 @@ class Reconcile:
     def run(self) -> int:
         """0 if the last pass found every node as wanted, else 1. Raises AgentError."""
         self.log.info("starts", **asdict(self.settings))
-        once = self.settings.run_seconds == 0
-        endless = once and not self.settings.dry_run
-        outcome = Outcome()
-        for _ in self.clock.passes(
-            run_seconds=math.inf if endless else self.settings.run_seconds,
-            interval_seconds=self.settings.interval_seconds,
-        ):
-            outcome = self._attempt()
-            # A missing node is not waited for: what the pool's tenants need is a node, not a later Job.
-            if once and (outcome.right or outcome.without_nodes):
-                break
+        with closing(Lookout(self.api, self.clock, self.log)) as lookout:
+            outcome = self._keep(lookout)
         if outcome.right:
             self.log.info("every node is as wanted")
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not as wanted: {'; '.join((*outcome.wrong, *empty))}")
         return 1
+
+    def _keep(self, lookout: Lookout) -> Outcome:
+        """Passes until the run is over. Returns how the last one ended."""
+        once = self.settings.run_seconds == 0
+        endless = once and not self.settings.dry_run
+        end = math.inf if endless else self.clock.monotonic() + self.settings.run_seconds
+        while True:
+            began = self.clock.monotonic()
+            outcome = self._attempt()
+            # A missing node is not waited for: what the pool's tenants need is a node, not a later Job.
+            if once and (outcome.right or outcome.without_nodes):
+                return outcome
+            due = began + self.settings.interval_seconds
+            if lookout.wait(outcome.settled, end if outcome.right else min(due, end)):
+                due = began + PAUSE_SECONDS
+            elif max(due, self.clock.monotonic()) >= end:
+                return outcome
+            self.clock.sleep(max(0.0, due - self.clock.monotonic()))
 
     def _attempt(self) -> Outcome:
         """A pass; an API that is slow or away fails this one only."""
@@ -108,8 +142,12 @@ class Reconcile:
             # What nothing would take off again is not put on: this part is being left out of the stack.
             self.log.info("nothing to do: the ledger does not ask to be advertised")
             return Outcome()
-        wrong, snapshot = self._settle(promised.names, promised.pools)
-        return Outcome(wrong=wrong, without_nodes=self._count_nodes(promised.pools, snapshot))
+        last = self._settle(promised.names, promised.pools)
+        return Outcome(
+            wrong=self._report(last),
+            without_nodes=self._count_nodes(promised.pools, last.view.snapshot().nodes),
+            settled=Settled(stored=stored, ledger=promised, view=last.view, actions=last.actions),
+        )
 
     def _retire(self, stored: StoredLedger) -> Outcome:
         """The keys go from every node; then the finalizer, which names the domain even where the data is broken."""
@@ -119,7 +157,7 @@ class Reconcile:
         if not mine:
             self.log.info("nothing to do: the ledger is going and its capacity is off the nodes")
             return Outcome()
-        wrong = tuple(problem for names in mine.values() for problem in self._settle(names, ())[0])
+        wrong = tuple(problem for names in mine.values() for problem in self._report(self._settle(names, ())))
         if wrong or self.settings.dry_run:
             return Outcome(wrong=wrong)
         rest = [finalizer for finalizer in stored.finalizers if finalizer not in mine]
@@ -133,29 +171,33 @@ class Reconcile:
         self.log.info("the capacity is off every node; the ledger may go")
         return Outcome()
 
-    def _settle(self, names: Names, pools: tuple[Pool, ...]) -> tuple[tuple[str, ...], Snapshot]:
-        """Writes until the nodes show what is wanted. Returns what is still wrong, and what was read last."""
+    def _settle(self, names: Names, pools: tuple[Pool, ...]) -> Reading:
+        """Writes until the nodes show what is wanted."""
         for writes_left in range(WRITES, -1, -1):
-            snapshot = Snapshot(nodes=read_nodes(self.api), bound_mib=read_bound(self.api, names.gpumem))
-            actions = capacity.decide(names, pools, snapshot)
-            changes = [action for action in actions if isinstance(action, Change)]
-            if not changes or not writes_left or self.settings.dry_run:
+            seen = view.read(self.api, names.gpumem)
+            reading = Reading(view=seen, actions=capacity.decide(names, pools, seen.snapshot()))
+            if not reading.changes or not writes_left or self.settings.dry_run:
                 break
-            for change in changes:
+            for change in reading.changes:
                 self._write(names, change)
-        findings = [action for action in actions if isinstance(action, Finding)]
-        for finding in findings:
-            self._report(finding)
+        return reading
+
+    def _report(self, reading: Reading) -> tuple[str, ...]:
+        """Tells of what was found. Returns what is wrong."""
+        for finding in reading.findings:
+            self.log.warning(finding.note, **_fields(finding))
+            if not self.settings.dry_run:
+                self._record(finding, warning=True)
+        refused = (f"{finding.node.name}: {finding.note}" for finding in reading.findings if finding.blocking)
         if self.settings.dry_run:
-            for change in changes:
-                self.log.info("would write", **_fields(change))
-            changes = []
+            for change in reading.changes:
+                self.log.info("would write", **_written(change))
+            return tuple(refused)
         unsettled = (
             f"{change.node.name}: still differs after {WRITES} writes, which should be: {change.note}"
-            for change in changes
+            for change in reading.changes
         )
-        refused = (f"{finding.node.name}: {finding.note}" for finding in findings if finding.blocking)
-        return (*refused, *unsettled), snapshot
+        return (*refused, *unsettled)
 
     def _write(self, names: Names, change: Change) -> None:
         try:
@@ -165,13 +207,8 @@ class Reconcile:
                 raise
             self.log.info("the node changed meanwhile; it is read again", node=change.node.name)
             return
-        self.log.info("wrote", **_fields(change))
+        self.log.info("wrote", **_written(change))
         self._record(change, change.warning, occasion=change.node.resource_version)
-
-    def _report(self, finding: Finding) -> None:
-        self.log.warning(finding.note, node=finding.node.name, reason=finding.reason)
-        if not self.settings.dry_run:
-            self._record(finding, warning=True)
 
     def _record(self, action: Change | Finding, warning: bool, occasion: str = "") -> None:
         event = Event(
@@ -189,10 +226,10 @@ class Reconcile:
         except ApiError as error:
             self.log.warning(f"the event was not written: {error}")  # the capacity matters more than its record
 
-    def _count_nodes(self, pools: tuple[Pool, ...], snapshot: Snapshot) -> tuple[str, ...]:
+    def _count_nodes(self, pools: tuple[Pool, ...], nodes: Sequence[Node]) -> tuple[str, ...]:
         """The memory pools without any node; a pool with other than the declared number is only told of."""
         shared = [pool for pool in pools if pool.sharing is Sharing.MEMORY]
-        found = {pool.name: len(capacity.members(pool, snapshot.nodes)) for pool in shared}
+        found = {pool.name: len(capacity.members(pool, nodes)) for pool in shared}
         for pool in shared:
             if found[pool.name] != pool.nodes:
                 self.log.warning(
@@ -201,11 +238,9 @@ class Reconcile:
         return tuple(name for name, nodes in found.items() if nodes == 0)
 
 
-def _fields(change: Change) -> dict[str, object]:
-    return {
-        "node": change.node.name,
-        "gpumem_mib": change.gpumem_mib,
-        "gpu_count": change.gpu_count,
-        "reason": change.reason,
-        "note": change.note,
-    }
+def _fields(action: Change | Finding) -> dict[str, object]:
+    return {"node": action.node.name, "reason": action.reason, "bound_mib": action.bound_mib}
+
+
+def _written(change: Change) -> dict[str, object]:
+    return {**_fields(change), "gpumem_mib": change.gpumem_mib, "gpu_count": change.gpu_count, "note": change.note}

@@ -1,0 +1,78 @@
+"""Several watches at once, each read by a thread of its own, told in one place."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from agents.api import Api, Object
+from agents.clock import Clock
+from agents.errors import AgentError
+from agents.watch import Watch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A collection, and the version of it after which its events are wanted."""
+
+    path: str
+    resource_version: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+class FeedError(AgentError):
+    """One of the watches is over: what happens there is not told any more."""
+
+
+class Feed:
+    """The events of all sources, for at most so many seconds."""
+
+    def __init__(self, api: Api, clock: Clock, sources: Sequence[Source], *, seconds: float) -> None:
+        self._api = api
+        self._clock = clock
+        self._seconds = seconds
+        self._told: SimpleQueue[Object | FeedError] = SimpleQueue()
+        self._watches: list[Watch] = []
+        self._closed = False
+        for source in sources:
+            threading.Thread(target=self._follow, args=(source,), daemon=True).start()
+
+    def take(self, seconds: float) -> list[Object]:
+        """The events that came meanwhile; none were there before that many seconds. Raises FeedError."""
+        events: list[Object] = []
+        try:
+            told = self._told.get(timeout=seconds)
+            while True:
+                if isinstance(told, FeedError):
+                    raise told
+                events.append(told)
+                told = self._told.get_nowait()
+        except Empty:
+            return events
+
+    def close(self) -> None:
+        """Ends every watch; its thread closes the connection."""
+        self._closed = True
+        for watch in self._watches:
+            watch.stop()
+
+    def _follow(self, source: Source) -> None:
+        why = "the server ended it"
+        try:
+            with Watch(
+                self._api,
+                source.path,
+                clock=self._clock,
+                resource_version=source.resource_version,
+                seconds=self._seconds,
+                **source.parameters,
+            ) as watch:
+                self._watches.append(watch)
+                if self._closed:  # before it could be stopped
+                    return
+                for event in watch:
+                    self._told.put(event)
+        except AgentError as error:
+            why = str(error)
+        finally:
+            self._told.put(FeedError(f"the watch of {source.path} is over: {why}"))
