@@ -181,7 +181,7 @@ class FakeCluster:
         self.requests.append((method, url))
         self.bodies.append(body)
         for fault in self.faults:
-            if fault.times and fault.method == method and path.startswith(fault.path):
+            if fault.times and fault.method == method and url.startswith(fault.path):
                 fault.times -= 1
                 answer = status(fault.status, fault.reason, fault.message)
                 answer["details"] = {"causes": [{"reason": cause} for cause in fault.causes]}

@@ -1,0 +1,218 @@
+"""reconcile while it watches, on the real clock: what stirs a pass, what does not, and what a broken watch costs."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from agents import reconcile
+from agents.api import Api
+from agents.clock import Clock
+from agents.errors import AgentError
+from agents.reconcile import Reconcile, Settings
+from tenancy.names import LABEL_GPU_MEMORY
+from tests.agents.cluster import LABELS, SYSTEM, T4, Fault, Served
+
+FULL = ("14k", "1", "14k", "1")
+NOTHING = (None, None, None, None)
+WATCHES = 3  # the ledger, the nodes, the bound pods
+PATIENCE_SECONDS = 20
+
+
+@dataclass
+class Run:
+    """A run of reconcile in a thread, which polls too seldom to be what a test sees."""
+
+    served: Served
+    interval_seconds: int
+    ahead_seconds: float = 0.0
+    status: list[int] = field(default_factory=list)
+    problem: str = ""
+
+    def start(self) -> threading.Thread:
+        clock = Clock(monotonic=lambda: time.monotonic() + self.ahead_seconds)
+        api = self.served.opened(Api(self.served.endpoint(), clock=clock, jitter=lambda: 0.0))
+        settings = Settings(
+            ledger_namespace=SYSTEM,
+            pod_name="gpumem-reconcile-1",
+            dry_run=False,
+            interval_seconds=self.interval_seconds,
+            run_seconds=600,
+        )
+        agent = Reconcile(settings=settings, api=api, clock=clock, log=self.served.log())
+        thread = threading.Thread(target=self._run, args=(agent,), daemon=True)
+        thread.start()
+        return thread
+
+    def _run(self, agent: Reconcile) -> None:
+        try:
+            self.status.append(agent.run())
+        except AgentError as error:
+            self.problem = str(error)
+
+    def end(self) -> None:
+        """The run's time is over, which it sees when anything is told."""
+        self.ahead_seconds = 1000.0
+        bookmark = {"kind": "Node", "metadata": {"resourceVersion": "999999"}}
+        self.served.cluster.tell("BOOKMARK", "/api/v1/nodes", bookmark)
+
+
+@contextmanager
+def running(served: Served, *, interval_seconds: int = 300) -> Iterator[Run]:
+    """Once it watches; it ends well."""
+    served.cluster.watches_last = True
+    run = Run(served, interval_seconds)
+    thread = run.start()
+    served.cluster.await_watches(WATCHES)
+    yield run
+    run.end()
+    thread.join(timeout=PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def lists(served: Served) -> int:
+    """How many passes read the nodes."""
+    return sum(url.startswith("/api/v1/nodes?limit") for _, url in served.cluster.requests)
+
+
+@pytest.fixture
+def settled(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """A node that is as wanted."""
+    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node(gpumem="14k", gpu_count="1")
+    return served
+
+
+def test_a_node_that_registers_again_is_whole_at_once(settled: Served) -> None:
+    with running(settled) as run:
+        settled.cluster.add_node()
+        eventually(lambda: settled.cluster.shown() == FULL)
+    assert run.status == [0]
+
+
+def test_a_node_whose_keys_the_kubelet_zeroed_is_whole_at_once(settled: Served) -> None:
+    with running(settled):
+        settled.cluster.add_node(gpumem="0", gpu_count="0")
+        eventually(lambda: settled.cluster.shown() == FULL)
+
+
+def test_a_node_that_joins_its_pool_is_advertised_at_once(settled: Served) -> None:
+    with running(settled):
+        settled.cluster.add_node("second", labels={"gpu": "t4"})
+        settled.cluster.add_node("second")
+        eventually(lambda: settled.cluster.shown("second") == FULL)
+
+
+def test_a_node_that_leaves_its_pool_loses_the_keys_at_once(settled: Served) -> None:
+    with running(settled):
+        settled.cluster.add_node(labels={}, gpumem="14k", gpu_count="1")
+        eventually(lambda: settled.cluster.shown() == NOTHING)
+
+
+def test_another_ledger_is_advertised_at_once(settled: Served) -> None:
+    with running(settled):
+        settled.cluster.add_ledger(replace(T4, reserve_mib=2360))
+        eventually(lambda: settled.cluster.shown()[0] == "13k")
+
+
+def test_a_ledger_that_goes_is_retired_at_once(settled: Served) -> None:
+    with running(settled, interval_seconds=5):
+        settled.cluster.delete_ledger()
+        eventually(lambda: settled.cluster.ledger_path not in settled.cluster.objects)
+    assert settled.cluster.shown() == NOTHING
+
+
+def test_a_pod_bound_beyond_the_pool_raises_what_is_advertised_at_once(settled: Served) -> None:
+    with running(settled):
+        settled.cluster.add_pod("late", "k8s-node1", "15k")
+        eventually(lambda: settled.cluster.shown()[0] == "15k")
+        settled.cluster.remove_pod("late")
+        eventually(lambda: settled.cluster.shown() == FULL)
+
+
+def test_a_refused_node_is_advertised_as_soon_as_its_labels_are_mended(served: Served) -> None:
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node(labels={**LABELS, LABEL_GPU_MEMORY: "8192"})
+    with running(served) as run:
+        served.cluster.add_node()
+        eventually(lambda: served.cluster.shown() == FULL)
+    assert run.status == [0]
+
+
+def test_what_changes_nothing_costs_no_request(settled: Served) -> None:
+    with running(settled) as run:
+        before = len(settled.cluster.requests)
+        for number in range(50):
+            settled.cluster.add_node("stranger", labels={"number": str(number)})
+            settled.cluster.add_node(gpumem="14000", gpu_count="1")
+            settled.cluster.add_pod(f"pod-{number}", "k8s-node1", "100")
+        settled.cluster.add_node()  # the last one matters, and comes after all others
+        eventually(lambda: settled.cluster.shown() == FULL)
+        eventually(lambda: lists(settled) == 3)
+    pass_with_a_write = ["GET", "GET", "GET", "PATCH", "POST", "GET", "GET"]
+    assert [method for method, _ in settled.cluster.requests[before:]] == pass_with_a_write
+    assert run.status == [0]
+
+
+def test_a_run_that_watches_lists_once_and_stays_to_its_end(settled: Served) -> None:
+    with running(settled, interval_seconds=1):
+        time.sleep(2.5)
+        assert lists(settled) == 1
+
+
+def test_passes_keep_their_distance_however_much_happens(settled: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.5)
+    with running(settled):
+        began, before = time.monotonic(), lists(settled)
+        while time.monotonic() - began < 2:
+            settled.cluster.add_node()  # somebody takes the keys off again and again
+            time.sleep(0.02)
+        passes = (lists(settled) - before) / 2  # each writes and reads back
+        assert passes <= (time.monotonic() - began) / 0.5 + 1
+
+
+@pytest.mark.parametrize("code", [403, 410, 500])
+def test_without_watches_it_polls_and_says_why(settled: Served, code: int) -> None:
+    settled.cluster.faults = [Fault("GET", "/api/v1/pods?watch", code, times=999)]
+    settled.cluster.watches_last = True
+    run = Run(settled, interval_seconds=1)
+    thread = run.start()
+    eventually(lambda: lists(settled) >= 2)
+    settled.cluster.add_node()
+    eventually(lambda: settled.cluster.shown() == FULL)
+    run.end()
+    thread.join(timeout=PATIENCE_SECONDS)
+    assert run.status == [0]
+    said = [line["message"] for line in settled.lines()]
+    assert any(f"polls: the watch of /api/v1/pods is over: GET /api/v1/pods: {code}" in message for message in said)
+
+
+def test_watches_that_end_are_begun_again_after_a_pass(settled: Served) -> None:
+    with running(settled, interval_seconds=1):
+        settled.cluster.end_watches()
+        settled.cluster.await_watches(0)
+        settled.cluster.add_node()
+        settled.cluster.watches_last = True
+        eventually(lambda: settled.cluster.shown() == FULL)
+        settled.cluster.await_watches(WATCHES)
+
+
+def test_a_pod_whose_request_cannot_be_read_ends_the_run_as_a_pass_would(settled: Served) -> None:
+    settled.cluster.watches_last = True
+    run = Run(settled, interval_seconds=300)
+    thread = run.start()
+    settled.cluster.await_watches(WATCHES)
+    settled.cluster.add_pod("broken", "k8s-node1", "x")
+    thread.join(timeout=PATIENCE_SECONDS)
+    assert "pod immich/broken: viktorbarzin.me/gpumem" in run.problem

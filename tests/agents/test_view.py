@@ -1,0 +1,83 @@
+"""The view that watches keep up is the one that a new list would give, whatever happens in whatever order."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import view
+from agents.errors import AgentError
+from agents.view import View
+from tests.agents.cluster import LABELS, NAMES, Served
+
+GPUMEM = NAMES.gpumem
+PLACES = ("a", "b")
+
+
+def node(name: str, gpumem: str) -> dict[str, Any]:
+    held = {"cpu": "8", GPUMEM: gpumem}
+    metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1", "labels": dict(LABELS)}
+    return {"kind": "Node", "metadata": metadata, "status": {"capacity": held, "allocatable": held}}
+
+
+def pod(name: str, place: str, gpumem: str) -> dict[str, Any]:
+    resources = {"limits": {GPUMEM: gpumem}} if gpumem else {}
+    spec = {"nodeName": place, "containers": [{"name": "c", "resources": resources}]}
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": "n", "uid": f"uid-{name}"}, "spec": spec}
+
+
+def listed(objects: Mapping[str, dict[str, Any]]) -> View:
+    seen = View(resource=GPUMEM)
+    for found in objects.values():
+        (seen.add_node if found["kind"] == "Node" else seen.add_pod)(found)
+    return seen
+
+
+amounts = st.sampled_from(["", "1", "3k", "5000"])
+changes = st.one_of(
+    st.builds(node, st.sampled_from(PLACES), amounts.filter(bool)),
+    st.builds(pod, st.sampled_from("pqr"), st.sampled_from(PLACES), amounts),
+    st.sampled_from([f"Node {name}" for name in PLACES] + [f"Pod {name}" for name in "pqr"]),
+)
+
+
+@given(st.lists(changes), st.lists(changes))
+def test_told_of_every_change_it_is_what_a_list_would_show(before: list[Any], after: list[Any]) -> None:
+    there: dict[str, dict[str, Any]] = {}
+    seen = listed(there)
+    for change in [*before, None, *after]:
+        if change is None:
+            seen = listed(there)
+        elif isinstance(change, str):
+            if gone := there.pop(change, None):
+                seen.tell({"type": "DELETED", "object": gone})
+        else:
+            key = f"{change['kind']} {change['metadata']['name']}"
+            if change["kind"] == "Pod" and key in there:
+                continue  # what a pod requests and where it is bound cannot change
+            seen.tell({"type": "MODIFIED" if key in there else "ADDED", "object": change})
+            there[key] = change
+    assert seen.snapshot() == listed(there).snapshot()
+
+
+def test_a_bookmark_is_no_object() -> None:
+    seen = listed({"a": node("a", "1")})
+    seen.tell({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
+    assert list(seen.nodes) == ["a"]
+
+
+def test_a_pod_whose_request_cannot_be_read_is_named() -> None:
+    with pytest.raises(AgentError, match=r"pod n/p: viktorbarzin\.me/gpumem: "):
+        listed({}).tell({"type": "ADDED", "object": pod("p", "a", "x")})
+
+
+def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
+    served.cluster.add_node()
+    served.cluster.add_pod("ml", "k8s-node1", "3k")
+    served.cluster.add_pod("other", "k8s-node1", "0")
+    seen = view.read(served.api(), GPUMEM)
+    assert seen.snapshot().bound_mib == {"k8s-node1": 3000}
+    assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
+    assert (seen.nodes_version, seen.pods_version) == (str(served.cluster.version),) * 2
