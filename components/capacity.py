@@ -65,7 +65,9 @@ class PoolSpec(Spec):
 class ReconcileSpec(Spec):
     """The agent that advertises gpumem and keeps it advertised."""
 
-    interval_seconds: Seconds = Field(default=10, le=30)
+    interval_seconds: Seconds = Field(
+        default=10, le=30, description="Between two looks at the cluster while watches fail; else they tell at once."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,13 +109,12 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
         rules=(
             Rule(
                 resources=("configmaps",),
-                verbs=("get", "patch"),
+                verbs=("get", "watch", "patch"),
                 resource_names=(names.LEDGER,),
                 namespace=namespace,
             ),
-            Rule(resources=("nodes",), verbs=("list",)),
+            Rule(resources=("nodes", "pods"), verbs=("list", "watch")),
             Rule(resources=("nodes/status",), verbs=("patch",)),
-            Rule(resources=("pods",), verbs=("list",)),
             Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
         ),
         dry_run=False,

@@ -35,10 +35,13 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
         {
             _READ_LEDGER,
+            Grant("", "configmaps", "watch", named=True),
             Grant("", "configmaps", "patch", named=True),
             _NODES,
+            Grant("", "nodes", "watch"),
             _NODE_STATUS,
             _PODS,
+            Grant("", "pods", "watch"),
             Grant("events.k8s.io", "events", "create"),
         }
     ),

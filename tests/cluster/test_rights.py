@@ -20,8 +20,15 @@ LEDGER: Right = ("get", "", "configmaps", names.LEDGER)
 RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     names.RECONCILE: (
         SYSTEM,
-        {PODS, NODE_LIST, EVENTS, ("patch", "", "nodes/status", "*")},
-        {SYSTEM: {LEDGER, ("patch", "", "configmaps", names.LEDGER)}},
+        {
+            PODS,
+            ("watch", "", "pods", "*"),
+            NODE_LIST,
+            ("watch", "", "nodes", "*"),
+            ("patch", "", "nodes/status", "*"),
+            EVENTS,
+        },
+        {SYSTEM: {LEDGER, *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch"))}},
     ),
     names.WATCHDOG: (SYSTEM, {NODE_LIST}, {SYSTEM: {LEDGER}, NODES: {PODS}}),
     names.GATE: (

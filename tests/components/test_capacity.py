@@ -85,10 +85,13 @@ def test_what_takes_its_output_comes_after_the_job() -> None:
 def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
     assert rights(graph) == {
         (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+        (SYSTEM, "/configmaps", "watch", ("gpu-tenancy-ledger",)),
         (SYSTEM, "/configmaps", "patch", ("gpu-tenancy-ledger",)),
         ("*", "/nodes", "list", ()),
+        ("*", "/nodes", "watch", ()),
         ("*", "/nodes/status", "patch", ()),
         ("*", "/pods", "list", ()),
+        ("*", "/pods", "watch", ()),
         ("*", "events.k8s.io/events", "create", ()),
     }
 

@@ -6,6 +6,7 @@ The agents run against a recording API server with the environment that their ma
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -68,9 +69,12 @@ def call(method: str, url: str) -> Call:
         namespace = parts[1]
         parts = parts[2:]
     resource, name, subresource = (*parts, "", "")[:3]
-    verb = VERBS[method]
+    verb, query = VERBS[method], parse_qs(split.query)
     if verb == "get" and not name:
-        verb = "watch" if "watch" in parse_qs(split.query) else "list"
+        verb = "watch" if "watch" in query else "list"
+        # NewFilteringRequestInfo: the one object that a field selector leaves is the object that is asked for.
+        (selector,) = query.get("fieldSelector", [""])
+        name = selector.removeprefix("metadata.name=") if selector.startswith("metadata.name=") else ""
     return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
 
 
@@ -100,11 +104,15 @@ def busy(served: Served) -> Iterator[Served]:  # noqa: F811 (the fixture)
 
 
 def reconciled(busy: Served) -> tuple[Graph, set[Call]]:
-    """Advertised, then retired."""
+    """Advertised, watched, retired."""
     graph = declared(Capacity, "c", CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()))
-    for prepare in (lambda: None, busy.cluster.delete_ledger):
-        prepare()
-        assert reconcile.start(environ(busy, graph), busy.log()) == 0
+    given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
+    busy.cluster.watches_last = True
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(reconcile.start, given, busy.log())
+        busy.cluster.await_watches(3)
+        busy.cluster.delete_ledger()
+        assert run.result() == 0
     return graph, calls(busy)
 
 
@@ -166,6 +174,12 @@ def test_the_exporter_cannot_call_the_api_and_has_no_right_to() -> None:
         ("GET", "/api/v1/nodes?limit=100", Call("list", "/nodes", "", "")),
         ("GET", "/api/v1/nodes?watch=1", Call("watch", "/nodes", "", "")),
         ("GET", "/api/v1/namespaces/a/pods?limit=1", Call("list", "/pods", "a", "")),
+        ("GET", "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%21%3D", Call("watch", "/pods", "", "")),
+        (
+            "GET",
+            "/api/v1/namespaces/a/configmaps?watch=1&fieldSelector=metadata.name%3Db",
+            Call("watch", "/configmaps", "a", "b"),
+        ),
         ("GET", "/api/v1/namespaces/a/configmaps/b", Call("get", "/configmaps", "a", "b")),
         ("PATCH", "/api/v1/nodes/n/status", Call("patch", "/nodes/status", "", "n")),
         ("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", Call("get", "apps/deployments/scale", "a", "d")),
