@@ -1,5 +1,6 @@
 """The nodes and what is bound to them: listed once, then kept up by watches."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agents.api import Api, Object
@@ -48,27 +49,28 @@ class View:
             if deleted:
                 self.nodes.pop(found["metadata"]["name"], None)
             else:
-                self.add_node(found)
+                self.add_nodes([found])
         elif found["kind"] == "Pod":
             if deleted:
                 self.seats.pop(found["metadata"]["uid"], None)
             else:
-                self.add_pod(found)
+                self.add_pods([found])
 
-    def add_node(self, found: Object) -> None:
-        """A node, or what became of one."""
-        node = node_of(found)
-        self.nodes[node.name] = node
+    def add_nodes(self, items: Sequence[Object]) -> None:
+        """Nodes, or what became of them."""
+        for node in map(node_of, items):
+            self.nodes[node.name] = node
 
-    def add_pod(self, found: Object) -> None:
-        """A bound pod, or what became of one; what it requests cannot change."""
-        metadata = found["metadata"]
-        try:
-            request = pod_request(found["spec"], self.resource)
-        except QuantityError as error:
-            raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {self.resource}: {error}") from None
-        if request:
-            self.seats[metadata["uid"]] = Seat(found["spec"]["nodeName"], request)
+    def add_pods(self, items: Sequence[Object]) -> None:
+        """Bound pods, or what became of them; what they request cannot change."""
+        for pod in items:
+            metadata = pod["metadata"]
+            try:
+                request = pod_request(pod["spec"], self.resource)
+            except QuantityError as error:
+                raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {self.resource}: {error}") from None
+            if request:
+                self.seats[metadata["uid"]] = Seat(pod["spec"]["nodeName"], request)
 
 
 def read(api: Api, resource: str) -> View:
@@ -77,12 +79,16 @@ def read(api: Api, resource: str) -> View:
     Raises ApiError, and AgentError for a pod whose request cannot be read: a sum that lacks one would be too low.
     """
     view = View(resource=resource)
-    for page in api.pages(NODES):
-        view.nodes_version = page["metadata"]["resourceVersion"]
-        for found in page["items"]:
-            view.add_node(found)
-    for page in api.pages(PODS, **BOUND):
-        view.pods_version = page["metadata"]["resourceVersion"]
-        for found in page["items"]:
-            view.add_pod(found)
+    view.nodes_version = _list(api, NODES, {}, view.add_nodes)
+    view.pods_version = _list(api, PODS, BOUND, view.add_pods)
     return view
+
+
+def _list(api: Api, path: str, parameters: Mapping[str, str], add: Callable[[Sequence[Object]], None]) -> str:
+    """Adds every object of a list. Returns the list's version."""
+    version = ""
+    for page in api.pages(path, **parameters):
+        version = page["metadata"]["resourceVersion"]
+        add(page["items"])
+        del page  # before the next one is read
+    return version

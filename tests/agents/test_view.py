@@ -31,7 +31,7 @@ def pod(name: str, place: str, gpumem: str) -> dict[str, Any]:
 def listed(objects: Mapping[str, dict[str, Any]]) -> View:
     seen = View(resource=GPUMEM)
     for found in objects.values():
-        (seen.add_node if found["kind"] == "Node" else seen.add_pod)(found)
+        (seen.add_nodes if found["kind"] == "Node" else seen.add_pods)([found])
     return seen
 
 

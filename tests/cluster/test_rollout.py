@@ -1,5 +1,8 @@
 """Prod from nothing to nothing on a real control plane: what each `pulumi up` changes, and that nothing is left."""
 
+import time
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from tenancy import names
@@ -7,6 +10,7 @@ from tests.cluster.rollout import (
     GPU_COUNT,
     GPUMEM,
     SYSTEM,
+    Object,
     Rollout,
     await_running,
     changes,
@@ -16,6 +20,7 @@ from tests.cluster.rollout import (
     submit,
 )
 
+T4_NODE = "/api/v1/nodes/k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 CRON_JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs"
@@ -29,9 +34,7 @@ def advertise_job(prod: Rollout) -> str:
 
 
 def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
-    node = prod.get("/api/v1/nodes/k8s-node1")
-    for field in ("capacity", "allocatable"):
-        assert (node["status"][field][GPUMEM], node["status"][field][GPU_COUNT]) == ("14k", "1")
+    assert is_whole(prod.get(T4_NODE))
     assert GPUMEM not in prod.capacity("k8s-node2")
     assert advertise_job(prod).startswith(names.RECONCILE)
     advertised = prod.events("default", names.EVENT_ADVERTISED)
@@ -76,6 +79,41 @@ def test_each_cron_job_completes_a_run_in_a_real_container(prod: Rollout, agent:
     assert found
     pods = prod.items(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={names.LABEL_NAME}%3D{agent}")
     assert {pod["spec"]["nodeName"] for pod in pods} == {"localhost"}
+
+
+def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
+    """The CronJob's own container under its own token; the node is a new object under the old name."""
+    node = prod.get(T4_NODE)
+    kept = {field: node["metadata"][field] for field in ("name", "labels", "annotations")}
+    hardware = {name: amount for name, amount in node["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
+    fresh = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": kept,
+        "status": {"capacity": hardware, "allocatable": hardware},
+    }
+    eventually(lambda: active_for(prod, names.RECONCILE, at_least=5, at_most=25), "a run of reconcile is active")
+    assert prod.delete(T4_NODE).refusal is None
+    assert prod.create("/api/v1/nodes", fresh).refusal is None
+    began = time.monotonic()
+    eventually(lambda: is_whole(prod.get(T4_NODE)), "the node is whole again")
+    assert time.monotonic() - began < 10
+
+
+def active_for(prod: Rollout, agent: str, *, at_least: int, at_most: int) -> bool:
+    """Whether a container of the agent's runs for that many seconds."""
+    for pod in prod.items(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={names.LABEL_NAME}%3D{agent}"):
+        for container in pod["status"].get("containerStatuses", ()):
+            if running := container["state"].get("running"):
+                age = datetime.now(UTC) - datetime.fromisoformat(running["startedAt"])
+                if timedelta(seconds=at_least) <= age <= timedelta(seconds=at_most):
+                    return True
+    return False
+
+
+def is_whole(node: Object) -> bool:
+    maps = (node["status"]["capacity"], node["status"]["allocatable"])
+    return all((held.get(GPUMEM), held.get(GPU_COUNT)) == ("14k", "1") for held in maps)
 
 
 def test_destroy_leaves_nothing_though_a_job_holds_quota(prod: Rollout) -> None:
