@@ -29,11 +29,12 @@ class ClusterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
-    """`node_agents`: whether an agent needs the host's process table, and with it a namespace of its own."""
+    """`node_code` is what agents run that need the host's process table, and with it a namespace of their own; None
+    where there are none."""
 
     cluster: ClusterSpec
     code: Zipapp
-    node_agents: bool
+    node_code: Zipapp | None
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
@@ -82,14 +83,14 @@ class System(pulumi.ComponentResource):
         made = register(namespace(system, "restricted"), f"{name}-namespace", parent=self)
         register(default_deny_ingress(system), f"{name}-default-deny", parent=self, depends_on=[made])
         code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
-        if args.node_agents:
-            self._declare_node_namespace(name, args)
+        if args.node_code is not None:
+            self._declare_node_namespace(name, system, args.node_code)
         self.namespace = code.urn.apply(lambda _: system)
         self.register_outputs({"namespace": self.namespace})
 
-    def _declare_node_namespace(self, name: str, args: SystemArgs) -> None:
+    def _declare_node_namespace(self, name: str, system: str, code: Zipapp) -> None:
         # No NetworkPolicy here: pods with the host's PID namespace serve metrics to whichever namespace Prometheus is
         # in, which this stack does not know, and the metrics name no tenant's secret.
-        nodes = names.node_agent_namespace(args.cluster.system_namespace)
+        nodes = names.node_agent_namespace(system)
         made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
-        register(code_config_map(args.code, nodes), f"{name}-node-code", parent=self, depends_on=[made])
+        register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

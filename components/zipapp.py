@@ -1,10 +1,14 @@
 """The agents' code as one zipapp: the same bytes from the same sources, on every machine."""
 
+import base64
 import hashlib
 import io
+import re
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 
 import pulumi
@@ -14,7 +18,11 @@ from tenancy import names
 CHECKOUT = Path(__file__).resolve().parent.parent
 LIMIT_BYTES = 2**20 - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
 
+# What the exporter needs beside the standard library: the distribution, and its modules that are shipped.
+NVML: Mapping[str, Sequence[str]] = {"nvidia-ml-py": ("pynvml.py",)}
+
 _PACKAGES = ("agents", "tenancy")
+_LOCK = "requirements.lock"
 _MAIN = """import runpy
 
 runpy.run_module("agents", run_name="__main__", alter_sys=True)
@@ -38,16 +46,47 @@ class Zipapp:
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
-def build(root: Path = CHECKOUT) -> Zipapp:
-    """The zipapp of the agents in the checkout at `root`. Raises pulumi.RunError when no ConfigMap could hold it."""
+def build(root: Path = CHECKOUT, vendored: Mapping[str, Sequence[str]] | None = None) -> Zipapp:
+    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions beside them.
+
+    Raises pulumi.RunError when a distribution is not the one that the checkout locks, and when no ConfigMap could hold
+    the archive.
+    """
     sources = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
     members = {path.relative_to(root).as_posix(): path.read_bytes() for path in sources}
+    for distribution, modules in (vendored or {}).items():
+        members |= _vendored(root, distribution, modules)
     content = _archive({"__main__.py": _MAIN.encode(), **members})
     if len(content) > LIMIT_BYTES:
         raise pulumi.RunError(
             f"the agents' code takes {len(content)} bytes and a ConfigMap holds {LIMIT_BYTES}; make agents/ smaller"
         )
     return Zipapp(content)
+
+
+def _vendored(root: Path, distribution: str, modules: Sequence[str]) -> dict[str, bytes]:
+    """Modules of an installed distribution: of the version that the lock file proves by hash, unchanged since."""
+    lock = (root / _LOCK).read_text(encoding="utf-8")
+    locked = re.search(rf"^{re.escape(distribution)}==(\S+)", lock, re.MULTILINE)
+    try:
+        installed = metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        raise pulumi.RunError(f"{distribution} is not installed; run make toolchain") from None
+    if locked is None or installed.version != locked[1]:
+        wanted = locked[1] if locked else "nothing"
+        raise pulumi.RunError(
+            f"{distribution} {installed.version} is installed, {_LOCK} says {wanted}; run make toolchain"
+        )
+    recorded = {file.name: file for file in installed.files or () if len(file.parts) == 1}
+    members = {}
+    for module in modules:
+        file = recorded[module]
+        content = Path(str(file.locate())).read_bytes()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        if file.hash is None or (file.hash.mode, file.hash.value) != ("sha256", digest):
+            raise pulumi.RunError(f"{module} of {distribution} is not as it was installed; run make clean toolchain")
+        members[module] = content
+    return members
 
 
 def _archive(members: dict[str, bytes]) -> bytes:

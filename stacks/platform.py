@@ -12,7 +12,7 @@ from components import zipapp
 from components.admission import Admission
 from components.alerts import Alerts, AlertsArgs
 from components.capacity import Capacity, CapacityArgs
-from components.exporter import Exporter, ExporterArgs
+from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs
 from components.kueue import Chart, Kueue, KueueArgs
 from components.memory import pod_fragments
@@ -47,8 +47,8 @@ class Outputs:
 def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
-    system_args = SystemArgs(cluster=settings.cluster, code=code, node_agents=settings.exporter is not None)
-    system = System("system", system_args)
+    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None else None
+    system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
     queues = _declare_queues(settings, ledger, root)
     tenants = _declare_tenants(settings, ledger, queues)
@@ -56,7 +56,10 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     capacity = Capacity("capacity", capacity_args, _after(system))
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
-    _declare_agents(settings, ledger, code, system, tenants)
+    if settings.exporter is not None and node_code is not None:
+        exporter_args = ExporterArgs(spec=settings.exporter, cluster=settings.cluster, code=node_code, ledger=ledger)
+        Exporter("exporter", exporter_args, _after(system))
+        _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
     if settings.admission is not None:
         # Last: it stamps the classes, and asks for budgets that must be there to be had.
         args = admission_args(settings.admission, settings, ledger)
@@ -140,14 +143,17 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
     }
 
 
-def _declare_agents(
-    settings: StackSettings, ledger: Ledger, code: Zipapp, system: System, tenants: Mapping[str, Tenant]
+def _declare_readers(
+    settings: StackSettings,
+    exporter: ExporterSpec,
+    ledger: Ledger,
+    system: System,
+    tenants: Mapping[str, Tenant],
+    *,
+    code: Zipapp,
 ) -> None:
-    """The exporter, what acts on its measurements, and the alerts on all of it."""
-    cluster, exporter = settings.cluster, settings.exporter
-    if exporter is None:
-        return
-    Exporter("exporter", ExporterArgs(spec=exporter, cluster=cluster, code=code, ledger=ledger), _after(system))
+    """What acts on the exporter's measurements, and the alerts on all of it."""
+    cluster = settings.cluster
     if settings.watchdog is not None:
         watchdog_args = WatchdogArgs(spec=settings.watchdog, cluster=cluster, code=code, exporter=exporter)
         Watchdog("watchdog", watchdog_args, _after(system))

@@ -1,15 +1,16 @@
 import base64
 
 from components.system import System, SystemArgs
-from tests.components.given import CLUSTER, CODE, NODES, SYSTEM, declared
+from tests.components.given import CLUSTER, CODE, NODE_CODE, NODES, SYSTEM, declared
 from tests.engine import Graph, names
 
 
 def system(*, node_agents: bool) -> Graph:
-    return declared(System, "system", SystemArgs(cluster=CLUSTER, code=CODE, node_agents=node_agents))
+    node_code = NODE_CODE if node_agents else None
+    return declared(System, "system", SystemArgs(cluster=CLUSTER, code=CODE, node_code=node_code))
 
 
-def test_it_declares_both_namespaces_with_the_code_in_each() -> None:
+def test_it_declares_both_namespaces_with_its_own_code_in_each() -> None:
     graph = system(node_agents=True)
     component = graph.one("System")
     assert names(graph.children(component)) == {
@@ -19,13 +20,13 @@ def test_it_declares_both_namespaces_with_the_code_in_each() -> None:
         "system-node-namespace",
         "system-node-code",
     }
-    for where, name in ((SYSTEM, "system-code"), (NODES, "system-node-code")):
+    for where, name, code in ((SYSTEM, "system-code", CODE), (NODES, "system-node-code", NODE_CODE)):
         config_map = graph.one("ConfigMap", name).inputs
         assert config_map["metadata"]["namespace"] == where
-        assert base64.b64decode(config_map["binaryData"]["agents.pyz"]) == CODE.content
+        assert base64.b64decode(config_map["binaryData"]["agents.pyz"]) == code.content
         assert config_map["immutable"] is True
-        assert config_map["metadata"]["annotations"]["gpu-tenancy/sha256"] == CODE.digest
-        assert config_map["metadata"]["name"] == f"gpu-tenancy-agents-{CODE.digest[:10]}"
+        assert config_map["metadata"]["annotations"]["gpu-tenancy/sha256"] == code.digest
+        assert config_map["metadata"]["name"] == f"gpu-tenancy-agents-{code.digest[:10]}"
 
 
 def test_pods_are_held_to_restricted_and_only_node_agents_are_not() -> None:

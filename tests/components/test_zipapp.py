@@ -1,6 +1,9 @@
+import base64
+import hashlib
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from io import BytesIO
 from pathlib import Path
 
@@ -38,6 +41,45 @@ def test_it_holds_the_agents_and_the_domain_and_nothing_else() -> None:
     assert {"__main__.py", "agents/__main__.py", "tenancy/ledger.py"} <= set(names)
     assert {name.partition("/")[0] for name in names} == {"__main__.py", "agents", "tenancy"}
     assert all(name.endswith(".py") for name in names)
+
+
+def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published() -> None:
+    plain, vendored = (zipfile.ZipFile(BytesIO(zipapp.build(vendored=v).content)) for v in (None, zipapp.NVML))
+    assert set(vendored.namelist()) - set(plain.namelist()) == {"pynvml.py"}
+    (recorded,) = (file for file in metadata.files("nvidia-ml-py") or () if file.name == "pynvml.py")
+    digest = hashlib.sha256(vendored.read("pynvml.py")).digest()
+    assert recorded.hash is not None
+    assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == recorded.hash.value
+
+
+def test_two_builds_with_the_bindings_are_the_same_bytes() -> None:
+    assert zipapp.build(vendored=zipapp.NVML) == zipapp.build(vendored=zipapp.NVML)
+
+
+def test_a_distribution_that_is_not_the_locked_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "requirements.lock").write_text("nvidia-ml-py==1.0 \\\n")
+    with pytest.raises(pulumi.RunError, match=r"nvidia-ml-py [\d.]+ is installed, requirements.lock says 1.0"):
+        zipapp.build(tmp_path, zipapp.NVML)
+
+
+def test_a_distribution_that_is_not_installed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "requirements.lock").write_text("no-such-package==1.0\n")
+    with pytest.raises(pulumi.RunError, match="no-such-package is not installed; run make toolchain"):
+        zipapp.build(tmp_path, {"no-such-package": ("module.py",)})
+
+
+def test_a_module_that_was_changed_since_its_installation_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, info = tmp_path / "thing.py", tmp_path / "thing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: thing\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"thing.py,sha256={'A' * 43},6\n")
+    module.write_text("x = 1\n")
+    (tmp_path / "requirements.lock").write_text("thing==1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(pulumi.RunError, match=r"thing\.py of thing is not as it was installed"):
+        zipapp.build(tmp_path, {"thing": ("thing.py",)})
 
 
 def test_isolated_python_runs_it_and_says_how_to_use_it(tmp_path: Path) -> None:
