@@ -1,42 +1,29 @@
-"""exporter: serves the memory of the node's devices to Prometheus, the watchdog and the gates.
+"""exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
 
-GET /metrics answers 200 only with a fresh and complete NVML reading, else 503 with the reason: an empty success would
-read as an idle card. Which pod uses how much comes with the agents' own issue.
+GET /metrics answers 200 only with a fresh and whole NVML reading, else 503 with the reason: an empty success would read
+as an idle card. The API adds names and budgets; while it is away the last ones stay.
 """
 
 import http.client
 import socket
 import socketserver
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 
-from agents import exposition
+from agents import cgroup, exposition, series
+from agents.api import Api, in_cluster
+from agents.attribution import DeviceUse, attribute
 from agents.clock import Clock
-from agents.environment import PORT, SECONDS, read, variable
-from agents.errors import StoppedError
-from agents.exposition import Sample
+from agents.environment import PORT, SECONDS, read, text, variable
+from agents.errors import AgentError, StoppedError
 from agents.log import Log
-from agents.nvml import Device, Nvml, NvmlError
-from tenancy.names import (
-    METRIC_BUILD_INFO,
-    METRIC_DEVICE_FREE,
-    METRIC_DEVICE_TOTAL,
-    METRIC_DEVICE_USED,
-    METRIC_SAMPLE_AGE,
-)
+from agents.nvml import Nvml
+from agents.registry import Registrar
 
 # A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
 STALE_INTERVALS = 3
-_HELP = {
-    METRIC_DEVICE_TOTAL: "Memory of the device.",
-    METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
-    METRIC_DEVICE_FREE: "Memory free on the device.",
-    METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
-    METRIC_BUILD_INFO: "Always 1; the labels tell what runs.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +32,29 @@ class Settings:
 
     port: int = variable(PORT)
     interval_seconds: int = variable(SECONDS)
+    node_name: str = variable(text)
+    ledger_namespace: str = variable(text)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock = Clock()
-    gauge = Gauge(read=Nvml().devices, clock=clock, interval_seconds=settings.interval_seconds)
-    threading.Thread(target=gauge.keep_sampling, args=(log,), daemon=True).start()
+    registrar = Registrar(
+        api=Api(in_cluster(environ), clock=clock),
+        node=settings.node_name,
+        ledger_namespace=settings.ledger_namespace,
+        clock=clock,
+    )
+    nvml, container_of = Nvml(), cgroup.reader()
+    gauge = Gauge(
+        read=lambda: attribute(nvml.read(), container_of),
+        registrar=registrar,
+        clock=clock,
+        interval_seconds=settings.interval_seconds,
+    )
+    for keep in (registrar.keep_refreshing, gauge.keep_sampling):
+        threading.Thread(target=keep, args=(log,), daemon=True).start()
     with Server(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
@@ -67,7 +69,7 @@ class Reading:
     """The last reading: devices, or why there are none; `at` is monotonic time in seconds."""
 
     at: float
-    devices: tuple[Device, ...] = ()
+    uses: tuple[DeviceUse, ...] = ()
     problem: str | None = "no reading yet"
 
 
@@ -75,7 +77,8 @@ class Reading:
 class Gauge:
     """Reads the devices and remembers the last reading; one thread writes, all read."""
 
-    read: Callable[[], tuple[Device, ...]]
+    read: Callable[[], tuple[DeviceUse, ...]]
+    registrar: Registrar
     clock: Clock
     interval_seconds: int
     last: Reading = field(init=False)
@@ -87,8 +90,9 @@ class Gauge:
         """A new reading, remembered."""
         try:
             self.last = Reading(self.clock.monotonic(), self.read(), None)
-        except NvmlError as error:
+        except AgentError as error:
             self.last = Reading(self.clock.monotonic(), (), str(error))
+        self.registrar.look_up(container for use in self.last.uses for container in use.used_bytes)
         return self.last
 
     def keep_sampling(self, log: Log) -> None:
@@ -97,7 +101,7 @@ class Gauge:
         while True:
             problem = self.sample().problem
             if problem != told:
-                log.error(f"NVML: {problem}") if problem else log.info("NVML answers again")
+                log.error(f"no reading: {problem}") if problem else log.info("NVML answers again")
             told = problem
             self.clock.sleep(self.interval_seconds)
 
@@ -108,7 +112,13 @@ class Gauge:
             return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
         if self.age_seconds > self._limit_seconds:
             return self.health()
-        return http.client.OK, exposition.render(_samples(reading.devices, self.age_seconds), _HELP)
+        served = series.samples(
+            reading.uses,
+            self.registrar.last,
+            age_seconds=self.age_seconds,
+            api_age_seconds=self.registrar.age_seconds,
+        )
+        return http.client.OK, exposition.render(served, series.HELP)
 
     def health(self) -> tuple[int, str]:
         """The status and the body of GET /healthz: an NVML that fails is told of, one that hangs needs a restart."""
@@ -126,21 +136,6 @@ class Gauge:
     @property
     def _limit_seconds(self) -> int:
         return STALE_INTERVALS * self.interval_seconds
-
-
-def _samples(devices: tuple[Device, ...], age_seconds: float) -> list[Sample]:
-    samples = [
-        Sample(name=name, labels={"gpu": str(device.gpu), "uuid": device.uuid}, value=value)
-        for device in devices
-        for name, value in (
-            (METRIC_DEVICE_TOTAL, device.total_bytes),
-            (METRIC_DEVICE_USED, device.used_bytes),
-            (METRIC_DEVICE_FREE, device.free_bytes),
-        )
-    ]
-    samples.append(Sample(name=METRIC_SAMPLE_AGE, value=round(age_seconds, 3)))
-    samples.append(Sample(name=METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1))
-    return samples
 
 
 class Server(socketserver.ThreadingTCPServer):

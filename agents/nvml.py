@@ -1,91 +1,91 @@
-"""NVML through ctypes: the few calls that tell the memory of each device.
+"""NVML: the memory of each device, and of each process on it.
 
-Source: https://docs.nvidia.com/deploy/nvml-api/. `used` includes what the driver reserves.
+Source: https://docs.nvidia.com/deploy/nvml-api/, through nvidia-ml-py, the only foreign code in the agents. It is in
+the exporter's zipapp alone, so that only the exporter may import this module. Drivers from R510 on.
 """
 
-import ctypes
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
+import pynvml
+
+from agents.device import Device, Occupancy, Process
 from agents.errors import AgentError
 from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
-LIBRARY = "libnvidia-ml.so.1"
-_UUID_BYTES = 96  # NVML_DEVICE_UUID_V2_BUFFER_SIZE
-_SUCCESS = 0
+# A device or a driver that knows no such processes has none.
+_NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlError(AgentError):
     """The library is not there or a call failed; nothing is known of any device."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Device:
-    """One device's memory. `gpu` is its index on the node."""
-
-    gpu: int
-    uuid: str
-    total_bytes: int
-    used_bytes: int
-    free_bytes: int
-
-
-class _Memory(ctypes.Structure):
-    """nvmlMemory_t."""
-
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
 class Nvml:
     """Opened at the first reading and kept open; a failure closes it, so that the next reading starts afresh."""
 
-    def __init__(self, library: str = LIBRARY) -> None:
-        self._path = library
-        self._library: ctypes.CDLL | None = None
+    def __init__(self) -> None:
+        self._opened = False
 
-    def devices(self) -> tuple[Device, ...]:
+    def read(self) -> tuple[Occupancy, ...]:
         """Every device of the node, all or none. Raises NvmlError."""
         try:
-            self._library = self._library or _opened(self._path)
-            count = ctypes.c_uint()
-            _call(self._library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
-            if not count.value:
+            if not self._opened:
+                pynvml.nvmlInit()
+                self._opened = True
+            count = pynvml.nvmlDeviceGetCount()
+            if not count:
                 raise NvmlError(f"no device is visible; the pod needs {VISIBLE_DEVICES} all and a working driver")
-            return tuple(_device(self._library, index) for index in range(count.value))
-        except NvmlError:
-            if self._library:
-                self._library.nvmlShutdown()
-            self._library = None
-            raise
+            return tuple(_occupancy(index) for index in range(count))
+        except pynvml.NVMLError as error:
+            self._close()
+            raise NvmlError(_words(error)) from None
+
+    def _close(self) -> None:
+        if self._opened:
+            self._opened = False
+            try:
+                pynvml.nvmlShutdown()
+            except pynvml.NVMLError:
+                return  # the device that was lost cannot be let go either; the next reading opens anew
 
 
-def _opened(path: str) -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(path)
-        library.nvmlErrorString.restype = ctypes.c_char_p
-    except (OSError, AttributeError) as error:
-        raise NvmlError(
-            f"{path}: cannot be loaded: {error}; the pod needs runtimeClassName {GPU_RUNTIME_CLASS}"
-        ) from None
-    _call(library, "nvmlInit_v2")
-    return library
-
-
-def _device(library: ctypes.CDLL, index: int) -> Device:
-    handle, uuid, memory = ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES), _Memory()
-    _call(library, "nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-    _call(library, "nvmlDeviceGetUUID", handle, uuid, ctypes.c_uint(_UUID_BYTES))
-    _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
-    return Device(
+def _occupancy(index: int) -> Occupancy:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    device = Device(
         gpu=index,
-        uuid=uuid.value.decode("ascii", errors="replace"),
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
         total_bytes=memory.total,
         used_bytes=memory.used,
         free_bytes=memory.free,
     )
+    return Occupancy(device, _processes(handle))
 
 
-def _call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
-    status = getattr(library, function)(*arguments)
-    if status != _SUCCESS:
-        words = library.nvmlErrorString(status)
-        raise NvmlError(f"{function}: {words.decode(errors='replace') if words else 'error'} ({status})")
+def _processes(handle: Any) -> tuple[Process, ...]:
+    """Each process once: one that computes and draws is in two lists, with all its memory in both."""
+    used: dict[int, int | None] = {}
+    listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
+    listed += _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle)
+    for process in listed:
+        known = used.get(process.pid, 0)
+        told = process.usedGpuMemory
+        used[process.pid] = None if known is None or told is None else max(known, told)
+    return tuple(Process(pid, used_bytes) for pid, used_bytes in sorted(used.items()))
+
+
+def _optional(listing: Callable[[Any], list[Any]], handle: Any) -> list[Any]:
+    try:
+        return listing(handle)
+    except pynvml.NVMLError as error:
+        if error.value in _NONE_OF_THIS_KIND:
+            return []
+        raise
+
+
+def _words(error: Any) -> str:
+    if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return f"libnvidia-ml.so.1 cannot be loaded; the pod needs runtimeClassName {GPU_RUNTIME_CLASS}"
+    return f"NVML: {error}"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from agents import exposition
 from agents.api import Api
+from agents.device import Device
 from agents.errors import AgentError
 from agents.exposition import Sample
 from agents.fetch import fetch
 from agents.nodes import Node
-from agents.nvml import Device
 from tenancy.ledger import Pool, Sharing
 from tenancy.names import (
     EXPORTER,

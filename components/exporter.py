@@ -30,7 +30,7 @@ class ExporterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterArgs:
-    """`ledger` says which nodes are measured: those of the pools that share memory."""
+    """`code` carries NVML's bindings; `ledger` says which nodes are measured: those of the pools that share memory."""
 
     spec: ExporterSpec
     cluster: ClusterSpec
@@ -39,7 +39,10 @@ class ExporterArgs:
 
 
 def exporter_agent(args: ExporterArgs) -> Agent:
-    """The agent that reads the node's devices, and nothing of the API."""
+    """The agent that reads the node's devices; of the API it reads whose the processes are, and what was promised.
+
+    No role can hold it to its own node's pods: RBAC knows no field selectors.
+    """
     return Agent(
         program="exporter",
         name=names.EXPORTER,
@@ -52,7 +55,10 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             names.VISIBLE_DEVICES: "all",
             names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
         },
-        rules=(),
+        rules=(
+            _ledger_rule(args.cluster.system_namespace),
+            Rule(resources=("pods",), verbs=("list",)),
+        ),
         dry_run=False,
     )
 
@@ -69,10 +75,14 @@ def telemetry_rules(system_namespace: str) -> tuple[Rule, ...]:
     """What an agent must read to know which device is whose: the ledger, the nodes, the exporters' pods."""
     nodes = names.node_agent_namespace(system_namespace)
     return (
-        Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace),
+        _ledger_rule(system_namespace),
         Rule(resources=("pods",), verbs=("list",), namespace=nodes),
         Rule(resources=("nodes",), verbs=("list",)),
     )
+
+
+def _ledger_rule(system_namespace: str) -> Rule:
+    return Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace)
 
 
 def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]]) -> Manifest:

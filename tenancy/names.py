@@ -67,12 +67,27 @@ EVENT_WITHHELD = "GpuMemoryWithheld"
 EVENT_REFUSED = "GpuMemoryRefused"
 EVENT_OVERBOUND = "GpuMemoryOverbound"
 
-# What the exporter serves; `gpu` is the device's index, `uuid` its identity.
+# What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
+# By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not told them.
+METRIC_POD_USED = "gpu_pod_memory_used_bytes"
+# By device: what no container's series shows, and the processes whose use NVML does not tell. While there is one, the
+# use by pod is partial.
+METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
+METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
+# By pod (namespace, pod, pod_uid) that declares gpumem, on all devices together.
+METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
+METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
+# The ledger: by pool; by pool, tenant and seat.
+METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
+METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
+METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
+METRIC_SEAT = "gpu_seat_memory_bytes"
+METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # The ResourceQuota in each tenant.
 SEATS = "gpumem-seats"

@@ -46,6 +46,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
     names.WATCHDOG: frozenset({_READ_LEDGER, _NODES, _PODS}),
+    names.EXPORTER: frozenset({_READ_LEDGER, _PODS}),
     names.GATE: frozenset({_READ_LEDGER, _NODES, _PODS, Grant("apps", "deployments/scale", "get", named=True)}),
 }
 

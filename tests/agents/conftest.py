@@ -1,12 +1,12 @@
 """A served cluster for each test; certificates and the zipapp once for all."""
 
 import shutil
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from components.zipapp import NVML, build
 from tests.agents.cluster import TOKEN, FakeCluster, Served, make_certificates, serve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,11 +39,15 @@ def served(certificates: Path, tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agents as they are shipped: agents/ and tenancy/ below one __main__.py."""
+    """The agents as they are shipped."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("__main__.py", "from agents.__main__ import main\n\nraise SystemExit(main())\n")
-        for package in ("agents", "tenancy"):
-            for module in sorted((ROOT / package).glob("*.py")):
-                archive.write(module, f"{package}/{module.name}")
+    path.write_bytes(build().content)
+    return path
+
+
+@pytest.fixture(scope="session")
+def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agents as they are shipped to the nodes, with NVML's bindings."""
+    path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
+    path.write_bytes(build(vendored=NVML).content)
     return path

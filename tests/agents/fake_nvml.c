@@ -1,57 +1,124 @@
-/* libnvidia-ml as far as the exporter calls it. FAKE_NVML names a file: the status of the last call, then a line of
-   uuid, total, free, used for each device. */
+/* libnvidia-ml as far as the exporter calls it. FAKE_NVML, or `card` beside the library, names a file: the status of the
+   memory calls, then a line for each device and for each process on the device before it:
+
+       device <uuid> <total> <free> <used>
+       compute|graphics|mps <pid> <bytes, or N/A>
+       unsupported graphics|mps                                                                                       */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *opened(int *status) {
-    FILE *file = fopen(getenv("FAKE_NVML"), "r");
-    if (file == NULL || fscanf(file, "%d", status) != 1) exit(99);
-    return file;
-}
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+static const unsigned long FIRST = 0x7f0000000000UL; /* wider than an int: a truncated handle would be seen */
 
-static int device(unsigned long index, char *uuid, unsigned long long *memory) {
-    int status;
-    unsigned long at;
-    FILE *file = opened(&status);
-    for (at = 0; at <= index; at++)
-        if (fscanf(file, "%95s %llu %llu %llu", uuid, &memory[0], &memory[1], &memory[2]) != 4) break;
-    fclose(file);
-    return at > index ? 0 : 2;
-}
+typedef struct { unsigned long long total, free, used; } memory_t;
+typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; } process_t;
 
 static int initialized;
 
-int nvmlInit_v2(void) { initialized = 1; return 0; }
-int nvmlShutdown(void) { initialized = 0; return 0; }
+static FILE *opened(int *status) {
+    char beside[4096];
+    const char *path = getenv("FAKE_NVML");
+    Dl_info self;
+    if (path == NULL && dladdr((void *)opened, &self)) {
+        snprintf(beside, sizeof beside, "%s", self.dli_fname);
+        strcpy(strrchr(beside, '/') + 1, "card");
+        path = beside;
+    }
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fscanf(file, "%d\n", status) != 1) exit(99);
+    return file;
+}
+
+/* Calls `visit` for each line of the device's section; 0 if the device is there. */
+static int each_line(unsigned long index, void (*visit)(const char *line, void *result), void *result) {
+    int status, found = INVALID_ARGUMENT;
+    long at = -1;
+    char line[256];
+    FILE *file = opened(&status);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, "device ", 7) == 0) at++;
+        if (at == (long)index) { found = SUCCESS; visit(line, result); }
+    }
+    fclose(file);
+    return found;
+}
+
+typedef struct { char uuid[96]; memory_t memory; } card_t;
+
+static void read_card(const char *line, void *result) {
+    card_t *card = result;
+    sscanf(line, "device %95s %llu %llu %llu", card->uuid, &card->memory.total, &card->memory.free, &card->memory.used);
+}
+
+static int card_of(void *handle, card_t *card) { return each_line((unsigned long)handle - FIRST, read_card, card); }
+
+typedef struct { const char *kind; process_t *into; unsigned room, count; int unsupported; } listing_t;
+
+static void read_process(const char *line, void *result) {
+    listing_t *listing = result;
+    char kind[16] = "", used[32] = "";
+    unsigned pid;
+    if (sscanf(line, "unsupported %15s", kind) == 1 && strcmp(kind, listing->kind) == 0) listing->unsupported = 1;
+    if (sscanf(line, "%15s %u %31s", kind, &pid, used) != 3 || strcmp(kind, listing->kind) != 0) return;
+    if (listing->count < listing->room) {
+        process_t process = {pid, strcmp(used, "N/A") == 0 ? ~0ULL : strtoull(used, NULL, 10), ~0U, ~0U};
+        listing->into[listing->count] = process;
+    }
+    listing->count++;
+}
+
+static int list(void *handle, const char *kind, unsigned *count, process_t *into) {
+    listing_t listing = {kind, into, into ? *count : 0, 0, 0};
+    int status = each_line((unsigned long)handle - FIRST, read_process, &listing);
+    if (status) return status;
+    if (listing.unsupported) return NOT_SUPPORTED;
+    *count = listing.count;
+    return listing.count > listing.room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+int nvmlInitWithFlags(unsigned flags) { (void)flags; initialized = 1; return SUCCESS; }
+int nvmlShutdown(void) { initialized = 0; return SUCCESS; }
 const char *nvmlErrorString(int status) { return status == 15 ? "GPU is lost" : "Invalid Argument"; }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
-    int status;
-    char uuid[96];
-    unsigned long long memory[3];
-    if (!initialized) return 1;
-    fclose(opened(&status));
-    for (*count = 0; device(*count, uuid, memory) == 0; ++*count) {}
-    return 0;
+    card_t card;
+    if (!initialized) return UNINITIALIZED;
+    for (*count = 0; card_of((void *)(FIRST + *count), &card) == SUCCESS; ++*count) {}
+    return SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-    *handle = (void *)(0x7f0000000000UL + index); /* wider than an int: a truncated handle would be seen */
-    return 0;
+    *handle = (void *)(FIRST + index);
+    return SUCCESS;
 }
 
 int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
-    char found[96];
-    unsigned long long memory[3];
-    int status = device((unsigned long)handle - 0x7f0000000000UL, found, memory);
-    snprintf(uuid, length, "%s", found);
+    card_t card;
+    int status = card_of(handle, &card);
+    if (status == SUCCESS) snprintf(uuid, length, "%s", card.uuid);
     return status;
 }
 
-int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long *memory) {
+int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
     int status;
-    char uuid[96];
+    card_t card;
     fclose(opened(&status));
-    return status ? status : device((unsigned long)handle - 0x7f0000000000UL, uuid, memory);
+    if (status == SUCCESS) status = card_of(handle, &card);
+    if (status == SUCCESS) *memory = card.memory;
+    return status;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process_t *into) {
+    return list(handle, "compute", count, into);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, process_t *into) {
+    return list(handle, "graphics", count, into);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *handle, unsigned *count, process_t *into) {
+    return list(handle, "mps", count, into);
 }

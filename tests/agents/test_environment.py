@@ -15,6 +15,7 @@ RECONCILE = {
     "INTERVAL_SECONDS": "10",
     "RUN_SECONDS": "50",
 }
+EXPORTER = {"PORT": "9401", "INTERVAL_SECONDS": "5", "NODE_NAME": "k8s-node1", "LEDGER_NAMESPACE": "system"}
 WATCHDOG = {
     **RECONCILE,
     "DRY_RUN": "true",
@@ -54,7 +55,7 @@ def test_settings_are_read_with_their_types() -> None:
         interval_seconds=10,
         run_seconds=50,
     )
-    assert read(exporter.Settings, {"PORT": "9401", "INTERVAL_SECONDS": "5"}).port == 9401
+    assert read(exporter.Settings, EXPORTER).port == 9401
     assert read(watchdog.Settings, WATCHDOG).evictions_per_hour == 6
 
 
@@ -83,7 +84,7 @@ def test_every_wrong_value_is_named_at_once_with_what_to_change() -> None:
 
 @pytest.mark.parametrize("value", ["0", "65536", "80.0", "٨٠", "1_000", ""])
 def test_a_port_is_a_port(value: str) -> None:
-    (problem,) = problems(exporter.Settings, {"PORT": value, "INTERVAL_SECONDS": "5"})
+    (problem,) = problems(exporter.Settings, {**EXPORTER, "PORT": value})
     assert problem == f"PORT: must be a whole number from 1 to 65535 (got {value!r})"
 
 

@@ -1,4 +1,4 @@
-"""The exporter: a real shared object through ctypes, a real socket, and no empty success."""
+"""The exporter: a real shared object through NVML's own bindings, a real socket, and no empty success."""
 
 import http.client
 import os
@@ -10,87 +10,160 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from agents import telemetry
+from agents import exposition, telemetry
+from agents.attribution import DeviceUse
+from agents.cgroup import Container
+from agents.device import MIB, Device, Occupancy, Process
 from agents.exporter import Gauge
-from agents.nvml import LIBRARY, Device, Nvml, NvmlError
-from tests.agents.cluster import FakeTime
+from agents.nvml import NvmlError
+from agents.registry import Registrar, Registry
+from agents.roster import Pod, Roster
+from tenancy.ledger import Ledger, Seat
+from tests.agents.cluster import DOMAIN, SYSTEM, T4, FakeTime, Served
+from tests.agents.conftest import ROOT
+from tests.agents.exporters import gauge
 
 GIB = 2**30
-T4_LINE = f"GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
+T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
+IDLE = DeviceUse(device=T4_DEVICE, used_bytes={})
+
+
+@dataclass(frozen=True)
+class FakeNvml:
+    """The folder of the built library, and the file that says what it shows."""
+
+    folder: Path
+    script: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
+
+    def show(self, *lines: str, status: int = 0) -> None:
+        whole = self.script.with_suffix(".new")
+        whole.write_text("\n".join((str(status), *lines)) + "\n")
+        whole.replace(self.script)
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
-        pytest.skip("NO C COMPILER: the ctypes path of the exporter is not tested here")
-    path = tmp_path_factory.mktemp("nvml") / LIBRARY
+        pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")
+    path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
     source = Path(__file__).with_name("fake_nvml.c")
     subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source], check=True)
     return path
 
 
 @pytest.fixture
-def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes what the fake library reports."""
-    script = tmp_path / "card"
-    monkeypatch.setenv("FAKE_NVML", str(script))
-
-    def show(*devices: str, status: int = 0) -> None:
-        script.write_text("\n".join((str(status), *devices)) + "\n")
-
-    return show
+def nvml(library: Path, tmp_path: Path) -> FakeNvml:
+    return FakeNvml(library.parent, tmp_path / "card")
 
 
-def test_every_device_is_read_through_the_library(library: Path, card: Callable[..., None]) -> None:
-    card(T4_LINE, f"GPU-2 {24 * GIB} {24 * GIB} 0")
-    first, second = Nvml(str(library)).devices()
-    assert first == T4_DEVICE
-    assert (second.gpu, second.uuid, second.free_bytes) == (1, "GPU-2", 24 * GIB)
+def readings(nvml: FakeNvml, *shown: tuple[str, ...], statuses: tuple[int, ...] = ()) -> list[str]:
+    """What one Nvml reads, or raises, while the library shows one thing after the other. A process of its own, since
+    the dynamic loader looks at LD_LIBRARY_PATH when a process starts."""
+    program = (
+        "import sys\nfrom agents.nvml import Nvml, NvmlError\nnvml = Nvml()\n"
+        "for _ in sys.stdin:\n"
+        "    try: print(nvml.read(), flush=True)\n"
+        "    except NvmlError as error: print('refused:', error, flush=True)\n"
+    )
+    found = []
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, **nvml.environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for lines, status in zip(shown, statuses or (0,) * len(shown), strict=True):
+            nvml.show(*lines, status=status)
+            print(file=process.stdin, flush=True)
+            found.append(process.stdout.readline().rstrip("\n"))
+        process.stdin.close()
+    return found
 
 
-def test_a_failing_call_is_an_error_with_nvmls_words_and_the_next_reading_recovers(
-    library: Path, card: Callable[..., None]
-) -> None:
-    nvml = Nvml(str(library))
-    card(T4_LINE, status=15)
-    with pytest.raises(NvmlError, match=r"nvmlDeviceGetMemoryInfo: GPU is lost \(15\)"):
-        nvml.devices()
-    card(T4_LINE)
-    assert nvml.devices() == (T4_DEVICE,)
+def test_every_device_and_process_is_read_through_the_library(nvml: FakeNvml) -> None:
+    second = f"device GPU-2 {24 * GIB} {24 * GIB} 0"
+    (found,) = readings(nvml, (T4_LINE, "compute 7 1000", "compute 8 18446744073709551614", second, "graphics 9 5"))
+    empty = Device(gpu=1, uuid="GPU-2", total_bytes=24 * GIB, used_bytes=0, free_bytes=24 * GIB)
+    assert found == str(
+        (
+            Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 2**64 - 2))),
+            Occupancy(empty, (Process(9, 5),)),
+        )
+    )
 
 
-def test_a_missing_library_says_what_the_pod_needs() -> None:
-    with pytest.raises(NvmlError, match=r"cannot be loaded: .*; the pod needs runtimeClassName nvidia"):
-        Nvml("libnvidia-ml-is-not-here.so.1").devices()
+def test_a_process_that_computes_and_draws_and_shares_counts_once(nvml: FakeNvml) -> None:
+    listed = ("compute 7 1000", "graphics 7 1000", "mps 7 1000", "graphics 8 20", "mps 9 30")
+    (found,) = readings(nvml, (T4_LINE, *listed))
+    assert found == str((Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 20), Process(9, 30))),))
+
+
+def test_a_use_that_nvml_does_not_tell_is_unknown_and_not_0(nvml: FakeNvml) -> None:
+    (found,) = readings(nvml, (T4_LINE, "compute 7 N/A", "compute 8 5", "graphics 8 N/A"))
+    assert found == str((Occupancy(T4_DEVICE, (Process(7, None), Process(8, None))),))
+
+
+def test_a_device_that_cannot_draw_or_share_has_no_such_processes(nvml: FakeNvml) -> None:
+    (found,) = readings(nvml, (T4_LINE, "unsupported graphics", "unsupported mps", "compute 7 1000"))
+    assert found == str((Occupancy(T4_DEVICE, (Process(7, 1000),)),))
+
+
+def test_a_failing_call_is_an_error_with_nvmls_words_and_the_next_reading_recovers(nvml: FakeNvml) -> None:
+    failed, recovered = readings(nvml, (T4_LINE,), (T4_LINE,), statuses=(15, 0))
+    assert failed == "refused: NVML: GPU is lost"
+    assert recovered == str((Occupancy(T4_DEVICE),))
+
+
+def test_a_node_that_shows_no_device_is_an_error(nvml: FakeNvml) -> None:
+    assert readings(nvml, ()) == [
+        "refused: no device is visible; the pod needs NVIDIA_VISIBLE_DEVICES all and a working driver"
+    ]
+
+
+def test_a_missing_library_says_what_the_pod_needs(tmp_path: Path) -> None:
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has an NVIDIA driver")
+    (refused,) = readings(FakeNvml(tmp_path, tmp_path / "card"), ())
+    assert refused == "refused: libnvidia-ml.so.1 cannot be loaded; the pod needs runtimeClassName nvidia"
 
 
 class Readings:
     """What NVML gives, one after the other."""
 
-    def __init__(self, *readings: tuple[Device, ...] | NvmlError) -> None:
+    def __init__(self, *readings: tuple[DeviceUse, ...] | NvmlError) -> None:
         self.left = list(readings)
 
-    def __call__(self) -> tuple[Device, ...]:
+    def __call__(self) -> tuple[DeviceUse, ...]:
         reading = self.left.pop(0)
         if isinstance(reading, NvmlError):
             raise reading
         return reading
 
 
-def gauge(now: FakeTime, *readings: tuple[Device, ...] | NvmlError) -> Gauge:
-    return Gauge(read=Readings(*readings), clock=now.clock(), interval_seconds=5)
+def reading(now: FakeTime, *readings: tuple[DeviceUse, ...] | NvmlError) -> Gauge:
+    registrar = Registrar(api=None, node="", ledger_namespace="", clock=now.clock())
+    return Gauge(read=Readings(*readings), registrar=registrar, clock=now.clock(), interval_seconds=5)
 
 
 def test_a_fresh_reading_is_served_and_the_reader_believes_it() -> None:
     now = FakeTime()
-    shown = gauge(now, (T4_DEVICE,))
+    shown = reading(now, (IDLE,))
     shown.sample()
     now.seconds = 2.5
     status, body = shown.metrics()
@@ -100,11 +173,11 @@ def test_a_fresh_reading_is_served_and_the_reader_believes_it() -> None:
 
 
 def test_before_the_first_reading_there_is_no_success() -> None:
-    assert gauge(FakeTime()).metrics() == (503, "no reading yet\n")
+    assert reading(FakeTime()).metrics() == (503, "no reading yet\n")
 
 
 def test_a_failed_reading_is_no_success_and_the_former_one_is_not_served() -> None:
-    shown = gauge(FakeTime(), (T4_DEVICE,), NvmlError("GPU is lost"), (T4_DEVICE,))
+    shown = reading(FakeTime(), (IDLE,), NvmlError("GPU is lost"), (IDLE,))
     shown.sample()
     shown.sample()
     assert shown.metrics() == (503, "GPU is lost\n")
@@ -115,7 +188,7 @@ def test_a_failed_reading_is_no_success_and_the_former_one_is_not_served() -> No
 
 def test_a_reading_that_hangs_makes_metrics_and_health_fail() -> None:
     now = FakeTime()
-    shown = gauge(now, (T4_DEVICE,))
+    shown = reading(now, (IDLE,))
     shown.sample()
     now.seconds = 15.0
     assert shown.metrics()[0] == http.client.OK
@@ -125,21 +198,92 @@ def test_a_reading_that_hangs_makes_metrics_and_health_fail() -> None:
     assert shown.health() == stale
 
 
-def test_a_node_that_shows_no_device_is_an_error(library: Path, card: Callable[..., None]) -> None:
-    card()
-    with pytest.raises(NvmlError, match="no device is visible"):
-        Nvml(str(library)).devices()
+MODEL, PROXY, NEW = Container("uid-chat", "aaa"), Container("uid-chat", "bbb"), Container("uid-new", "ccc")
+CHAT = Pod(
+    namespace="chat",
+    name="chat-0",
+    uid="uid-chat",
+    group_uid="uid-chat",
+    containers={"aaa": "model", "bbb": "proxy"},
+    declared_mib=5000,
+)
+IDLE_POD = Pod(namespace="vision", name="idle", uid="uid-idle", group_uid="uid-idle", declared_mib=2000)
+UNDECLARED = Pod(namespace="games", name="games-0", uid="uid-games", group_uid="uid-games")
+SEATS = (
+    Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),
+    Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=1500, replicas=2),
+)
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=SEATS)
+REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER)
+
+
+def mib_of(body: str, name: str) -> dict[tuple[str, ...], float]:
+    """MiB by the values of the labels, in their order."""
+    found = [sample for sample in exposition.parse(body) if sample.name == name]
+    return {tuple(sample.labels.values()): sample.value / MIB for sample in found}
+
+
+def test_a_containers_use_has_the_names_of_its_pod_and_the_device() -> None:
+    use = DeviceUse(device=T4_DEVICE, used_bytes={MODEL: 4000 * MIB, PROXY: 200 * MIB, NEW: 100 * MIB})
+    _, body = gauge(use, registry=REGISTRY).metrics()
+    assert mib_of(body, "gpu_pod_memory_used_bytes") == {
+        ("chat", "chat-0", "uid-chat", "model", "0", T4_DEVICE.uuid): 4000,
+        ("chat", "chat-0", "uid-chat", "proxy", "0", T4_DEVICE.uuid): 200,
+        ("", "", "uid-new", "", "0", T4_DEVICE.uuid): 100,
+    }
+    labels = next(s.labels for s in exposition.parse(body) if s.name == "gpu_pod_memory_used_bytes")
+    assert list(labels) == ["namespace", "pod", "pod_uid", "container", "gpu", "uuid"]
+    assert mib_of(body, "gpu_memory_unattributed_bytes") == {("0", T4_DEVICE.uuid): 11 * 1024 - 4300}
+
+
+def test_processes_of_unknown_use_are_told_of() -> None:
+    _, body = gauge(DeviceUse(device=T4_DEVICE, used_bytes={}, unknown_processes=2)).metrics()
+    assert f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 2\n' in body
+    assert mib_of(body, "gpu_pod_memory_used_bytes") == {}
+
+
+def test_what_a_pod_declared_stands_beside_what_it_uses_beyond_it_on_all_devices() -> None:
+    second = DeviceUse(device=Device(**{**vars(T4_DEVICE), "gpu": 1, "uuid": "GPU-2"}), used_bytes={PROXY: 1500 * MIB})
+    use = DeviceUse(device=T4_DEVICE, used_bytes={MODEL: 4000 * MIB, NEW: 9000 * MIB})
+    _, body = gauge(use, second, registry=REGISTRY).metrics()
+    chat, idle = ("chat", "chat-0", "uid-chat"), ("vision", "idle", "uid-idle")
+    assert mib_of(body, "gpu_pod_memory_declared_bytes") == {chat: 5000, idle: 2000}
+    assert mib_of(body, "gpu_pod_memory_over_bytes") == {chat: 500, idle: 0}
+
+
+def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
+    _, body = gauge(IDLE, registry=REGISTRY).metrics()
+    assert mib_of(body, "gpu_pool_memory_advertised_bytes") == {("t4",): 14000}
+    assert mib_of(body, "gpu_pool_memory_promised_bytes") == {("t4",): 8000}
+    assert mib_of(body, "gpu_pool_memory_floor_bytes") == {("t4",): 1536}
+    assert mib_of(body, "gpu_seat_memory_bytes") == {("t4", "chat", "chat"): 5000, ("t4", "vision", "vision"): 3000}
+
+
+def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_away() -> None:
+    use = DeviceUse(device=T4_DEVICE, used_bytes={MODEL: 4000 * MIB})
+    status, body = gauge(use, age_seconds=33).metrics()
+    assert status == http.client.OK
+    assert mib_of(body, "gpu_pod_memory_used_bytes") == {("", "", "uid-chat", "", "0", T4_DEVICE.uuid): 4000}
+    assert "gpu_memory_exporter_api_age_seconds 33" in body
 
 
 @pytest.fixture
-def process(zipapp: Path, library: Path, card: Callable[..., None]) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The real exporter, from the zipapp, on a free port."""
-    card(T4_LINE)
+def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The real exporter, from its zipapp, on a free port."""
+    nvml.show(T4_LINE)
+    served.cluster.add_ledger(T4)
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
-    environ = {**os.environ, "PORT": str(port), "INTERVAL_SECONDS": "1", "LD_LIBRARY_PATH": str(library.parent)}
+    environ = {
+        "PORT": str(port),
+        "INTERVAL_SECONDS": "1",
+        "NODE_NAME": "k8s-node1",
+        "LEDGER_NAMESPACE": SYSTEM,
+        **served.environ(),
+        **nvml.environ,
+    }
     with subprocess.Popen(
-        [sys.executable, "-I", str(zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-I", str(node_zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
     ) as started:
         yield started, port
         started.kill()
@@ -161,26 +305,30 @@ def get(port: int, path: str) -> tuple[int, str]:
             time.sleep(0.05)
 
 
-def eventually(port: int, status: int) -> str:
-    """The body of /metrics once it answers with this status."""
+def eventually(port: int, status: int, shows: str = "") -> str:
+    """The body of /metrics once it answers with this status and shows that text."""
     deadline = time.monotonic() + 20
     while True:
         found, body = get(port, "/metrics")
-        if found == status:
+        if found == status and shows in body:
             return body
         assert time.monotonic() < deadline, body
         time.sleep(0.05)
 
 
-def test_the_shipped_exporter_serves_the_card_and_its_loss(
-    process: tuple[subprocess.Popen[str], int], card: Callable[..., None]
+def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
+    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml
 ) -> None:
     started, port = process
-    assert telemetry.devices(eventually(port, 200)) == (T4_DEVICE,)
+    body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")
+    assert telemetry.devices(body) == (T4_DEVICE,)
+    assert mib_of(body, "gpu_pool_memory_advertised_bytes") == {("t4",): 14000}
     assert get(port, "/healthz") == (200, "ok\n")
     assert get(port, "/nothing")[0] == 404
-    card(T4_LINE, status=15)
-    assert eventually(port, 503) == "nvmlDeviceGetMemoryInfo: GPU is lost (15)\n"
+    nvml.show(T4_LINE, f"compute {os.getpid()} N/A")
+    assert eventually(port, 200, shows=f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n')
+    nvml.show(T4_LINE, status=15)
+    assert eventually(port, 503) == "NVML: GPU is lost\n"
     began = time.monotonic()
     started.send_signal(signal.SIGTERM)
     assert started.wait(timeout=10) == 0

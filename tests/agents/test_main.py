@@ -66,8 +66,8 @@ def test_the_shipped_reconcile_advertises(zipapp: Path, served: Served) -> None:
 
 
 @pytest.mark.parametrize("agent", ["reconcile", "watchdog", "gate", "exporter"])
-def test_an_operators_mistake_is_one_line_and_no_traceback(zipapp: Path, agent: str) -> None:
-    status, lines, errors = run(zipapp, agent, {"INTERVAL_SECONDS": "soon"})
+def test_an_operators_mistake_is_one_line_and_no_traceback(node_zipapp: Path, agent: str) -> None:
+    status, lines, errors = run(node_zipapp, agent, {"INTERVAL_SECONDS": "soon"})
     assert (status, errors) == (1, "")
     (line,) = lines
     assert line["level"] == "error"

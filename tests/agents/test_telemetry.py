@@ -6,10 +6,10 @@ import pytest
 
 from agents import fetch as fetch_module
 from agents import telemetry
+from agents.device import Device
 from agents.errors import AgentError
 from agents.fetch import FetchError, fetch
 from agents.nodes import Node
-from agents.nvml import Device
 from agents.telemetry import NodeTelemetry, TelemetryError
 from tenancy.ledger import Pool
 from tests.agents.cluster import LABELS, T4, Served

@@ -1,18 +1,19 @@
 """What every agent's workload has in common, whichever component declares it."""
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agents import environment as agent_environment
 from agents.__main__ import AGENTS
-from components.agent import DEADLINE_SECONDS, RUN_SECONDS
+from components.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
 from components.alerts import SILENT_SECONDS
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
-from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
+from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
 from tests.components.given import CLUSTER, CODE, LEDGER, SYSTEM, container, declared, pod
 from tests.engine import Graph
 
@@ -70,8 +71,9 @@ def test_every_pod_is_hardened(workloads: list[dict[str, Any]]) -> None:
 
 
 def test_only_an_agent_with_rights_gets_a_token(workloads: list[dict[str, Any]]) -> None:
-    with_token = {container(w)["name"] for w in workloads if pod(w)["automountServiceAccountToken"]}
-    assert with_token == set(AGENTS) - {"exporter"}
+    assert {container(w)["name"] for w in workloads if pod(w)["automountServiceAccountToken"]} == set(AGENTS)
+    agent = watchdog_agent(WatchdogArgs(spec=WatchdogSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec()))
+    assert pod_template(replace(agent, rules=()))["spec"]["automountServiceAccountToken"] is False
 
 
 def test_a_failed_container_leaves_its_last_words_in_its_status(workloads: list[dict[str, Any]]) -> None:

@@ -5,7 +5,19 @@ from pydantic import ValidationError
 
 from agents.telemetry import FRESH_SECONDS
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
-from tests.components.given import CLUSTER, CODE, LEDGER, NODES, T4, container, declared, environment, pod, rights
+from tests.components.given import (
+    CLUSTER,
+    LEDGER,
+    NODE_CODE,
+    NODES,
+    SYSTEM,
+    T4,
+    container,
+    declared,
+    environment,
+    pod,
+    rights,
+)
 from tests.engine import Graph, names
 
 A10 = replace(T4, name="a10", node_selector={"zone": "c"})
@@ -15,7 +27,7 @@ A10 = replace(T4, name="a10", node_selector={"zone": "c"})
 def graph() -> Graph:
     ledger = replace(LEDGER, pools=(*LEDGER.pools, A10))
     spec = ExporterSpec(port=9555, interval_seconds=9)
-    return declared(Exporter, "exporter", ExporterArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=ledger))
+    return declared(Exporter, "exporter", ExporterArgs(spec=spec, cluster=CLUSTER, code=NODE_CODE, ledger=ledger))
 
 
 def test_it_is_a_daemon_set_under_its_identity_apart_from_the_other_agents(graph: Graph) -> None:
@@ -53,10 +65,12 @@ def test_it_sees_the_hosts_processes_without_being_privileged(graph: Graph) -> N
     assert "privileged" not in container(workload)["securityContext"]
 
 
-def test_it_has_no_right_and_no_token(graph: Graph) -> None:
-    """It sees the host's processes: whoever broke into it would find nothing to reach the API with."""
-    assert rights(graph) == set()
-    assert pod(dict(graph.one("DaemonSet").inputs))["automountServiceAccountToken"] is False
+def test_it_may_read_whose_the_processes_are_and_the_ledger_and_nothing_else(graph: Graph) -> None:
+    """It sees the host's processes: whoever broke into it could change nothing through the API."""
+    assert rights(graph) == {
+        ("*", "/pods", "list", ()),
+        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+    }
 
 
 def test_its_samples_are_never_older_than_its_readers_believe() -> None:

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "policy": {"tenancy"},
 }
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents")
+VENDORED = {"nvml.py": {"pynvml"}}  # for the exporter, whose zipapp alone carries it
 # pulumi_policy stays at the edge, so that rules run and are tested without an engine.
 POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
@@ -52,8 +53,13 @@ def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
 @pytest.mark.parametrize("package", STANDARD_LIBRARY_ONLY)
 def test_what_runs_in_privileged_pods_needs_only_the_standard_library(package: str) -> None:
     allowed = set(sys.stdlib_module_names) | set(PACKAGES)
-    foreign = {path.name: sorted(imported(path) - allowed) for path in modules(package) if imported(path) - allowed}
-    assert foreign == {}
+    foreign = {path.name: imported(path) - allowed for path in modules(package) if imported(path) - allowed}
+    assert foreign == (VENDORED if package == "agents" else {})
+
+
+def test_only_the_exporter_needs_what_is_vendored_for_it() -> None:
+    assert {path.name for path in modules("agents") if "agents.nvml" in path.read_text()} == {"exporter.py"}
+    assert {path.name for path in modules("agents") if "agents.exporter" in path.read_text()} == set()
 
 
 def test_rules_know_nothing_of_the_policy_sdk() -> None:

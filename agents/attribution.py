@@ -1,0 +1,47 @@
+"""Whose memory it is: the pure half of the exporter. Units: bytes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from agents.cgroup import Container
+from agents.device import Device, Occupancy
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceUse:
+    """A device's memory by container.
+
+    A container with a process whose use NVML does not tell (`unknown_processes`) is left out, so that no part is taken
+    for the whole; its memory is unattributed.
+    """
+
+    device: Device
+    used_bytes: Mapping[Container, int]
+    unknown_processes: int = 0
+
+    @property
+    def unattributed_bytes(self) -> int:
+        """In use and in no container's sum: the driver's own, the host's processes, those of which nothing is known."""
+        return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
+
+
+def attribute(
+    occupancies: Iterable[Occupancy], container_of: Callable[[int], Container | None]
+) -> tuple[DeviceUse, ...]:
+    """Each device's memory by container. Raises what `container_of` raises."""
+    return tuple(_device_use(occupancy, container_of) for occupancy in occupancies)
+
+
+def _device_use(occupancy: Occupancy, container_of: Callable[[int], Container | None]) -> DeviceUse:
+    used: dict[Container, int] = {}
+    incomplete: set[Container | None] = set()
+    unknown = 0
+    for process in occupancy.processes:
+        container = container_of(process.pid)
+        if process.used_bytes is None:
+            unknown += 1
+            incomplete.add(container)
+        elif container is not None:
+            used[container] = used.get(container, 0) + process.used_bytes
+    whole = {container: used[container] for container in sorted(used) if container not in incomplete}
+    return DeviceUse(device=occupancy.device, used_bytes=whole, unknown_processes=unknown)

@@ -1,0 +1,122 @@
+"""What the exporter serves, as samples: the measurements, and the ledger beside them. Bytes and seconds."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+from agents.attribution import DeviceUse
+from agents.cgroup import Container
+from agents.device import MIB, Device
+from agents.exposition import Sample
+from agents.registry import Registry
+from agents.roster import Pod, Roster
+from tenancy.ledger import Ledger, Sharing
+from tenancy.names import (
+    METRIC_API_AGE,
+    METRIC_BUILD_INFO,
+    METRIC_DEVICE_FREE,
+    METRIC_DEVICE_TOTAL,
+    METRIC_DEVICE_USED,
+    METRIC_POD_DECLARED,
+    METRIC_POD_OVER,
+    METRIC_POD_USED,
+    METRIC_POOL_ADVERTISED,
+    METRIC_POOL_FLOOR,
+    METRIC_POOL_PROMISED,
+    METRIC_SAMPLE_AGE,
+    METRIC_SEAT,
+    METRIC_UNATTRIBUTED,
+    METRIC_UNKNOWN_PROCESSES,
+)
+
+HELP: Mapping[str, str] = {
+    METRIC_DEVICE_TOTAL: "Memory of the device.",
+    METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
+    METRIC_DEVICE_FREE: "Memory free on the device.",
+    METRIC_UNATTRIBUTED: "Memory in use that no container's series shows, the driver's own included.",
+    METRIC_UNKNOWN_PROCESSES: "Processes whose use NVML does not tell; their containers have no series.",
+    METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API told them.",
+    METRIC_POD_DECLARED: "What the pod requests of gpumem, as the scheduler counts it.",
+    METRIC_POD_OVER: "What the pod uses beyond what it declared, on all devices together.",
+    METRIC_POOL_ADVERTISED: "What the nodes of the pool advertise together, by the ledger.",
+    METRIC_POOL_PROMISED: "Every promise on the pool: seats and queues' quota.",
+    METRIC_POOL_FLOOR: "Free memory of a device of the pool under which the watchdog acts.",
+    METRIC_SEAT: "A resident's budget, all replicas together.",
+    METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
+    METRIC_API_AGE: "Age of the API's answer behind names, budgets and ledger.",
+    METRIC_BUILD_INFO: "Always 1; the labels tell what runs.",
+}
+
+
+def samples(
+    uses: Iterable[DeviceUse], registry: Registry, *, age_seconds: float, api_age_seconds: float
+) -> Iterator[Sample]:
+    """Every sample of one scrape."""
+    uses = tuple(uses)
+    for use in uses:
+        yield from _device(use, registry.roster)
+    yield from _budgets(uses, registry.roster)
+    if registry.ledger is not None:
+        yield from _ledger(registry.ledger)
+    yield Sample(name=METRIC_SAMPLE_AGE, value=round(age_seconds, 3))
+    yield Sample(name=METRIC_API_AGE, value=round(api_age_seconds, 3))
+    yield Sample(name=METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1)
+
+
+def _device(use: DeviceUse, roster: Roster) -> Iterator[Sample]:
+    labels = _device_labels(use.device)
+    for name, value in (
+        (METRIC_DEVICE_TOTAL, use.device.total_bytes),
+        (METRIC_DEVICE_USED, use.device.used_bytes),
+        (METRIC_DEVICE_FREE, use.device.free_bytes),
+        (METRIC_UNATTRIBUTED, use.unattributed_bytes),
+        (METRIC_UNKNOWN_PROCESSES, use.unknown_processes),
+    ):
+        yield Sample(name=name, labels=labels, value=value)
+    for container, used_bytes in use.used_bytes.items():
+        yield Sample(name=METRIC_POD_USED, labels=_container_labels(container, roster) | labels, value=used_bytes)
+
+
+def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
+    used: dict[str, int] = {}
+    for use in uses:
+        for container, used_bytes in use.used_bytes.items():
+            used[container.pod_uid] = used.get(container.pod_uid, 0) + used_bytes
+    for pod in roster.pods:
+        if pod.declared_mib:
+            declared = pod.declared_mib * MIB
+            over = max(used.get(pod.group_uid, 0) - declared, 0)
+            yield Sample(name=METRIC_POD_DECLARED, labels=_pod_labels(pod), value=declared)
+            yield Sample(name=METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
+
+
+def _ledger(ledger: Ledger) -> Iterator[Sample]:
+    for pool in ledger.pools:
+        if pool.sharing is not Sharing.MEMORY:
+            continue
+        for name, mib in (
+            (METRIC_POOL_ADVERTISED, pool.advertised_mib),
+            (METRIC_POOL_PROMISED, ledger.promised_mib(pool.name)),
+            (METRIC_POOL_FLOOR, pool.floor_mib),
+        ):
+            yield Sample(name=name, labels={"pool": pool.name}, value=mib * MIB)
+        for seat in ledger.seats_in(pool.name):
+            labels = {"pool": pool.name, "tenant": seat.tenant, "seat": seat.name}
+            yield Sample(name=METRIC_SEAT, labels=labels, value=seat.total_mib * MIB)
+
+
+def _device_labels(device: Device) -> dict[str, str]:
+    return {"gpu": str(device.gpu), "uuid": device.uuid}
+
+
+def _pod_labels(pod: Pod) -> dict[str, str]:
+    return {"namespace": pod.namespace, "pod": pod.name, "pod_uid": pod.uid}
+
+
+def _container_labels(container: Container, roster: Roster) -> dict[str, str]:
+    owner = roster.owner(container)
+    return {
+        "namespace": owner.namespace,
+        "pod": owner.pod,
+        "pod_uid": owner.pod_uid,
+        "container": owner.container,
+    }
