@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from toolchain.cluster import paths, simulated
 from toolchain.cluster.api import PAUSE_SECONDS, Api, until
@@ -56,8 +57,17 @@ class Cluster:
 
     def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
         """A further simulated node; returns once it is Ready. Raises ClusterError."""
-        self.api.create("/api/v1/nodes", simulated.node(name, labels=labels, resources=resources))
-        until(lambda: simulated.is_ready(self.api.get(f"/api/v1/nodes/{name}") or {}), NODE_SECONDS, f"{name} is Ready")
+        self.add_nodes([simulated.node(name, labels=labels, resources=resources)])
+
+    def add_nodes(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Further simulated nodes, of simulated.node; returns once all nodes are Ready. Raises ClusterError."""
+        for node in nodes:
+            self.api.create("/api/v1/nodes", node)
+        until(self._nodes_are_ready, NODE_SECONDS + len(nodes), "the new nodes are Ready")
+
+    def _nodes_are_ready(self) -> bool:
+        found = self.api.get("/api/v1/nodes") or {"items": []}
+        return all(simulated.is_ready(node) for node in found["items"])
 
     def stop(self) -> None:
         """Ends the cluster and waits for it; its logs stay. Raises ClusterError."""
