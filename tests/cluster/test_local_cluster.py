@@ -1,5 +1,6 @@
 """The local cluster itself: what is in it, that it ends with its starter, that it says why a part ended."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.rollout import eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.control_plane import AUDIT
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT
@@ -55,6 +57,13 @@ def test_a_node_can_be_added(real_cluster: HeldCluster) -> None:
 def test_nobody_is_let_in_without_a_certificate(real_cluster: HeldCluster) -> None:
     answer = real_cluster.api.request("GET", "/api/v1/nodes", user="somebody")
     assert (answer.code, "cannot list resource" in str(answer.refusal)) == (403, True)
+
+
+def test_the_audit_log_tells_who_asked_for_what(real_cluster: HeldCluster) -> None:
+    real_cluster.api.request("GET", "/api/v1/nodes", user="somebody-else")
+    entries = [json.loads(line) for line in real_cluster.log(AUDIT).read_text().splitlines()]
+    asked = [entry for entry in entries if entry.get("impersonatedUser", {}).get("username") == "somebody-else"]
+    assert [(entry["verb"], entry["objectRef"]["resource"]) for entry in asked] == [("list", "nodes")]
 
 
 def test_a_second_cluster_runs_beside_the_first_and_takes_its_end_alone(

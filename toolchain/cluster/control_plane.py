@@ -1,5 +1,6 @@
 """etcd, the API server, the controller manager and the scheduler: their certificates and flags."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,14 @@ SERVERS = {
     "kube-apiserver": ("127.0.0.1", "localhost", SERVICE_IP, "kubernetes", "kubernetes.default.svc"),
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
+}
+# Who asked the API server for what, one JSON object a line, written before the answer goes out; a watch when it ends.
+AUDIT = "audit"
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata"}],
 }
 
 
@@ -71,8 +80,14 @@ def etcd(folder: Folder, ports: Ports) -> Command:
 def api_server(folder: Folder, ports: Ports, *, alone: bool) -> Command:
     """`alone` is without a controller manager, which makes the accounts that pods are otherwise required to have."""
     pki = folder.pki
+    audit = folder.path / "audit.yaml"
+    audit.write_text(json.dumps(AUDIT_POLICY))
     return _command(
         "kube-apiserver",
+        f"--audit-policy-file={audit}",
+        f"--audit-log-path={folder.log(AUDIT)}",
+        "--audit-log-maxsize=100",  # MiB
+        "--audit-log-maxbackup=1",
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         "--bind-address=127.0.0.1",
         "--advertise-address=127.0.0.1",  # else the default route's, and without a route none
