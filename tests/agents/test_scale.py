@@ -1,0 +1,48 @@
+"""How often reconcile asks the API as the cluster grows: counted, so that no machine's speed decides."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+from agents.api import PAGE
+from agents.reconcile import Reconcile, Settings
+from tests.agents.cluster import LABELS, SYSTEM, T4, Served
+
+FEW, TIMES = 20, 10
+MANY = FEW * TIMES
+PODS_A_NODE = 10
+
+
+def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
+    """The requests of one run, by method, over so many nodes that show their capacity, or lost it."""
+    cluster, held = served.cluster, {"gpumem": "14k", "gpu_count": "1"} if advertised else {}
+    cluster.nodes.clear()
+    cluster.pods.clear()
+    cluster.add_ledger(replace(T4, nodes=nodes))
+    for number in range(nodes):
+        cluster.add_node(f"node-{number}", LABELS, **held)
+        for seat in range(PODS_A_NODE):
+            cluster.add_pod(f"pod-{number}-{seat}", f"node-{number}", "1k")
+    cluster.requests.clear()
+    settings = Settings(ledger_namespace=SYSTEM, pod_name="one", dry_run=False, interval_seconds=10, run_seconds=0)
+    assert Reconcile(settings=settings, api=served.api(), clock=served.time.clock(), log=served.log()).run() == 0
+    return Counter(method for method, _ in cluster.requests)
+
+
+def reads(nodes: int) -> int:
+    """Of one pass: the ledger, and the pages of nodes and of pods."""
+    return 1 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
+
+
+def test_a_pass_without_work_reads_each_object_once(served: Served) -> None:
+    few, many = (asked(served, nodes, advertised=True) for nodes in (FEW, MANY))
+    assert set(few) == set(many) == {"GET"}
+    assert many["GET"] <= reads(MANY)
+    assert many.total() <= TIMES * few.total()
+
+
+def test_a_node_that_lost_its_keys_costs_one_write_and_one_event(served: Served) -> None:
+    few, many = (asked(served, nodes, advertised=False) for nodes in (FEW, MANY))
+    assert (many["PATCH"], many["POST"]) == (MANY, MANY)
+    assert many["GET"] <= 2 * reads(MANY)  # what is written is read back
+    assert many.total() <= TIMES * few.total()
