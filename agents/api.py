@@ -127,6 +127,7 @@ class Api:
         """The objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
         for page in self.pages(path, **parameters):
             yield from page.get("items") or ()
+            del page  # as in `pages`
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
         """The pages of a list; each bears the version of the whole list, from which a watch goes on. As `items`."""
@@ -137,6 +138,7 @@ class Api:
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
+            del page  # before the next one is read: a list holds one page in memory
             query["continue"] = token
 
     def create(self, path: str, body: Object) -> Object:
