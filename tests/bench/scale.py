@@ -1,0 +1,265 @@
+"""Prod with many tenants and nodes on a local cluster, against a tenth of it: `make bench-scale`.
+
+Each size has a new cluster, with GPU nodes and pods that kwok plays and the real node on which the agents run. Requests
+are counted from the API server's audit log, so these do not depend on the machine; quote them and the ratios.
+"""
+
+import argparse
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agents.exporter import Server
+from tenancy import names
+from tests.agents.exporters import card, gauge
+from tests.bench import metered
+from tests.bench.metered import Account, Audit, Run
+from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, container, pods
+from tests.preview.cli import workspace
+from toolchain.cluster import cluster, simulated
+from toolchain.cluster.api import until
+from toolchain.cluster.cluster import Cluster
+from toolchain.cluster.extent import Extent
+
+PODS_A_TENANT = 20
+SEAT_MIB = 1300  # ten on a node of 14000
+WRITERS = 8
+PATIENCE_SECONDS = 600
+AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
+ENGINE = "admin"
+
+
+@dataclass(frozen=True)
+class Size:
+    """A stack and its cluster, beside what prod has."""
+
+    nodes: int
+    tenants: int
+
+    @property
+    def pods(self) -> int:
+        return self.tenants * PODS_A_TENANT
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.tenants} tenants, {self.pods} pods"
+
+
+@dataclass
+class Table:
+    """What was measured: by row, one value for each size."""
+
+    rows: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, row: str, value: float) -> None:
+        self.rows.setdefault(row, []).append(float(value))
+        print(f"  {row}: {value:.1f}", flush=True)
+
+    def lines(self, sizes: Sequence[Size]) -> Iterator[str]:
+        yield "| " + " | ".join(["", *map(str, sizes), "ratio"]) + " |"
+        yield "|---" * (len(sizes) + 2) + "|"
+        for row, values in self.rows.items():
+            cells = [f"{value:.0f}" if value >= 100 or value.is_integer() else f"{value:.2g}" for value in values]
+            yield "| " + " | ".join([row, *cells, f"{values[-1] / values[0]:.1f}"]) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.scale", description=__doc__)
+    parser.add_argument("--tenants", type=int, default=100, help="of the larger size; it has twice as many nodes")
+    tenants = parser.parse_args().tenants
+    sizes = [Size(nodes=2 * number, tenants=number) for number in (tenants // 10, tenants)]
+    table = Table()
+    for size in sizes:
+        print(size, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            measure(size, Path(folder), table)
+    print("\n".join(table.lines(sizes)))
+
+
+def measure(size: Size, folder: Path, table: Table) -> None:
+    """Every row of the table for one size."""
+    with cluster.running(folder / "cluster", extent=Extent.REAL_NODE) as running:
+        running.add_nodes([gpu_node(f"gpu-{number}") for number in range(size.nodes)])
+        rollout = Rollout(running, workspace(folder))
+        rollout.workspace.change(lambda config: enlarge(config, size))
+        rollout.init()
+        measure_rollout(rollout, size, table)
+        measure_container(rollout, table)
+        suspend_agents(rollout)
+        measure_agents(rollout, folder, size, table)
+
+
+def measure_container(rollout: Rollout, table: Table) -> None:
+    """A whole run of reconcile by its CronJob, in its container."""
+    until(lambda: not is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "the run before ends")
+    audit = Audit.of(rollout.cluster)
+    until(lambda: is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "a run starts")
+    peak_mib = 0.0
+    while is_active(rollout, names.RECONCILE):
+        found = rollout.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
+        inside = [peak for pod in found for peak in metered.peaks_mib(pod["metadata"]["uid"])]
+        peak_mib = max([peak_mib, *inside])
+        time.sleep(1)
+    requests = audit.requests(Account(SYSTEM, names.RECONCILE).user)
+    show(requests)
+    table.add("reconcile's run of 45 s in its container: requests", requests.total())
+    table.add("reconcile's run of 45 s in its container: peak MiB", peak_mib)
+
+
+def measure_agents(rollout: Rollout, folder: Path, size: Size, table: Table) -> None:
+    """A pass of reconcile and one of the watchdog, as processes under their own accounts."""
+    running = rollout.cluster
+
+    def run(agent: str, account: str, **environ: str) -> Run:
+        given = {**environment(rollout, account), "POD_NAME": "bench", "RUN_SECONDS": "0", **environ}
+        return metered.run(running, folder, agent, Account(SYSTEM, account), given)
+
+    report("reconcile, nothing to do", run("reconcile", names.RECONCILE), table)
+    each(gpu_nodes(running), lambda node: lose_keys(running, node))
+    report("reconcile, every node lost its keys", run("reconcile", names.RECONCILE), table)
+    assert advertised(running) == size.nodes + 1
+    with exporters(rollout) as port:
+        seen = run("watchdog", names.WATCHDOG, EXPORTER_PORT=str(port))
+    report("watchdog", seen, table)
+    assert seen.lines[-1]["devices"] == size.nodes + 1, seen.lines[-1]
+
+
+def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
+    """From nothing, with all pods, unchanged, and with one budget changed."""
+    up("up from nothing", rollout, table)
+    assert advertised(rollout.cluster) == size.nodes + 1
+    each(range(size.tenants), lambda tenant: create_pods(rollout, f"tenant-{tenant}"))
+    until(lambda: not waiting(rollout.cluster), PATIENCE_SECONDS, "all pods run")
+    up("second up", rollout, table, "--expect-no-changes")
+    rollout.workspace.change(lambda config: config["residents"]["tenant-0"].update(gpumem_mib=SEAT_MIB + 1))
+    up("up with one budget changed", rollout, table)
+
+
+def enlarge(config: dict[str, Any], size: Size) -> None:
+    """Prod with so many more tenants, a resident of 20 replicas each, on so many more nodes."""
+    config["pools"]["t4"]["nodes"] += size.nodes
+    for number in range(size.tenants):
+        name = f"tenant-{number}"
+        config["tenants"][name] = {}
+        config["residents"][name] = {
+            "tenant": name,
+            "pool": "t4",
+            "gpumem_mib": SEAT_MIB,
+            "replicas": PODS_A_TENANT,
+        }
+
+
+def gpu_node(name: str) -> Mapping[str, Any]:
+    labels = simulated.gpu_labels(sharing="time-slicing", replicas=100)
+    return simulated.node(name, labels=labels, resources={"nvidia.com/gpu": "100"})
+
+
+def up(title: str, rollout: Rollout, table: Table, *arguments: str) -> None:
+    audit, start = Audit.of(rollout.cluster), time.monotonic()
+    rollout.up(*arguments)
+    table.add(f"{title}: seconds", time.monotonic() - start)
+    requests = audit.requests(ENGINE)
+    show(requests)
+    table.add(f"{title}: requests", requests.total())
+
+
+def report(title: str, run: Run, table: Table) -> None:
+    show(run.requests)
+    table.add(f"{title}: requests", run.requests.total())
+    table.add(f"{title}: KiB received", run.received_bytes / 1024)
+    table.add(f"{title}: seconds", run.seconds)
+    table.add(f"{title}: CPU seconds", run.cpu_seconds)
+    table.add(f"{title}: peak MiB", run.peak_mib)
+
+
+def show(requests: Counter[str]) -> None:
+    print("    " + ", ".join(f"{count} {what}" for what, count in requests.most_common(12)), flush=True)
+
+
+def create_pods(rollout: Rollout, tenant: str) -> None:
+    for number in range(PODS_A_TENANT):
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"seat-{number}"},
+            "spec": {"containers": [container({GPUMEM: str(SEAT_MIB)})]},
+        }
+        refusal = rollout.create(pods(tenant), manifest).refusal
+        assert refusal is None, refusal
+
+
+def waiting(running: Cluster) -> bool:
+    """Whether a pod of a tenant does not run yet."""
+    path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
+    return bool((running.api.get(path) or {"items": []})["items"])
+
+
+def suspend_agents(rollout: Rollout) -> None:
+    """So that only the measured runs ask in the agents' names. Returns when no Job of theirs is active."""
+    for agent in AGENTS:
+        rollout.cluster.api.patch(cron_job(agent), {"spec": {"suspend": True}})
+    until(lambda: not any(is_active(rollout, agent) for agent in AGENTS), PATIENCE_SECONDS, "the agents' runs end")
+
+
+def is_active(rollout: Rollout, agent: str) -> bool:
+    return bool(rollout.get(cron_job(agent))["status"].get("active"))
+
+
+def cron_job(agent: str) -> str:
+    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
+
+
+def environment(rollout: Rollout, agent: str) -> dict[str, str]:
+    """What the agent's manifest gives it, but for what only its pod knows."""
+    (main,) = rollout.get(cron_job(agent))["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    return {entry["name"]: entry["value"] for entry in main["env"] if "value" in entry}
+
+
+@contextmanager
+def exporters(rollout: Rollout) -> Iterator[int]:
+    """One exporter, which shows a T4, on the address of every exporter's pod that kwok plays. Yields its port."""
+    nodes = names.node_agent_namespace(SYSTEM)
+    selector = f"labelSelector={names.LABEL_NAME}%3D{names.EXPORTER}"
+
+    def place(numbered: tuple[int, Mapping[str, Any]]) -> None:
+        number, pod = numbered
+        address = f"127.1.{number // 250}.{number % 250 + 1}"
+        status = {"podIP": address, "podIPs": [{"ip": address}]}
+        rollout.cluster.api.patch(f"{pods(nodes, pod['metadata']['name'])}/status", {"status": status})
+
+    each(enumerate(rollout.items(f"{pods(nodes)}?{selector}")), place)
+    with Server(0, gauge(card(free_mib=8000))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def gpu_nodes(running: Cluster) -> list[Mapping[str, Any]]:
+    selector = "nvidia.com%2Fgpu.sharing-strategy%3Dtime-slicing"
+    return list((running.api.get(f"/api/v1/nodes?labelSelector={selector}") or {"items": []})["items"])
+
+
+def advertised(running: Cluster) -> int:
+    """How many nodes offer what the pool gives."""
+    return sum(node["status"]["allocatable"].get(GPUMEM) == "14k" for node in gpu_nodes(running))
+
+
+def lose_keys(running: Cluster, node: Mapping[str, Any]) -> None:
+    gone = {GPUMEM: None, GPU_COUNT: None}
+    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+    running.api.patch(path, {"status": {"capacity": gone, "allocatable": gone}})
+
+
+def each(subjects: Iterable[Any], act: Callable[[Any], None]) -> None:
+    with ThreadPoolExecutor(WRITERS) as pool:
+        list(pool.map(act, subjects))
+
+
+if __name__ == "__main__":
+    main()
