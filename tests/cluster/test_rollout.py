@@ -17,6 +17,7 @@ from tests.cluster.rollout import (
     condition,
     eventually,
     job,
+    pods,
     submit,
 )
 
@@ -77,8 +78,8 @@ def test_each_cron_job_completes_a_run_in_a_real_container(prod: Rollout, agent:
         lambda: prod.get(f"{CRON_JOBS}/{agent}").get("status", {}).get("lastSuccessfulTime"), f"{agent} succeeds"
     )
     assert found
-    pods = prod.items(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={names.LABEL_NAME}%3D{agent}")
-    assert {pod["spec"]["nodeName"] for pod in pods} == {"localhost"}
+    ran = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
+    assert {pod["spec"]["nodeName"] for pod in ran} == {"localhost"}
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
@@ -92,23 +93,26 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
         "metadata": kept,
         "status": {"capacity": hardware, "allocatable": hardware},
     }
-    eventually(lambda: active_for(prod, names.RECONCILE, at_least=5, at_most=25), "a run of reconcile is active")
+    pod = eventually(lambda: active(prod, names.RECONCILE, at_least=5, at_most=25), "a run of reconcile is active")
     assert prod.delete(T4_NODE).refusal is None
     assert prod.create("/api/v1/nodes", fresh).refusal is None
     began = time.monotonic()
     eventually(lambda: is_whole(prod.get(T4_NODE)), "the node is whole again")
     assert time.monotonic() - began < 10
+    said = prod.get(f"{pods(SYSTEM, pod)}/log")["message"]
+    assert '"message": "wrote"' in said
+    assert "polls:" not in said  # it was told, and did not come by
 
 
-def active_for(prod: Rollout, agent: str, *, at_least: int, at_most: int) -> bool:
-    """Whether a container of the agent's runs for that many seconds."""
-    for pod in prod.items(f"/api/v1/namespaces/{SYSTEM}/pods?labelSelector={names.LABEL_NAME}%3D{agent}"):
+def active(prod: Rollout, agent: str, *, at_least: int, at_most: int) -> str | None:
+    """The pod of the agent whose container runs for that many seconds."""
+    for pod in prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}"):
         for container in pod["status"].get("containerStatuses", ()):
             if running := container["state"].get("running"):
                 age = datetime.now(UTC) - datetime.fromisoformat(running["startedAt"])
                 if timedelta(seconds=at_least) <= age <= timedelta(seconds=at_most):
-                    return True
-    return False
+                    return str(pod["metadata"]["name"])
+    return None
 
 
 def is_whole(node: Object) -> bool:
