@@ -3,6 +3,8 @@
 The release's Deployment gets a pod on a simulated node. This follows it: as long as the Deployment is there, the real
 controller runs under its ServiceAccount and configuration, and the API server reaches the webhooks because their
 Service becomes an ExternalName. The pod is Ready when the process is.
+
+Each upgrade of the release puts its Service and APIServices back, so each step changes them again.
 """
 
 import base64
@@ -39,15 +41,17 @@ class Kueue:
 
     def step(self) -> None:
         """Raises OSError when the API server is away, ClusterError when it refuses."""
+        self._remove_visibility()
         deployment = self._deployment()
         if deployment is None:
             self.stop()
             return
         metadata = deployment["metadata"]
+        self._redirect(metadata["namespace"], _service(metadata))
         revision = (metadata["uid"], metadata["generation"])
         if self._process is not None and (revision != self._revision or not self._process.running):
             self.stop()
-        if self._process is None and self._is_redirected(metadata["namespace"], _service(metadata)):
+        if self._process is None and self._has_ports(_service(metadata)):
             self._process, self._revision = self._start(deployment), revision
         if self._process is not None and self._copy_certificate(deployment) and self._is_ready():
             self._show_ready(metadata["namespace"])
@@ -61,8 +65,21 @@ class Kueue:
         found = self._api.get(f"/apis/apps/v1/deployments?{_LABELLED}") or {"items": []}
         return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
 
-    def _is_redirected(self, namespace: str, service: str) -> bool:
-        """Sends the API server's calls to the process. False until the release has created all that make some."""
+    def _remove_visibility(self) -> None:
+        """The visibility API has its certificates in a fixed folder of the root directory, so it is off; and an API
+        that does not answer would keep every namespace from being deleted, also after half an install."""
+        for version in ("v1beta1", "v1beta2"):
+            self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
+
+    def _redirect(self, namespace: str, service: str) -> None:
+        """Sends the API server's calls to this machine; where they go there already, nothing is written."""
+        self._api.patch(
+            f"/api/v1/namespaces/{namespace}/services/{service}",
+            {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
+        )
+
+    def _has_ports(self, service: str) -> bool:
+        """Gives the API server's calls the process's port. False until the release has created all that make some."""
         mutating, validating, definitions = (
             list(self._patches(path, service))
             for path in (
@@ -75,14 +92,6 @@ class Kueue:
             return False
         for path, patch in (*mutating, *validating, *definitions):
             self._api.patch(path, patch, JSON_PATCH)
-        self._api.patch(
-            f"/api/v1/namespaces/{namespace}/services/{service}",
-            {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
-        )
-        # The visibility API has its certificates in a fixed folder of the root directory, so it is off; and an API that
-        # does not answer would keep every namespace from being deleted.
-        for version in ("v1beta1", "v1beta2"):
-            self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
         return True
 
     def _patches(self, collection: str, service: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
