@@ -27,7 +27,7 @@ PULUMI := .toolchain/bin/pulumi
 GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh new-stack chart stack test check lint bench bench-scale schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,20 +39,23 @@ preview: chart stack ## Prove a stack: seating chart, Pulumi's preview, the poli
 # `up` previews once more under the pack before it changes anything, so what you confirmed is judged again as it is then.
 # Not --skip-preview: the pack sees the whole graph last, which in an update is after the cluster has changed. Not --plan:
 # it is experimental and stops halfway, at the first value that only the real cluster knows (a Namespace's uid).
-up: chart stack ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
+up: chart recover ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
 	@$(PULUMI) preview $(GATED) $(ARGS)
 	@toolchain/confirm.sh "Apply $(STACK)"
 	@$(PULUMI) up $(GATED) --yes $(ARGS)
 
-destroy: stack ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
+destroy: recover ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
 	@$(PULUMI) destroy --stack $(STACK) --preview-only --suppress-progress $(ARGS)
 	@toolchain/confirm.sh "Destroy $(STACK)"
 	@$(PULUMI) destroy --stack $(STACK) --skip-preview --yes $(ARGS)
 
-refresh: stack ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
+refresh: recover ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
 	@$(PULUMI) refresh --stack $(STACK) $(if $(YES),--yes) $(ARGS)
+
+recover: stack ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
+	@$(PYTHON) -m toolchain.recovery $(STACK)
 
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	$(if $(filter file,$(origin STACK)),$(error give it a name: make new-stack STACK=lab))

@@ -1,0 +1,209 @@
+"""What a state says of a run that was killed, and what follows from it; who holds a stack."""
+
+import getpass
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolchain.recovery import state
+from toolchain.recovery.lock import Lock, locks
+from toolchain.recovery.state import Operation
+
+HERE = {"username": getpass.getuser(), "hostname": socket.gethostname(), "timestamp": "2026-11-21T01:08:18Z"}
+LABELS = {"app.kubernetes.io/part-of": "gpu-tenancy"}
+VALUES = {"managerConfig": {"controllerManagerConfigYaml": "kind: Configuration"}}
+
+
+def quota(namespace: str = "tts", **more: Any) -> dict[str, Any]:
+    metadata = {"name": "seats", "namespace": namespace, "labels": LABELS}
+    return {
+        "urn": f"urn:pulumi:prod::gpu-tenancy::kubernetes:core/v1:ResourceQuota::{namespace}",
+        "type": "kubernetes:core/v1:ResourceQuota",
+        "custom": True,
+        "inputs": {"metadata": metadata},
+        **more,
+    }
+
+
+def release(**more: Any) -> dict[str, Any]:
+    return {
+        "urn": "urn:pulumi:prod::gpu-tenancy::kubernetes:helm.sh/v3:Release::kueue-release",
+        "type": state.RELEASE,
+        "custom": True,
+        "inputs": {"name": "kueue", "namespace": "kueue-system", "chart": "./charts/kueue", "values": VALUES},
+        **more,
+    }
+
+
+def applied(manager: str, time: str | None = "2026-11-21T01:00:00Z", **metadata: Any) -> dict[str, Any]:
+    """The outputs of an object that `manager` applied."""
+    entry = {"manager": manager, "operation": "Apply"} | ({"time": time} if time else {})
+    status = {"manager": "kube-controller-manager", "operation": "Update", "time": "2026-11-21T02:00:00Z"}
+    return {
+        "__fieldManager": "pulumi-kubernetes-0",
+        "metadata": {"labels": LABELS, **metadata, "managedFields": [entry, status]},
+    }
+
+
+def deployment(*resources: Any, pending: Any = ()) -> dict[str, Any]:
+    operations = [{"type": kind, "resource": resource} for kind, resource in pending]
+    return {"version": 3, "deployment": {"resources": list(resources), "pending_operations": operations}}
+
+
+def resources(given: state.Deployment) -> list[Any]:
+    assert state.is_clean(given)
+    return list(given["deployment"]["resources"])
+
+
+CREATING_QUOTA = Operation("creating", quota())
+CREATING_RELEASE = Operation("creating", release())
+
+
+def test_a_state_without_operations_is_clean() -> None:
+    assert state.is_clean({"version": 3, "deployment": {"resources": []}})
+    assert not state.is_clean(deployment(pending=[("creating", quota())]))
+
+
+def test_components_and_providers_are_in_no_cluster_and_are_forgotten() -> None:
+    component = {"urn": "urn:c", "type": "gputenancy:index:Tenant", "custom": False}
+    provider = {"urn": "urn:p", "type": "pulumi:providers:kubernetes", "custom": True}
+    given = deployment(quota(), pending=[("creating", component), ("creating", provider), ("updating", quota())])
+    assert [(each.kind, each.title) for each in state.interrupted(given)] == [("updating", "ResourceQuota tts/seats")]
+    assert resources(state.entered(given, state.interrupted(given))) == [quota()]
+
+
+@pytest.mark.parametrize(
+    ("resource", "identity"),
+    [
+        (quota(), "tts/seats"),
+        ({**quota(), "inputs": {"metadata": {"name": "gpu-workload"}}}, "gpu-workload"),
+        (release(), "kueue-system/kueue"),
+    ],
+)
+def test_what_was_being_created_is_entered_under_the_name_that_it_has_in_the_cluster(
+    resource: dict[str, Any], identity: str
+) -> None:
+    entered = state.entered(deployment(quota("other")), [Operation("creating", resource)])
+    assert resources(entered) == [quota("other"), {**resource, "id": identity, "outputs": {}}]
+
+
+def test_what_was_being_updated_or_deleted_is_a_resource_already() -> None:
+    given = deployment(quota(id="tts/seats"), pending=[("updating", quota()), ("deleting", quota())])
+    assert resources(state.entered(given, state.interrupted(given))) == [quota(id="tts/seats")]
+
+
+@pytest.mark.parametrize(
+    ("old", "left"),
+    [
+        (quota(id="tts/older"), [quota(id="tts/older", delete=True)]),  # the next run deletes it
+        (quota(id="tts/seats"), []),  # the same object
+        (quota(id="tts/older", pendingReplacement=True), []),  # deleted before its replacement
+    ],
+)
+def test_a_replacement_comes_beside_what_it_replaces_or_in_its_place(
+    old: dict[str, Any], left: list[dict[str, Any]]
+) -> None:
+    entered = resources(state.entered(deployment(old, quota("other")), [CREATING_QUOTA]))
+    fresh = quota(id="tts/seats", outputs={})
+    assert entered == ([*left, quota("other"), fresh] if left else [fresh, quota("other")])
+
+
+def test_the_field_manager_is_the_one_that_applied_the_object() -> None:
+    found = quota(outputs=applied("pulumi-kubernetes-1"))
+    (settled,) = resources(state.settled(deployment(found), [CREATING_QUOTA]))
+    assert settled == {**found, "outputs": {**found["outputs"], "__fieldManager": "pulumi-kubernetes-1"}}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        quota(outputs=applied("kubectl")),
+        quota(outputs=applied("pulumi-kubernetes-1", labels={})),
+        release(outputs={}, inputs={"values": {}}),
+    ],
+)
+def test_what_somebody_else_made_under_the_same_name_is_left_out(found: dict[str, Any]) -> None:
+    operations = [CREATING_QUOTA, CREATING_RELEASE]
+    assert resources(state.settled(deployment(quota("other"), found), operations)) == [quota("other")]
+
+
+def test_only_what_was_being_created_is_doubted() -> None:
+    found = quota(outputs=applied("kubectl"))
+    assert resources(state.settled(deployment(found), [Operation("updating", quota())])) == [found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "half_installed", "half_upgraded"),
+    [
+        ("creating", "deployed", False, False),
+        ("creating", "pending-install", True, False),
+        ("creating", "failed", True, False),
+        ("deleting", "uninstalling", True, False),
+        ("updating", "failed", False, False),
+        ("updating", "pending-upgrade", False, True),
+        ("updating", "pending-rollback", False, True),
+    ],
+)
+def test_a_chart_is_removed_only_where_it_never_was_whole_or_was_to_go(
+    kind: str, status: str, half_installed: bool, half_upgraded: bool
+) -> None:
+    found = release(outputs={"status": {"status": status}})
+    assert state.is_half_installed(found, Operation(kind, release())) is half_installed
+    assert state.is_half_upgraded(found) is half_upgraded
+
+
+def test_an_object_is_no_chart() -> None:
+    found = quota(outputs=applied("pulumi-kubernetes-1"))
+    assert not state.is_half_installed(found, CREATING_QUOTA)
+    assert not state.is_half_upgraded(found)
+
+
+def test_the_way_out_of_a_half_upgrade_names_helms_record_of_it() -> None:
+    status = {"status": "pending-upgrade", "name": "kueue", "namespace": "kueue-system", "revision": 3}
+    assert state.way_out(release(outputs={"status": status})) == (
+        "kubectl -n kueue-system delete secret sh.helm.release.v1.kueue.v3"
+    )
+
+
+def test_what_waits_for_its_finalizers_is_terminating() -> None:
+    assert state.is_terminating(quota(outputs=applied("x", deletionTimestamp="2026-11-21T01:00:00Z")))
+    assert not state.is_terminating(quota(outputs=applied("x")))
+    assert not state.is_terminating(release(outputs={"status": {"status": "deployed"}}))
+
+
+def test_what_is_replaced_is_not_what_is_found() -> None:
+    given = deployment(quota(id="tts/older", delete=True))
+    assert list(state.found(given, [CREATING_QUOTA])) == []
+
+
+@pytest.fixture
+def gone() -> int:
+    """The id of a process that has ended."""
+    with subprocess.Popen(["true"]) as process:
+        pass
+    return process.pid
+
+
+def test_a_lock_of_this_user_on_this_host_is_stale_when_its_process_is_gone(gone: int) -> None:
+    assert Lock(gone, **HERE).is_stale
+    assert not Lock(os.getpid(), **HERE).is_stale
+
+
+@pytest.mark.parametrize("elsewhere", [{"hostname": "another"}, {"username": "another"}])
+def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[str, str]) -> None:
+    assert not Lock(gone, **{**HERE, **elsewhere}).is_stale
+
+
+def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path: Path) -> None:
+    for stack, pid in (("prod", 17), ("lab", 18)):
+        folder = tmp_path / ".pulumi" / "locks" / "organization" / "gpu-tenancy" / stack
+        folder.mkdir(parents=True)
+        (folder / "5d3c.json").write_text(json.dumps({"pid": pid, **HERE}))
+    assert locks(f"file://{tmp_path}?no_tmp_dir=true", "gpu-tenancy", "prod") == [Lock(17, **HERE)]
+    assert locks(f"file://{tmp_path}", "gpu-tenancy", "other") == []
+    assert locks("s3://bucket", "gpu-tenancy", "prod") == []
