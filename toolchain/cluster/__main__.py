@@ -1,19 +1,22 @@
 """`python -m toolchain.cluster`: a throw-away Kubernetes cluster on this machine, for `make up` and for tests."""
 
 import argparse
+import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolchain.cluster import cluster, node
+from toolchain.cluster import cluster, home, node
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
-from toolchain.cluster.paths import TOOLCHAIN, Folder
+from toolchain.cluster.paths import TOOLCHAIN, Folder, program
 from toolchain.cluster.supervisor import Supervisor
 
-HOME = TOOLCHAIN / "clusters"
+CLUSTERS = TOOLCHAIN / "clusters"
+DEFAULT = "default"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (("start", "start a cluster"), ("stop", "end it"), ("status", "say whether it runs")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--name", default="default", help="of the cluster; several run side by side")
+        command.add_argument("--name", default=DEFAULT, help="of the cluster; several run side by side")
     run = commands.add_parser("run", help="hold a cluster in this process (what start leaves behind)")
     run.add_argument("folder", type=Path)
     run.add_argument("--held", action="store_true", help="end when standard input ends")
@@ -35,10 +38,12 @@ def main(arguments: Sequence[str]) -> int:
             case "start":
                 return _start(given.name)
             case "stop":
-                Cluster(Folder(HOME / given.name)).stop()
+                Cluster(Folder(CLUSTERS / given.name)).stop()
+                if given.name == DEFAULT:
+                    home.take_back(CLUSTERS, os.environ)
                 return 0
             case _:
-                return _status(Cluster(Folder(HOME / given.name)))
+                return _status(Cluster(Folder(CLUSTERS / given.name)))
     except ClusterError as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
@@ -48,7 +53,7 @@ def _start(name: str) -> int:
     began, reason = time.monotonic(), node.why_not()
     if reason is not None:
         print(f"cluster: without a real node, so no agent will run: {reason}", file=sys.stderr)
-    started = cluster.start(HOME / name, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
+    started = cluster.start(CLUSTERS / name, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
     print(f"cluster: ready after {time.monotonic() - began:.0f} s")
     return _status(started)
 
@@ -58,11 +63,19 @@ def _status(known: Cluster) -> int:
         print("cluster: none runs")
         return 1
     name = known.folder.path.name
-    end = "make cluster-stop" if name == "default" else f".venv/bin/python -m toolchain.cluster stop --name {name}"
-    print(f"""Use it:  export KUBECONFIG={known.kubeconfig}
+    end = "make cluster-stop" if name == DEFAULT else f".venv/bin/python -m toolchain.cluster stop --name {name}"
+    print(f"""Use it:  {_use(known)}
 Logs:    {known.log(cluster.SUPERVISOR).parent}
 End it:  {end}""")
     return 0
+
+
+def _use(known: Cluster) -> str:
+    """How kubectl and make get at the cluster; the pinned kubectl where there is no other."""
+    kubectl = "kubectl" if shutil.which("kubectl") else program("kubectl")
+    if known.folder.path.name == DEFAULT and home.lend(known.kubeconfig, CLUSTERS, os.environ):
+        return f"{kubectl} get nodes, make up, ...: ~/.kube/config leads here until the cluster is ended"
+    return f"export KUBECONFIG={known.kubeconfig}"
 
 
 if __name__ == "__main__":
