@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolchain.recovery import state
+from tests.toolchain.conftest import script
+from toolchain.recovery import __main__ as recovery
+from toolchain.recovery import cli, state
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
@@ -207,3 +209,56 @@ def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path
     assert locks(f"file://{tmp_path}?no_tmp_dir=true", "gpu-tenancy", "prod") == [Lock(17, **HERE)]
     assert locks(f"file://{tmp_path}", "gpu-tenancy", "other") == []
     assert locks("s3://bucket", "gpu-tenancy", "prod") == []
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose stack is clean; its Pulumi notes what it is called with."""
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
+    export = json.dumps(deployment(quota(id="tts/seats")))
+    pulumi = script(
+        tmp_path / "pulumi", f"echo \"$1 $2\" >> {tmp_path}/calls; [ $1 = stack ] && echo '{export}' || true"
+    )
+    monkeypatch.setattr(cli, "PULUMI", pulumi)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def locked_by(project: Path, pid: int) -> None:
+    folder = project / ".pulumi" / "locks" / "organization" / "gpu-tenancy" / "prod"
+    folder.mkdir(parents=True)
+    (folder / "5d3c.json").write_text(json.dumps({"pid": pid, **HERE}))
+
+
+def calls(project: Path) -> list[str]:
+    noted = project / "calls"
+    return noted.read_text().splitlines() if noted.exists() else []
+
+
+def test_a_clean_stack_is_read_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert recovery.main(["prod"]) == 0
+    assert (calls(project), capsys.readouterr()) == (["stack export"], ("", ""))
+
+
+def test_a_stale_lock_is_removed(project: Path, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
+    locked_by(project, gone)
+    assert recovery.main(["prod"]) == 0
+    assert (calls(project), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
+
+
+def test_a_run_that_goes_on_is_named_and_nothing_is_done(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    locked_by(project, os.getpid())
+    assert recovery.main(["prod"]) == 1
+    assert calls(project) == []
+    assert capsys.readouterr().err == (
+        f"prod is in use by {HERE['username']}@{HERE['hostname']} (process {os.getpid()}), since 2026-11-21T01:08:18Z. "
+        "Wait; or, if you know that it is gone: "
+        f"PULUMI_BACKEND_URL=file://{project} .toolchain/bin/pulumi cancel --stack prod\n"
+    )
+
+
+def test_what_pulumi_complains_of_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script(project / "pulumi", "echo error: incorrect passphrase >&2; exit 255")
+    assert recovery.main(["prod"]) == 1
+    assert capsys.readouterr().err == "pulumi stack export: error: incorrect passphrase\n"
