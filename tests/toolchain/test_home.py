@@ -34,7 +34,9 @@ def written(folder: Path, server: str) -> Path:
 
 def test_kubectl_finds_the_cluster_where_it_would_find_none(throw_away: Path, clusters: Path, config: Path) -> None:
     environment = {"HOME": str(config.parents[1])}
-    assert home.lend(throw_away, clusters, environment)
+    assert not home.leads_to(clusters, environment)
+    home.lend(throw_away, clusters, environment)
+    assert home.leads_to(clusters, environment)
     assert config.read_text() == throw_away.read_text()
     assert config.stat().st_mode & 0o777 == 0o600
     home.take_back(clusters, environment)
@@ -45,7 +47,7 @@ def test_what_a_killed_cluster_left_behind_is_replaced(throw_away: Path, cluster
     environment = {"HOME": str(config.parents[1])}
     home.lend(throw_away, clusters, environment)
     again = written(clusters / "default", "https://127.0.0.1:7443")
-    assert home.lend(again, clusters, environment)
+    home.lend(again, clusters, environment)
     assert "7443" in config.read_text()
 
 
@@ -53,7 +55,8 @@ def test_an_own_configuration_stays(throw_away: Path, clusters: Path, config: Pa
     config.parent.mkdir()
     for own in (REAL, "", written(tmp_path / "another checkout", "https://127.0.0.1:1").read_text()):
         config.write_text(own)
-        assert not home.lend(throw_away, clusters, {"HOME": str(tmp_path)})
+        home.lend(throw_away, clusters, {"HOME": str(tmp_path)})
+        assert not home.leads_to(clusters, {"HOME": str(tmp_path)})
         home.take_back(clusters, {"HOME": str(tmp_path)})
         assert config.read_text() == own
 
@@ -61,13 +64,20 @@ def test_an_own_configuration_stays(throw_away: Path, clusters: Path, config: Pa
 def test_a_link_that_leads_nowhere_stays(throw_away: Path, clusters: Path, config: Path, tmp_path: Path) -> None:
     config.parent.mkdir()
     config.symlink_to(tmp_path / "on a drive that is not mounted")
-    assert not home.lend(throw_away, clusters, {"HOME": str(tmp_path)})
-    assert config.is_symlink()
+    home.lend(throw_away, clusters, {"HOME": str(tmp_path)})
+    assert (config.is_symlink(), config.exists()) == (True, False)
 
 
 @pytest.mark.parametrize("environment", [{"KUBECONFIG": "/elsewhere"}, {"HOME": ""}])
 def test_who_says_where_the_configuration_is_keeps_it(
     throw_away: Path, clusters: Path, config: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    assert not home.lend(throw_away, clusters, {"HOME": str(tmp_path), **environment})
+    home.lend(throw_away, clusters, {"HOME": str(tmp_path), **environment})
+    assert not config.exists()
+
+
+def test_it_goes_though_the_shell_has_a_kubeconfig_by_now(throw_away: Path, clusters: Path, config: Path) -> None:
+    environment = {"HOME": str(config.parents[1])}
+    home.lend(throw_away, clusters, environment)
+    home.take_back(clusters, {**environment, "KUBECONFIG": str(throw_away)})
     assert not config.exists()

@@ -1,8 +1,8 @@
 """What a state says of a run that was killed, and what follows from it; who holds a stack."""
 
-import getpass
 import json
 import os
+import pwd
 import socket
 import subprocess
 from pathlib import Path
@@ -16,7 +16,11 @@ from toolchain.recovery import cli, state
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
-HERE = {"username": getpass.getuser(), "hostname": socket.gethostname(), "timestamp": "2026-11-21T01:08:18Z"}
+HERE = {
+    "username": pwd.getpwuid(os.getuid()).pw_name,
+    "hostname": socket.gethostname(),
+    "timestamp": "2026-11-21T01:08:18Z",
+}
 LABELS = {"app.kubernetes.io/part-of": "gpu-tenancy"}
 VALUES = {"managerConfig": {"controllerManagerConfigYaml": "kind: Configuration"}}
 

@@ -50,12 +50,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _start(name: str) -> int:
-    began, reason = time.monotonic(), node.why_not()
-    if reason is not None:
-        print(f"cluster: without a real node, so no agent will run: {reason}", file=sys.stderr)
-    started = cluster.start(CLUSTERS / name, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
-    print(f"cluster: ready after {time.monotonic() - began:.0f} s")
-    return _status(started)
+    known = Cluster(Folder(CLUSTERS / name))
+    if known.pid is None:
+        began, reason = time.monotonic(), node.why_not()
+        if reason is not None:
+            print(f"cluster: without a real node, so no agent will run: {reason}", file=sys.stderr)
+        cluster.start(known.folder.path, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
+        print(f"cluster: ready after {time.monotonic() - began:.0f} s")
+    if name == DEFAULT:
+        home.lend(known.kubeconfig, CLUSTERS, os.environ)
+    return _status(known)
 
 
 def _status(known: Cluster) -> int:
@@ -72,10 +76,10 @@ End it:  {end}""")
 
 def _use(known: Cluster) -> str:
     """How kubectl and make get at the cluster; the pinned kubectl where there is no other."""
+    if known.folder.path.name != DEFAULT or not home.leads_to(CLUSTERS, os.environ):
+        return f"export KUBECONFIG={known.kubeconfig}"
     kubectl = "kubectl" if shutil.which("kubectl") else program("kubectl")
-    if known.folder.path.name == DEFAULT and home.lend(known.kubeconfig, CLUSTERS, os.environ):
-        return f"{kubectl} get nodes, make up, ...: ~/.kube/config leads here until the cluster is ended"
-    return f"export KUBECONFIG={known.kubeconfig}"
+    return f"make up, {kubectl} get nodes: there was no ~/.kube/config, so it leads here until the cluster is ended"
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir).
 """
 
-import getpass
 import json
 import os
+import pwd
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ class Lock:
     @property
     def is_stale(self) -> bool:
         """Its holder was a process of this user on this host, and is gone. Of others nothing can be known."""
-        return (self.username, self.hostname) == (getpass.getuser(), socket.gethostname()) and not _lives(self.pid)
+        return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
 
     def __str__(self) -> str:
         return f"{self.username}@{self.hostname} (process {self.pid}), since {self.timestamp}"
@@ -41,6 +41,14 @@ def locks(backend: str, project: str, stack: str) -> list[Lock]:
     return [
         Lock(content["pid"], content["username"], content["hostname"], content["timestamp"]) for content in contents
     ]
+
+
+def _user() -> str:
+    """As Go's os/user finds it; in a container the id may have no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")
 
 
 def _lives(pid: int) -> bool:
