@@ -119,10 +119,11 @@ def test_a_replacement_comes_beside_what_it_replaces_or_in_its_place(
     assert entered == ([*left, quota("other"), fresh] if left else [fresh, quota("other")])
 
 
-def test_the_field_manager_is_the_one_that_applied_the_object() -> None:
-    found = quota(outputs=applied("pulumi-kubernetes-1"))
-    (settled,) = resources(state.settled(deployment(found), [CREATING_QUOTA]))
-    assert settled == {**found, "outputs": {**found["outputs"], "__fieldManager": "pulumi-kubernetes-1"}}
+@pytest.mark.parametrize("manager", ["pulumi-kubernetes-1", "pulumi-kubernetes"])  # the second where SSA is off
+def test_the_field_manager_is_the_one_that_wrote_the_object(manager: str) -> None:
+    found = quota(outputs=applied(manager))
+    (settled,) = resources(state.settled(deployment(found), deployment(), [CREATING_QUOTA]))
+    assert settled == {**found, "outputs": {**found["outputs"], "__fieldManager": manager}}
 
 
 @pytest.mark.parametrize(
@@ -135,12 +136,19 @@ def test_the_field_manager_is_the_one_that_applied_the_object() -> None:
 )
 def test_what_somebody_else_made_under_the_same_name_is_left_out(found: dict[str, Any]) -> None:
     operations = [CREATING_QUOTA, CREATING_RELEASE]
-    assert resources(state.settled(deployment(quota("other"), found), operations)) == [quota("other")]
+    assert resources(state.settled(deployment(quota("other"), found), deployment(), operations)) == [quota("other")]
+
+
+def test_a_chart_that_was_being_upgraded_is_as_before_so_that_the_next_up_upgrades_it() -> None:
+    before, refreshed = release(outputs={"values": {}}), release(outputs={"values": VALUES})
+    upgrade = Operation("updating", release())
+    assert resources(state.settled(deployment(refreshed), deployment(before), [upgrade])) == [before]
+    assert resources(state.settled(deployment(), deployment(before), [upgrade])) == []
 
 
 def test_only_what_was_being_created_is_doubted() -> None:
     found = quota(outputs=applied("kubectl"))
-    assert resources(state.settled(deployment(found), [Operation("updating", quota())])) == [found]
+    assert resources(state.settled(deployment(found), deployment(), [Operation("updating", quota())])) == [found]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def _put_right(stack: Stack, before: Deployment) -> Deployment:
     entered = state.entered(before, operations)
     with scratch(stack, entered) as copy:
         refreshed = _refreshed(copy, entered, operations)
-        after = settled = state.settled(refreshed, operations)
+        after = settled = state.settled(refreshed, entered, operations)
         half_installed = [
             each.urn for each, found in state.found(settled, operations) if state.is_half_installed(found, each)
         ]
@@ -105,16 +105,14 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 
 
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
-    """By the step at which the object left the state."""
-    if not any(state.found(refreshed, [operation])):
-        return "not there"
-    if not any(state.found(settled, [operation])):
-        return "somebody else's, left alone"
-    for _, resource in state.found(after, [operation]):
+    """By what was found, and the step at which it left the state."""
+    for _, resource in state.found(refreshed, [operation]):
         if state.is_half_upgraded(resource):
             return f"half upgraded; before the next up: {state.way_out(resource)}"
-        return "there"
-    return "half installed, so removed"
+        if not any(state.found(settled, [operation])):
+            return "somebody else's, left alone"
+        return "there" if any(state.found(after, [operation])) else "half installed, so removed"
+    return "not there"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ Resource = Mapping[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 _KUBERNETES = "kubernetes:"
-_FIELD_MANAGER, _MANAGERS = "__fieldManager", "pulumi-kubernetes-"
+_FIELD_MANAGER, _MANAGERS = "__fieldManager", "pulumi-kubernetes"
 # Source: helm.sh/helm/v3/pkg/release/status.go.
 _FAILED, _HALF_INSTALLED, _UPGRADING = (
     "failed",
@@ -37,6 +37,10 @@ class Operation:
     @property
     def is_create(self) -> bool:
         return self.kind == "creating"
+
+    @property
+    def is_upgrade(self) -> bool:
+        return self.kind == "updating" and self.resource["type"] == RELEASE
 
     @property
     def is_of_kubernetes(self) -> bool:
@@ -76,22 +80,27 @@ def entered(deployment: Deployment, operations: Sequence[Operation]) -> Deployme
     return _with(deployment, resources)
 
 
-def settled(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
+def settled(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
     """After the refresh: without what somebody else made under the same name, and with the field manager under which
-    each object was applied. Under another one the next change of a field would be a conflict."""
+    each object was written. Under another one the next change of a field would be a conflict.
+
+    A chart that was being upgraded is as it was before: after a refresh its values would be the new ones, and the next
+    run would take for done what is not.
+    """
     created = {operation.urn: operation for operation in operations if operation.is_create}
+    upgraded = {operation.urn: old for operation, old in found(entered, operations) if operation.is_upgrade}
     resources = []
-    for resource in deployment["deployment"].get("resources") or []:
+    for resource in refreshed["deployment"].get("resources") or []:
         operation = created.get(resource["urn"])
-        if operation is None or resource.get("delete"):
-            resources.append(resource)
+        if resource.get("delete") or operation is None:
+            resources.append(upgraded.get(resource["urn"], resource))
         elif is_ours(resource, operation):
             resources.append({**resource, "outputs": {**resource["outputs"], **_field_manager(resource)}})
-    return _with(deployment, resources)
+    return _with(refreshed, resources)
 
 
 def is_ours(found: Resource, operation: Operation) -> bool:
-    """Whether what was found is what was being created: a chart with the same values, an object that Pulumi applied
+    """Whether what was found is what was being created: a chart with the same values, an object that Pulumi wrote
     with the same labels."""
     wanted = operation.resource["inputs"]
     if found["type"] == RELEASE:
@@ -152,14 +161,10 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Whom Pulumi was when it applied the object; empty where it did not."""
+    """Whom Pulumi was when it wrote the object; empty where it did not. With server-side apply off it has one name."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
-    applied = [
-        entry
-        for entry in fields
-        if entry.get("operation") == "Apply" and entry.get("manager", "").startswith(_MANAGERS)
-    ]
-    latest = max(applied, key=lambda entry: str(entry.get("time", "")), default=None)
+    written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
+    latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)
     return {_FIELD_MANAGER: latest["manager"]} if latest else {}
 
 
