@@ -37,6 +37,14 @@ class Rollout:
     def destroy(self) -> Outcome:
         return self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
 
+    def recover(self) -> str:
+        """As `make up` and `make destroy` begin; what it said. Raises AssertionError with it."""
+        command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "toolchain.recovery", "prod")
+        kubeconfig = str(self.cluster.kubeconfig)
+        outcome = self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=kubeconfig, YES="1")
+        assert outcome.code == 0, outcome.text
+        return outcome.text
+
     def _succeed(self, *arguments: str) -> Outcome:
         stack = () if arguments[0] == "stack" else ("--stack", "prod")
         cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tenancy import names
+from tests.cluster.remains import left_behind
 from tests.cluster.rollout import (
     GPU_COUNT,
     GPUMEM,
@@ -124,22 +125,4 @@ def test_destroy_leaves_nothing_though_a_job_holds_quota(prod: Rollout) -> None:
     """Last: the module's own clean-up then finds nothing to do."""
     await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
     prod.destroy()
-    namespaces = {item["metadata"]["name"] for item in prod.items("/api/v1/namespaces")}
-    assert namespaces == {"default", "kube-node-lease", "kube-public", "kube-system"}
-    for node in ("k8s-node1", "k8s-node2", "localhost"):
-        assert not {GPUMEM, GPU_COUNT} & set(prod.capacity(node))
-    ours = {
-        f"{kind} {item['metadata']['name']}"
-        for kind in (
-            "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-            "apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
-            "apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-            "apis/rbac.authorization.k8s.io/v1/clusterroles",
-            "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            "apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            "apis/scheduling.k8s.io/v1/priorityclasses",
-        )
-        for item in prod.items(f"/{kind}")
-        if any(word in item["metadata"]["name"] for word in ("gpu", "kueue", "homelab"))
-    }
-    assert ours == set()
+    assert left_behind(prod) == set()

@@ -12,7 +12,17 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".toolchain"
-PROGRAM = ("Pulumi.yaml", "__main__.py", "agents", "components", "stacks", "tenancy", ".toolchain", ".venv")
+PROGRAM = (
+    "Pulumi.yaml",
+    "__main__.py",
+    "agents",
+    "components",
+    "stacks",
+    "tenancy",
+    "toolchain",
+    ".toolchain",
+    ".venv",
+)
 
 
 @dataclass(frozen=True)
