@@ -43,18 +43,24 @@ def is_retiring(stack: Rollout) -> bool:
 
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
     """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does."""
-    with subprocess.Popen(
-        [TOOLS / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
-        cwd=stack.workspace.project,
-        env={**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        eventually(moment, f"{command} comes to where it is to be killed")
-        kill_session(process.pid)
-    assert process.returncode == -signal.SIGKILL
+    log = stack.workspace.folder / f"killed-{command}.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [TOOLS / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
+            cwd=stack.workspace.project,
+            env={**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            eventually(lambda: process.poll() is not None or moment(), f"{command} comes to where it is to be killed")
+        finally:
+            kill_session(process.pid)
+    assert process.returncode == -signal.SIGKILL, log.read_text()
 
 
 def kill_session(session: int) -> None:
