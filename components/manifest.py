@@ -29,10 +29,12 @@ def register(
     depends_on: Sequence[pulumi.Resource] = (),
     replace_on_changes: Sequence[str] = (),
     custom_timeouts: pulumi.CustomTimeouts | None = None,
+    provider: pulumi.ProviderResource | None = None,
 ) -> pulumi.CustomResource:
     """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`.
 
     A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable.
+    `provider` is None for the stack's default one.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -42,9 +44,16 @@ def register(
         replace_on_changes=immutable or None,
         delete_before_replace=True if immutable else None,  # the name stays the same
         custom_timeouts=custom_timeouts,
+        provider=provider,
     )
     opts.version = _provider_version()
     return pulumi.CustomResource(_type_token(api_version, kind), name, dict(manifest), opts)
+
+
+def client_side(name: str, *, parent: pulumi.Resource) -> pulumi.ProviderResource:
+    """A provider that previews an object as it is declared, without a dry run (docs/adr/0009)."""
+    opts = pulumi.ResourceOptions(parent=parent, version=_provider_version())
+    return pulumi.ProviderResource("kubernetes", name, {"enableServerSideApply": "false"}, opts)
 
 
 def _type_token(api_version: str, kind: str) -> str:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pulumi
 
-from components.manifest import Manifest, component_type, register
+from components.manifest import Manifest, client_side, component_type, register
 from components.spec import PriorityValue, Spec
 from tenancy.names import labels
 
@@ -54,8 +54,10 @@ class Priorities(pulumi.ComponentResource):
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
         super().__init__(component_type("Priorities"), name, props, opts)
+        provider = client_side(f"{name}-provider", parent=self)
         classes = [
-            register(priority_class(key, spec), f"{name}-{key}", parent=self) for key, spec in args.classes.items()
+            register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)
+            for key, spec in args.classes.items()
         ]
         values = {key: spec.value for key, spec in args.classes.items()}
         self.values = pulumi.Output.all(*(declared.urn for declared in classes)).apply(lambda _: values)

@@ -15,7 +15,7 @@ def graph() -> Graph:
 
 
 def test_each_class_is_declared_under_its_own_name(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Priorities"))) == {"priorities-gpu", "priorities-victim"}
+    assert names(graph.all("PriorityClass")) == {"priorities-gpu", "priorities-victim"}
     assert {c.inputs["metadata"]["name"] for c in graph.all("PriorityClass")} == {"gpu", "victim"}
     assert graph.outputs_of(graph.one("Priorities")) == {"values": {"gpu": 1_200_000, "victim": -1000}}
 
@@ -39,3 +39,10 @@ def test_a_change_of_what_is_immutable_plans_a_replacement(graph: Graph) -> None
     for declared_class in graph.all("PriorityClass"):
         assert list(declared_class.request.replaceOnChanges) == ["value", "preemptionPolicy"]
         assert declared_class.request.deleteBeforeReplace
+
+
+def test_a_class_is_previewed_as_declared_and_not_by_a_dry_run_which_a_replacement_never_passes(graph: Graph) -> None:
+    provider = graph.one("kubernetes")
+    assert provider.inputs["enableServerSideApply"] == "false"
+    for declared_class in graph.all("PriorityClass"):
+        assert declared_class.request.provider.startswith(f"{provider.urn}::")
