@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from components.manifest import Manifest, component_type, register
 from components.spec import ChartVersion, DnsLabel, Spec
-from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, Names, labels
+from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT, labels
 
 _COMPONENT = "kueue"
 _READY_SECONDS = 600  # a first pull of the image on a slow line
@@ -50,7 +50,6 @@ class Chart:
 @dataclass(frozen=True, kw_only=True)
 class KueueArgs:
     spec: KueueSpec
-    names: Names
     chart: Chart
 
 
@@ -62,7 +61,7 @@ def namespace(spec: KueueSpec) -> Manifest:
     }
 
 
-def configuration(spec: KueueSpec, names: Names) -> dict[str, Any]:
+def configuration(spec: KueueSpec) -> dict[str, Any]:
     """Kueue's Configuration, config.kueue.x-k8s.io/v1beta2: the chart's own default but for what we decide.
 
     The chart turns `managedJobsNamespaceSelector` into the namespaceSelector of every webhook on Jobs, which fails
@@ -89,13 +88,13 @@ def configuration(spec: KueueSpec, names: Names) -> dict[str, Any]:
         # Evicts an admitted Job whose pods find no place: the quota fits, no node does.
         "waitForPodsReady": {"timeout": "30m", "recoveryTimeout": "30m", "blockAdmission": False},
         "manageJobsWithoutQueueName": False,
-        "managedJobsNamespaceSelector": {"matchLabels": {names.queue_tenant: "true"}},
+        "managedJobsNamespaceSelector": {"matchLabels": {QUEUE_TENANT: "true"}},
         "integrations": {"frameworks": ["batch/job"]},
         "resources": {"excludeResourcePrefixes": spec.exclude_resource_prefixes},
     }
 
 
-def values(spec: KueueSpec, names: Names) -> dict[str, Any]:
+def values(spec: KueueSpec) -> dict[str, Any]:
     """The chart's values. The chart in the release's source names a staging image; this is the released one."""
     return {
         "enableCertManager": False,
@@ -106,7 +105,7 @@ def values(spec: KueueSpec, names: Names) -> dict[str, Any]:
             },
         },
         "managerConfig": {
-            "controllerManagerConfigYaml": yaml.safe_dump(configuration(spec, names), sort_keys=False),
+            "controllerManagerConfigYaml": yaml.safe_dump(configuration(spec), sort_keys=False),
         },
     }
 
@@ -126,7 +125,7 @@ class Kueue(pulumi.ComponentResource):
                 namespace=args.spec.namespace,
                 chart=args.chart.address,
                 version=args.chart.version,
-                values=values(args.spec, args.names),
+                values=values(args.spec),
                 timeout=_READY_SECONDS,
             ),
             pulumi.ResourceOptions(parent=self, depends_on=[home]),

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from components.manifest import Manifest, component_type, register
 from components.spec import Count, DnsLabel, GroupName, Mib, Spec
-from tenancy.names import PROJECT, SEATS, Names, labels
+from tenancy.names import PROJECT, QUEUE_TENANT, SEATS, Names, labels
 from tenancy.quantity import canonical
 
 _COMPONENT = "tenant"
@@ -70,7 +70,7 @@ def namespace(tenant: str, args: TenantArgs) -> Manifest:
 
 def queue_label(args: TenantArgs) -> dict[str, str]:
     """The label of a queue tenant's namespace; empty for every other tenant."""
-    return {args.names.queue_tenant: "true"} if args.has_queue else {}
+    return {QUEUE_TENANT: "true"} if args.has_queue else {}
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:

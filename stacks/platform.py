@@ -50,7 +50,7 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None else None
     system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
-    queues = _declare_queues(settings, ledger, root)
+    queues = _declare_queues(settings, root)
     tenants = _declare_tenants(settings, ledger, queues)
     capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
     capacity = Capacity("capacity", capacity_args, _after(system))
@@ -113,12 +113,12 @@ def _declare_priorities(settings: StackSettings) -> list[Priorities]:
     return [Priorities("priorities", PrioritiesArgs(classes=settings.priorities))]
 
 
-def _declare_queues(settings: StackSettings, ledger: Ledger, root: Path) -> list[pulumi.Resource]:
+def _declare_queues(settings: StackSettings, root: Path) -> list[pulumi.Resource]:
     """Kueue, then its objects, which its webhooks judge."""
     kueue = []
     if settings.kueue is not None:
         chart = kueue_chart(settings.kueue.version, root)
-        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, names=ledger.names, chart=chart))]
+        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, chart=chart))]
     if settings.queues is None:
         return [*kueue]
     return [Queues("queues", settings.queues, _after(*kueue))]

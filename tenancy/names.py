@@ -36,6 +36,9 @@ KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
+# Namespace label: Kueue manages the Jobs here. Not under the resource domain: while Kueue restarted for another label,
+# Jobs would start without waiting for their turn.
+QUEUE_TENANT = "gpu-tenancy/queue-tenant"
 
 # The ledger: one ConfigMap in the system namespace that agents and the policy pack read.
 LEDGER = "gpu-tenancy-ledger"
@@ -145,11 +148,6 @@ class Names:
         """The names behind a capacity finalizer; None for somebody else's finalizer."""
         names = cls(finalizer.partition("/")[0])
         return names if names.capacity_finalizer == finalizer else None
-
-    @property
-    def queue_tenant(self) -> str:
-        """Namespace label: Kueue manages the Jobs here."""
-        return f"{self.domain}/queue-tenant"
 
     @property
     def device_annotation_prefix(self) -> str:

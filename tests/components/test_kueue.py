@@ -4,15 +4,15 @@ import pytest
 import yaml
 
 from components.kueue import Chart, Kueue, KueueArgs, KueueSpec
-from tenancy.names import Names
-from tests.components.given import DOMAIN, declared
+from tenancy.names import QUEUE_TENANT
+from tests.components.given import declared
 from tests.engine import Graph, names
 
 SPEC = KueueSpec(version="0.19.2", exclude_resource_prefixes=["cpu", "memory"])
 
 
 def install(chart: Chart) -> Graph:
-    return declared(Kueue, "kueue", KueueArgs(spec=SPEC, names=Names(DOMAIN), chart=chart))
+    return declared(Kueue, "kueue", KueueArgs(spec=SPEC, chart=chart))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_the_image_is_the_released_one(graph: Graph) -> None:
 def test_only_labelled_jobs_of_queue_tenants_are_managed(configuration: dict[str, Any]) -> None:
     assert configuration["manageJobsWithoutQueueName"] is False
     assert configuration["integrations"] == {"frameworks": ["batch/job"]}
-    assert configuration["managedJobsNamespaceSelector"] == {"matchLabels": {f"{DOMAIN}/queue-tenant": "true"}}
+    assert configuration["managedJobsNamespaceSelector"] == {"matchLabels": {QUEUE_TENANT: "true"}}
 
 
 def test_what_the_queues_do_not_count_is_excluded(configuration: dict[str, Any]) -> None:

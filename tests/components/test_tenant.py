@@ -1,11 +1,9 @@
 import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
-from tenancy.names import Names
+from tenancy.names import QUEUE_TENANT, Names
 from tests.components.given import DOMAIN, declared
 from tests.engine import Graph, names
-
-QUEUE_LABEL = f"{DOMAIN}/queue-tenant"
 
 
 def tenant(*, gpumem_mib: int = 0, has_queue: bool = False, **spec: object) -> Graph:
@@ -30,11 +28,11 @@ def test_its_quota_is_written_as_the_api_writes_it(mib: int, hard: str) -> None:
 
 
 def test_a_tenant_without_a_queue_is_none_of_kueues_business() -> None:
-    assert QUEUE_LABEL not in tenant().one("Namespace").inputs["metadata"]["labels"]
+    assert QUEUE_TENANT not in tenant().one("Namespace").inputs["metadata"]["labels"]
 
 
 def test_kueue_manages_the_jobs_of_a_queue_tenant() -> None:
-    assert tenant(has_queue=True).one("Namespace").inputs["metadata"]["labels"][QUEUE_LABEL] == "true"
+    assert tenant(has_queue=True).one("Namespace").inputs["metadata"]["labels"][QUEUE_TENANT] == "true"
 
 
 def test_a_namespace_that_is_there_already_is_left_alone() -> None:
@@ -45,7 +43,7 @@ def test_a_namespace_that_is_there_already_is_left_alone() -> None:
 def test_a_queue_tenants_namespace_that_is_there_already_gets_the_label_and_no_more() -> None:
     graph = tenant(create_namespace=False, has_queue=True)
     patch = graph.one("NamespacePatch")
-    assert patch.inputs["metadata"] == {"name": "immich", "labels": {QUEUE_LABEL: "true"}}
+    assert patch.inputs["metadata"] == {"name": "immich", "labels": {QUEUE_TENANT: "true"}}
     assert graph.depends_on(graph.one("ResourceQuota"), patch)
     assert not graph.all("Namespace")
 

@@ -7,6 +7,7 @@ from components.kueue import Chart
 from stacks import platform, settings
 from stacks.admission import admission_args
 from tenancy.ledger import Ledger
+from tenancy.names import QUEUE_TENANT
 from tests.engine import Graph, Recorded, build, names
 from tests.stacks.prod import ROOT, Change, drop, put, raw
 
@@ -124,8 +125,7 @@ def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Gr
 
 
 def test_only_queue_tenants_bear_the_label_that_kueue_goes_by(prod: Graph) -> None:
-    label = "viktorbarzin.me/queue-tenant"
-    assert names(n for n in prod.all("Namespace") if label in n.inputs["metadata"]["labels"]) == {
+    assert names(n for n in prod.all("Namespace") if QUEUE_TENANT in n.inputs["metadata"]["labels"]) == {
         "team-a-namespace",
         "team-b-namespace",
     }
