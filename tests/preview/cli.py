@@ -67,6 +67,13 @@ class Workspace:
         pack = ("--policy-pack", str(ROOT / "policy"), "--suppress-progress", "--suppress-outputs")
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
+    def copy(self, folder: Path) -> "Workspace":
+        """Another workspace, which begins with this one's state and stack file. Neither locks the other's stacks."""
+        other = workspace(folder)
+        shutil.copytree(self.folder / "state", folder / "state", dirs_exist_ok=True)
+        shutil.copy(self.stack_file, other.project)
+        return other
+
     def unreachable(self) -> Path:
         """A kubeconfig that leads to where nobody listens."""
         path = self.folder / "unreachable"

@@ -1,0 +1,175 @@
+"""Single mistakes in prod's configuration, and what the operator is told of each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A change of the configuration. Of the gate's, `message` begins with the rule's id."""
+
+    make: Callable[[Config], object]
+    message: str
+
+
+def set_at(path: str, value: object) -> Any:
+    """A change that writes one value into the configuration; None removes the key."""
+
+    def change(config: Config) -> None:
+        *parents, last = path.split("/")
+        target: Any = config
+        for part in parents:
+            target = target[part]
+        if value is None:
+            del target[last]
+        else:
+            target[last] = value
+
+    return change
+
+
+def two_devices_that_do_not_fit(config: Config) -> None:
+    """27000 of 28000 MiB, but no two seats of 9000 share a device of 14000."""
+    config["pools"]["t4"]["device_count"] = 2
+    config["residents"] = {
+        name: {"tenant": "immich", "pool": "t4", "gpumem_mib": 9000} for name in ("one", "two", "three")
+    }
+
+
+def gpumem_in_a_queue(config: Config) -> None:
+    config["queues"]["flavors"]["t4-memory"] = {"pool": "t4"}
+    config["queues"]["cluster_queues"]["memory-cq"] = {
+        "quotas": {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 1000}}}
+    }
+    config["queues"]["local_queues"]["frigate-memory"] = {"tenant": "frigate", "cluster_queue": "memory-cq"}
+
+
+def fungible_flavors_with_one_gpu(config: Config) -> None:
+    queues = config["queues"]
+    queues["flavors"] = {name: {"pool": "batch", "node_labels": {"gpu": name}} for name in ("l4", "t4-spot")}
+    queues["cluster_queues"]["gpu-cq"]["quotas"] = {
+        "l4": {"nvidia.com/gpu": {"nominal": 1}},
+        "t4-spot": {"nvidia.com/gpu": {"nominal": 0}},
+    }
+
+
+def borrowing_beyond_the_pool(config: Config) -> None:
+    queue = config["queues"]["cluster_queues"]["gpu-cq"]
+    queue["cohort"] = "gpus"
+    queue["quotas"] = {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}
+
+
+TOO_MANY_GPUS = (
+    "gpu-quota: ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1"
+)
+
+# Refused by the policy pack.
+GATED: dict[str, Mistake] = {
+    "a budget is raised over the card": Mistake(
+        set_at("residents/llama-swap/gpumem_mib", 7000),
+        "budgets: t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, ",
+    ),
+    "a second replica needs a second seat": Mistake(
+        set_at("residents/immich-ml/replicas", 2),
+        "budgets: t4: 16300 MiB promised, 14000 advertised (2300 over): immich-ml 6000",
+    ),
+    "a larger reserve leaves less": Mistake(
+        set_at("pools/t4/reserve_mib", 3000),
+        "budgets: t4: 13300 MiB promised, 12360 advertised (940 over)",
+    ),
+    "the sum fits and no device does": Mistake(
+        two_devices_that_do_not_fit,
+        "placement: t4: the seats do not fit on 2 devices of 14000 MiB: one 9000, three 9000, two 9000",
+    ),
+    "one seat is larger than a device": Mistake(
+        lambda config: (
+            set_at("pools/t4/device_count", 2)(config),
+            set_at("residents/llama-swap/gpumem_mib", 14500)(config),
+        ),
+        "seat-size: llama-swap: 14500 MiB a replica, a device of t4 offers 14000",
+    ),
+    "a queue hands out memory that residents hold": Mistake(
+        gpumem_in_a_queue,
+        "budgets: t4: 14300 MiB promised, 14000 advertised (300 over)",
+    ),
+    "a queue promises a GPU that does not exist": Mistake(
+        set_at("queues/cluster_queues/gpu-cq/quotas/gpu-any", {"nvidia.com/gpu": {"nominal": 2}}),
+        TOO_MANY_GPUS,
+    ),
+    "borrowing reaches beyond the pool": Mistake(borrowing_beyond_the_pool, TOO_MANY_GPUS),
+    "fungible flavors with one GPU": Mistake(
+        fungible_flavors_with_one_gpu,
+        "flavors: ClusterQueue gpu-cq: falls back across l4, t4-spot, but there is 1 GPU behind them",
+    ),
+    "preemption is off though priorities differ": Mistake(
+        set_at("queues/cluster_queues/gpu-cq/preemption", {"within_cluster_queue": "Never"}),
+        "preemption: ClusterQueue gpu-cq: withinClusterQueue is Never, so 2 WorkloadPriorityClasses change nothing",
+    ),
+    "the class that is evicted first outranks the others": Mistake(
+        set_at("priorities/tier-2-gpu/value", 2000000),
+        "priorities: MutatingAdmissionPolicy gpu-tenancy-stamp-priority-tier-2-gpu: stamps tier-2-gpu (2000000), "
+        "which is not below gpu-workload (1200000)",
+    ),
+    "a disposable class may preempt": Mistake(
+        set_at("priorities/homelab-disposable/preemption_policy", "PreemptLowerPriority"),
+        "priorities: PriorityClass homelab-disposable: value -1000 makes its pods disposable, but they may preempt",
+    ),
+    "a gate could never open": Mistake(
+        set_at("on_demand/tts/need_mib", 14000),
+        "agents: tts: needs 14000 MiB beside the floor of 1536, a device of t4 offers 14000",
+    ),
+    "a floor as large as the device": Mistake(
+        set_at("pools/t4/floor_mib", 14000), "physical: t4: floor 14000 MiB, but a device offers 14000"
+    ),
+    "an image that moves": Mistake(
+        set_at("cluster/agent_image", "docker.io/library/python:latest"),
+        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
+        "image docker.io/library/python:latest is not pinned",
+    ),
+    "an image without a tag": Mistake(
+        set_at("cluster/agent_image", "docker.io/library/python"),
+        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
+        "image docker.io/library/python is not pinned",
+    ),
+}
+
+# Refused by the settings before anything is registered.
+REFUSED: dict[str, Mistake] = {
+    "an unknown key": Mistake(set_at("poolz", {"a": 1}), "gpu-tenancy:poolz: unknown key; did you mean pools?"),
+    "a budget of nothing": Mistake(
+        set_at("residents/immich-ml/gpumem_mib", 0),
+        "gpu-tenancy:residents.immich-ml.gpumem_mib: must be at least 1 (got 0)",
+    ),
+    "half a MiB": Mistake(
+        set_at("residents/immich-ml/gpumem_mib", 3000.5),
+        "gpu-tenancy:residents.immich-ml.gpumem_mib: must be a whole number (got 3000.5)",
+    ),
+    "a unit in the number": Mistake(
+        set_at("residents/immich-ml/gpumem_mib", "3Gi"),
+        "residents.immich-ml.gpumem_mib: must be a whole number of MiB without a unit; write 3072 (got '3Gi')",
+    ),
+    "a resident in no pool": Mistake(
+        set_at("residents/frigate/pool", "t5"),
+        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
+    ),
+    "a LocalQueue to no ClusterQueue": Mistake(
+        set_at("queues/local_queues/team-a-gpu/cluster_queue", "cq"),
+        "gpu-tenancy:queues.local_queues.team-a-gpu.cluster_queue: 'cq' is no key of queues.cluster_queues",
+    ),
+    "residents without an agent that advertises": Mistake(
+        set_at("reconcile", None), "gpu-tenancy:reconcile: is missing"
+    ),
+}
+
+# The three that change one number leave one mistake there.
+ALL_REFUSED = [
+    mistake.message for name, mistake in REFUSED.items() if name not in ("a budget of nothing", "half a MiB")
+]
+
+
+def make_all_refused(config: Config) -> None:
+    for mistake in REFUSED.values():
+        mistake.make(config)
