@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.api_server import ApiServer, api_server
-from tests.cluster.rollout import Rollout
-from tests.preview.cli import workspace
+from tests.cluster.rollout import Rollout, rolled_out
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
@@ -42,13 +41,8 @@ def real_cluster(installed: None, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="module")
 def prod(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
     """Prod, rolled out on the cluster; taken off it after the module."""
-    rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("prod")))
-    rollout.init()
-    try:
-        rollout.up()
+    with rolled_out(real_cluster, tmp_path_factory.mktemp("prod")) as rollout:
         yield rollout
-    finally:
-        rollout.destroy()
 
 
 def _cannot(reason: str) -> None:

@@ -1,11 +1,14 @@
 """A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tests.preview.cli import ROOT, Outcome, Workspace
+from tests.preview.cli import ROOT, Outcome, Workspace, workspace
+from toolchain.cluster import simulated
 from toolchain.cluster.api import Answer, until
 from toolchain.cluster.cluster import HeldCluster
 
@@ -79,6 +82,18 @@ class Rollout:
 _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
 
 
+@contextmanager
+def rolled_out(cluster: HeldCluster, folder: Path) -> Iterator[Rollout]:
+    """Prod, rolled out on the cluster; taken off it after the block."""
+    rollout = Rollout(cluster, workspace(folder))
+    rollout.init()
+    try:
+        rollout.up()
+        yield rollout
+    finally:
+        rollout.destroy()
+
+
 def changes(outcome: Outcome) -> dict[str, int]:
     """What a run of the engine says it did: "updated", "replaced", "created", "deleted", "unchanged" and how often."""
     counted = re.findall(r"(\d+) (created|updated|replaced|deleted|unchanged)", outcome.text)
@@ -136,3 +151,25 @@ def running_pods(prod: Rollout, team: str, name: str) -> list[str]:
 
 def await_running(prod: Rollout, team: str, name: str) -> None:
     eventually(lambda: running_pods(prod, team, name), f"{name} runs")
+
+
+def workload(prod: Rollout, team: str, name: str) -> Object:
+    """The Workload that Kueue keeps for the Job; empty while there is none."""
+    found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
+    return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
+
+
+def await_waiting(prod: Rollout, team: str, name: str, why: str) -> None:
+    def waits() -> bool:
+        reserved = condition(workload(prod, team, name), "QuotaReserved")
+        return reserved.get("status") == "False" and why in reserved["message"]
+
+    eventually(waits, f"{name} waits because {why}")
+    assert prod.get(jobs(team, name))["spec"]["suspend"] is True
+    assert running_pods(prod, team, name) == []
+
+
+def complete(prod: Rollout, team: str, name: str) -> None:
+    for running in running_pods(prod, team, name):
+        prod.cluster.api.patch(pods(team, running), {"metadata": {"annotations": {simulated.COMPLETE: "true"}}})
+    eventually(lambda: prod.get(jobs(team, name))["status"].get("succeeded") == 1, f"{name} succeeds")

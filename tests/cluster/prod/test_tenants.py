@@ -7,9 +7,10 @@ import pytest
 
 from tests.cluster.rollout import (
     GPUMEM,
-    Object,
     Rollout,
     await_running,
+    await_waiting,
+    complete,
     condition,
     container,
     eventually,
@@ -18,8 +19,8 @@ from tests.cluster.rollout import (
     pods,
     running_pods,
     submit,
+    workload,
 )
-from toolchain.cluster import simulated
 
 RESIDENTS = {
     "immich-ml": ("immich", "3000"),
@@ -87,6 +88,29 @@ def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_says_why(
     residents.delete("/api/v1/namespaces/elsewhere")
 
 
+def test_tts_gets_the_class_that_is_evicted_first(residents: Rollout) -> None:
+    """It has no seat; its turn on the shared card is all that it asks for."""
+    assert residents.create(pods("tts"), pod("voice", {"nvidia.com/gpu": "1"})).refusal is None
+    eventually(lambda: phase(residents, "tts", "voice") == "Running", "tts runs")
+    spec = residents.get(pods("tts", "voice"))["spec"]
+    assert (spec["nodeName"], spec["priorityClassName"], spec["priority"]) == ("k8s-node1", "tier-2-gpu", 600000)
+    residents.delete(pods("tts", "voice"))
+
+
+@pytest.mark.parametrize("namespace", ["default", "immich", "team-a"])
+def test_a_pod_that_has_nothing_to_do_with_a_gpu_is_left_as_it_is(residents: Rollout, namespace: str) -> None:
+    spec = {"containers": [container({})]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "labels": {"a": "b"}}, "spec": spec}
+    answer = residents.create(f"{pods(namespace)}?dryRun=All", manifest)
+    assert answer.refusal is None, answer.refusal
+    stored = answer.body
+    assert stored["metadata"]["labels"] == {"a": "b"}
+    assert "annotations" not in stored["metadata"]
+    assert not {"priorityClassName", "nodeSelector", "schedulingGates", "runtimeClassName"} & stored["spec"].keys()
+    assert stored["spec"]["priority"] == 0
+    assert "resources" not in stored["spec"]["containers"][0] or not stored["spec"]["containers"][0]["resources"]
+
+
 @pytest.fixture
 def queue(prod: Rollout) -> Iterator[Rollout]:
     """Prod with empty queues before and after."""
@@ -101,28 +125,6 @@ def queue(prod: Rollout) -> Iterator[Rollout]:
         ),
         "the queues are empty",
     )
-
-
-def workload(prod: Rollout, team: str, name: str) -> Object:
-    """The Workload that Kueue keeps for the Job; empty while there is none."""
-    found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
-    return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
-
-
-def await_waiting(prod: Rollout, team: str, name: str, why: str) -> None:
-    def waits() -> bool:
-        reserved = condition(workload(prod, team, name), "QuotaReserved")
-        return reserved.get("status") == "False" and why in reserved["message"]
-
-    eventually(waits, f"{name} waits because {why}")
-    assert prod.get(jobs(team, name))["spec"]["suspend"] is True
-    assert running_pods(prod, team, name) == []
-
-
-def complete(prod: Rollout, team: str, name: str) -> None:
-    for running in running_pods(prod, team, name):
-        prod.cluster.api.patch(pods(team, running), {"metadata": {"annotations": {simulated.COMPLETE: "true"}}})
-    eventually(lambda: prod.get(jobs(team, name))["status"].get("succeeded") == 1, f"{name} succeeds")
 
 
 def test_the_second_job_waits_for_the_gpu_and_starts_when_it_is_free(queue: Rollout) -> None:
