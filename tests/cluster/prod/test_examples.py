@@ -1,0 +1,135 @@
+"""The examples, rolled out on prod as their READMEs tell."""
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.rollout import (
+    GPUMEM,
+    Rollout,
+    await_running,
+    await_waiting,
+    complete,
+    condition,
+    eventually,
+    jobs,
+    pods,
+    running_pods,
+    workload,
+)
+from tests.preview.cli import ROOT, Outcome
+
+
+@dataclass(frozen=True)
+class Example:
+    """A copy of an example beside prod's state, as if a user worked in the checkout."""
+
+    prod: Rollout
+    folder: Path
+
+    def follow_readme(self) -> str:
+        """Types every `pulumi` line of the README, with yes to its questions. Returns all that was said."""
+        commands = re.findall(r"^pulumi [^\n#]*", (self.folder / "README.md").read_text(), flags=re.MULTILINE)
+        said = []
+        for command in commands:
+            outcome = self.type(command.replace("pulumi up", "pulumi up --yes"))
+            assert outcome.code == 0, f"{command}\n{outcome.text}"
+            said.append(outcome.text)
+        assert any("pulumi up" in command for command in commands)
+        return "\n".join(said)
+
+    def type(self, command: str) -> Outcome:
+        """A line in a shell that has the README's variables."""
+        script = f"root={ROOT}\n{command.strip()}"
+        return self.prod.workspace.run(
+            "bash", "-c", script, cwd=self.folder, KUBECONFIG=str(self.prod.cluster.kubeconfig)
+        )
+
+    def configure(self, key: str, value: Any) -> None:
+        """Writes a key of the stack's configuration; None removes it."""
+        stack = self.folder / "Pulumi.dev.yaml"
+        document = yaml.safe_load(stack.read_text())
+        name = f"{yaml.safe_load((self.folder / 'Pulumi.yaml').read_text())['name']}:{key}"
+        document["config"].pop(name, None)
+        if value is not None:
+            document["config"][name] = value
+        stack.write_text(yaml.safe_dump(document))
+
+
+def example(prod: Rollout, name: str) -> Example:
+    space = prod.workspace
+    virtualenv = space.folder / ".venv"
+    if not virtualenv.exists():
+        virtualenv.symlink_to(ROOT / ".venv")
+    return Example(prod, Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name)))
+
+
+@pytest.fixture(scope="module")
+def consumer(prod: Rollout) -> Example:
+    return example(prod, "consumer")
+
+
+def test_the_consumer_is_rolled_out_with_the_seat_of_the_platforms_stack(consumer: Example) -> None:
+    consumer.configure("stanza", None)
+    consumer.configure("platform", "organization/gpu-tenancy/prod")
+    assert "✅ gpu-tenancy" in consumer.follow_readme()
+    (pod,) = consumer.prod.items(pods("immich"))
+    assert (pod["spec"]["nodeName"], pod["spec"]["priorityClassName"]) == ("k8s-node1", "gpu-workload")
+    assert pod["spec"]["containers"][0]["resources"]["requests"] == {GPUMEM: "3k", "nvidia.com/gpu": "1"}
+
+
+def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
+    """The amount is written in full and the strategy left out: the API server answers with 13k and RollingUpdate."""
+    budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
+    selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+    consumer.configure("platform", None)
+    consumer.configure("stanza", {"namespace": "immich", "nodeSelector": selector, **budget})
+    program = consumer.folder / "__main__.py"
+    right = program.read_text()
+    program.write_text(right.replace('"strategy": {"type": "Recreate"},', ""))
+    outcome = consumer.type("pulumi preview --policy-pack $root/policy --policy-pack-config ledger.json")
+    assert outcome.code != 0
+    assert "seats: Deployment immich/immich-ml" in outcome.text
+    assert "13000" in outcome.text
+    assert "rollout: Deployment immich/immich-ml" in outcome.text
+
+
+def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
+    assert consumer.type("pulumi destroy --yes --skip-preview").code == 0
+    assert consumer.prod.items("/apis/apps/v1/namespaces/immich/deployments") == []
+    eventually(lambda: not consumer.prod.items(pods("immich")), "the consumer's pod is gone")
+
+
+def test_two_teams_take_turns_at_one_gpu(prod: Rollout) -> None:
+    demo = example(prod, "kueue-demo")
+    assert "✅ gpu-tenancy" in demo.follow_readme()
+    await_running(prod, "team-b", "high-priority")
+    preempted = condition(workload(prod, "team-a", "low-priority"), "Preempted")
+    assert (preempted["status"], preempted["reason"]) == ("True", "InClusterQueue")
+    assert running_pods(prod, "team-a", "low-priority") == []
+    await_waiting(prod, "team-b", "second", "insufficient unused quota for nvidia.com/gpu")
+    complete(prod, "team-b", "high-priority")
+    await_running(prod, "team-a", "low-priority")
+    assert running_pods(prod, "team-b", "second") == []
+    complete(prod, "team-a", "low-priority")
+    await_running(prod, "team-b", "second")
+    complete(prod, "team-b", "second")
+    failed = [prod.get(jobs(team, name))["status"].get("failed") for team, name in JOBS]
+    assert failed == [None, None, None]
+    assert demo.type("pulumi destroy --yes --skip-preview").code == 0
+    eventually(
+        lambda: not any(prod.items(kind(team)) for team in ("team-a", "team-b") for kind in (jobs, pods, workloads)),
+        "nothing of the demo is left",
+    )
+
+
+JOBS = (("team-a", "low-priority"), ("team-b", "second"), ("team-b", "high-priority"))
+
+
+def workloads(team: str) -> str:
+    return f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads"
