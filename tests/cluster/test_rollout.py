@@ -3,8 +3,6 @@
 import time
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from tenancy import names
 from tests.cluster.remains import left_behind
 from tests.cluster.rollout import (
@@ -25,7 +23,6 @@ from tests.cluster.rollout import (
 T4_NODE = "/api/v1/nodes/k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
-CRON_JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs"
 
 
 def advertise_job(prod: Rollout) -> str:
@@ -71,16 +68,6 @@ def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:
     prod.up()
     after = prod.get(path)
     assert (after["value"], after["metadata"]["uid"] != before) == (500000, True)
-
-
-@pytest.mark.parametrize("agent", [names.RECONCILE, names.WATCHDOG, names.GATE])
-def test_each_cron_job_completes_a_run_in_a_real_container(prod: Rollout, agent: str) -> None:
-    found = eventually(
-        lambda: prod.get(f"{CRON_JOBS}/{agent}").get("status", {}).get("lastSuccessfulTime"), f"{agent} succeeds"
-    )
-    assert found
-    ran = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
-    assert {pod["spec"]["nodeName"] for pod in ran} == {"localhost"}
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:

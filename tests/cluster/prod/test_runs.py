@@ -1,0 +1,74 @@
+"""The agents' pods, as declared, in real containers on the real node."""
+
+import base64
+import hashlib
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tests.cluster.rollout import SYSTEM, Object, Rollout, condition, eventually, jobs, pods
+from toolchain.cluster.control_plane import NODE
+
+CRON_JOBS = [names.RECONCILE, names.WATCHDOG, names.GATE]
+CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def last_run(prod: Rollout, agent: str) -> Object:
+    """The pod of the CronJob's last completed run."""
+    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
+    eventually(lambda: prod.get(cron_job)["status"].get("lastSuccessfulTime"), f"{agent} succeeds")
+    (done,) = (
+        job["metadata"]["name"]
+        for job in prod.items(jobs(SYSTEM))
+        if job["metadata"].get("ownerReferences", [{}])[0].get("name") == agent
+        and condition(job, "Complete").get("status") == "True"
+    )
+    (pod,) = prod.items(f"{pods(SYSTEM)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{done}")
+    return pod
+
+
+def mounts(pod: Object) -> dict[str, Object]:
+    """The pod's volumes by where its container sees them."""
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    return {mount["mountPath"]: volumes[mount["name"]] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
+
+
+@pytest.mark.parametrize("agent", CRON_JOBS)
+def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_credentials(
+    prod: Rollout, agent: str
+) -> None:
+    pod = last_run(prod, agent)
+    assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == (NODE, "Succeeded")
+    (container,) = pod["status"]["containerStatuses"]
+    assert container["containerID"].startswith("containerd://")
+    found = mounts(pod)
+    assert set(found) == {names.AGENTS_DIRECTORY, CREDENTIALS}
+    sources = {kind for source in found[CREDENTIALS]["projected"]["sources"] for kind in source}
+    assert {"serviceAccountToken", "configMap"} <= sources
+    code = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{found[names.AGENTS_DIRECTORY]['configMap']['name']}")
+    digest = hashlib.sha256(base64.b64decode(code["binaryData"][names.AGENTS_KEY])).hexdigest()
+    assert code["metadata"]["annotations"][names.AGENTS_DIGEST] == digest
+
+
+@pytest.mark.parametrize(
+    "loosened",
+    [
+        {"hostPID": True},
+        {"securityContext": {}},
+        {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]},
+    ],
+    ids=lambda loosened: next(iter(loosened)),
+)
+def test_the_same_pod_with_one_protection_less_is_refused(prod: Rollout, loosened: dict[str, Any]) -> None:
+    """So it is Pod Security that lets the agents in, and not its absence."""
+    template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.RECONCILE}")
+    spec = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    bare = {**container, "volumeMounts": []}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looser"}}
+    given = {**spec, "volumes": [], "containers": [bare]}
+    assert prod.create(f"{pods(SYSTEM)}?dryRun=All", {**pod, "spec": given}).refusal is None
+    answer = prod.create(f"{pods(SYSTEM)}?dryRun=All", {**pod, "spec": {**given, **loosened}})
+    assert answer.code == 403
+    assert 'violates PodSecurity "restricted:latest"' in str(answer.refusal)
