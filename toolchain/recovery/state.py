@@ -16,11 +16,9 @@ RELEASE = "kubernetes:helm.sh/v3:Release"
 _KUBERNETES = "kubernetes:"
 _FIELD_MANAGER, _MANAGERS = "__fieldManager", "pulumi-kubernetes"
 # Source: helm.sh/helm/v3/pkg/release/status.go.
-_FAILED, _HALF_INSTALLED, _UPGRADING = (
-    "failed",
-    ("pending-install", "uninstalling"),
-    ("pending-upgrade", "pending-rollback"),
-)
+_FAILED = "failed"
+_HALF_INSTALLED = ("pending-install", "uninstalling")
+_HALF_UPGRADED = ("pending-upgrade", "pending-rollback")
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ def is_half_installed(resource: Resource, operation: Operation) -> bool:
 
 def is_half_upgraded(resource: Resource) -> bool:
     """A chart that worked before its upgrade was cut off, and may work still."""
-    return _status(resource) in _UPGRADING
+    return _status(resource) in _HALF_UPGRADED
 
 
 def way_out(half_upgraded: Resource) -> str:
