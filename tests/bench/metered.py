@@ -68,7 +68,9 @@ class Audit:
             lines.seek(self.start)
             for line in lines:
                 entry = json.loads(line)
-                if entry["user"]["username"] == user and not entry.get("userAgent", "").startswith("Python-urllib"):
+                counted = entry["stage"] == ("ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete")
+                ours = entry.get("userAgent", "").startswith("Python-urllib")
+                if counted and not ours and entry["user"]["username"] == user:
                     asked[f"{entry['verb']} {_resource(entry)}"] += 1
         return asked
 

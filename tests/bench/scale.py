@@ -121,6 +121,8 @@ def measure_agents(rollout: Rollout, folder: Path, size: Size, table: Table) -> 
         return metered.run(running, folder, agent, Account(SYSTEM, account), given)
 
     report("reconcile, nothing to do", run("reconcile", names.RECONCILE), table)
+    whole = run("reconcile", names.RECONCILE, RUN_SECONDS=environment(rollout, names.RECONCILE)["RUN_SECONDS"])
+    report("reconcile, a minute's run with nothing to do", whole, table)
     each(gpu_nodes(running), lambda node: lose_keys(running, node))
     report("reconcile, every node lost its keys", run("reconcile", names.RECONCILE), table)
     assert advertised(running) == size.nodes + 1

@@ -25,12 +25,13 @@ SERVERS = {
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
 }
-# Who asked the API server for what, one JSON object a line, written before the answer goes out; a watch when it ends.
+# Who asked the API server for what: a JSON object a line, written before the answer goes out. A watch has two lines, as
+# it begins (stage ResponseStarted) and as it ends.
 AUDIT = "audit"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata"}],
 }
 
