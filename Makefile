@@ -71,7 +71,7 @@ stack: toolchain
 
 test: lint ## Run all tests, after format, lint and types
 	@$(INSTALL) cluster $(NODE)
-	@$(PYTHON) -m pytest -q -n auto --dist loadgroup $(ARGS)
+	@$(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
 	@$(PYTHON) -m pytest -q tests/contract

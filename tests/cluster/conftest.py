@@ -31,7 +31,7 @@ def server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def real_cluster(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldCluster]:
-    """A whole cluster, whose real node runs the agents. All tests of a run share it."""
+    """A whole cluster, whose real node runs the agents. All tests of a process share it."""
     if reason := node.why_not():
         _cannot(reason)
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:
