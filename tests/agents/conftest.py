@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from components.zipapp import NVML, build
+from tests.agents import fake_nvml
 from tests.agents.cluster import TOKEN, FakeCluster, Served, make_certificates, serve
+from tests.agents.fake_nvml import FakeNvml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,3 +53,17 @@ def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
     path.write_bytes(build(vendored=NVML).content)
     return path
+
+
+@pytest.fixture(scope="session")
+def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the fake library is."""
+    folder = tmp_path_factory.mktemp("nvml")
+    if not fake_nvml.build(folder):
+        pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")
+    return folder
+
+
+@pytest.fixture
+def nvml(nvml_folder: Path, tmp_path: Path) -> FakeNvml:
+    return FakeNvml(nvml_folder, tmp_path / "card")

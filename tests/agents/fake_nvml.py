@@ -1,0 +1,36 @@
+"""libnvidia-ml as a shared object that shows what a test writes: fake_nvml.c, built."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("fake_nvml.c")
+LIBRARY = "libnvidia-ml.so.1"
+
+
+@dataclass(frozen=True)
+class FakeNvml:
+    """The folder of the built library, and the file that says what it shows (see fake_nvml.c)."""
+
+    folder: Path
+    script: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """For a process that is to load it."""
+        return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
+
+    def show(self, *lines: str, status: int = 0) -> None:
+        whole = self.script.with_suffix(".new")
+        whole.write_text("\n".join((str(status), *lines)) + "\n")
+        whole.replace(self.script)
+
+
+def build(folder: Path) -> bool:
+    """Builds the library into the folder; whether there is a compiler to do it."""
+    compiler = shutil.which("cc")
+    if compiler is not None:
+        flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
+        subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE], check=True)
+    return compiler is not None
