@@ -124,6 +124,7 @@ class Gauge:
         served = series.samples(
             reading.uses,
             self.registrar.last,
+            self.clock.now(),
             age_seconds=self.age_seconds,
             api_age_seconds=self.registrar.age_seconds,
         )

@@ -1,19 +1,23 @@
-"""What the API tells the exporter, apart from the measuring: the node's pods and the ledger.
+"""What the API tells the exporter, apart from the measuring: the node's pods, the ledger, the watchdog's recycles.
 
 An API that is away takes nothing off the measurements: the last answer stays, and its age is served with it.
 """
 
+import http.client
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from agents import ledger, roster
-from agents.api import Api
+from agents.api import Api, ApiError
 from agents.cgroup import Container
 from agents.clock import Clock
 from agents.errors import AgentError
+from agents.journal import Journal, JournalError
 from agents.log import Log
 from agents.roster import Roster
+from tenancy import names
 from tenancy.ledger import Ledger
 
 REFRESH_SECONDS = 15.0
@@ -23,10 +27,12 @@ LOOK_UP_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Registry:
-    """One answer of the API. Without a ledger nobody's budget is known."""
+    """One answer of the API. Without a ledger nobody's budget is known; `recycled` is when the watchdog recycled, None
+    where it keeps no journal."""
 
     roster: Roster = field(default_factory=Roster)
     ledger: Ledger | None = None
+    recycled: tuple[datetime, ...] | None = None
 
 
 @dataclass(kw_only=True)
@@ -60,7 +66,11 @@ class Registrar:
         stored = ledger.read(self.api, self.ledger_namespace)
         found = None if stored is None or stored.deleting else stored.ledger()
         resource = found.names.gpumem if found else None
-        self.last = Registry(roster.read(self.api, self.node, resource), found)
+        self.last = Registry(
+            roster=roster.read(self.api, self.node, resource),
+            ledger=found,
+            recycled=_recycled(self.api, self.ledger_namespace),
+        )
         self._at = self.clock.monotonic()
 
     def keep_refreshing(self, log: Log) -> None:
@@ -82,3 +92,16 @@ class Registrar:
             self.clock.sleep(LOOK_UP_SECONDS)
             if self._wanted.is_set():
                 return
+
+
+def _recycled(api: Api, namespace: str) -> tuple[datetime, ...] | None:
+    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which is told of by itself."""
+    try:
+        content = Journal(api=api, namespace=namespace, name=names.journal(names.WATCHDOG)).read().content
+        return tuple(datetime.fromisoformat(entry["at"]) for entry in content.get("recycled", ()))
+    except ApiError as error:
+        if error.status != http.client.NOT_FOUND:
+            raise
+        return None
+    except (JournalError, ValueError, TypeError, KeyError):
+        return None

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 
 from agents.attribution import DeviceUse
 from agents.cgroup import Container
@@ -22,12 +23,14 @@ from tenancy.names import (
     METRIC_POOL_ADVERTISED,
     METRIC_POOL_FLOOR,
     METRIC_POOL_PROMISED,
+    METRIC_RECYCLES,
     METRIC_SAMPLE_AGE,
     METRIC_SEAT,
     METRIC_UNATTRIBUTED,
     METRIC_UNKNOWN_PROCESSES,
 )
 
+HOUR = timedelta(hours=1)
 HELP: Mapping[str, str] = {
     METRIC_DEVICE_TOTAL: "Memory of the device.",
     METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
@@ -41,6 +44,7 @@ HELP: Mapping[str, str] = {
     METRIC_POOL_PROMISED: "Every promise on the pool: seats and queues' quota.",
     METRIC_POOL_FLOOR: "Free memory of a device of the pool under which the watchdog acts.",
     METRIC_SEAT: "A resident's budget, all replicas together.",
+    METRIC_RECYCLES: "What the watchdog recycled within the last hour, as its cap counts.",
     METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
     METRIC_API_AGE: "Age of the API's answer behind names, budgets and ledger.",
     METRIC_BUILD_INFO: "Always 1; the labels tell what runs.",
@@ -48,15 +52,18 @@ HELP: Mapping[str, str] = {
 
 
 def samples(
-    uses: Iterable[DeviceUse], registry: Registry, *, age_seconds: float, api_age_seconds: float
+    uses: Iterable[DeviceUse], registry: Registry, now: datetime, *, age_seconds: float, api_age_seconds: float
 ) -> Iterator[Sample]:
-    """Every sample of one scrape."""
+    """Every sample of a scrape at `now`."""
     uses = tuple(uses)
     for use in uses:
         yield from _device(use, registry.roster)
     yield from _budgets(uses, registry.roster)
     if registry.ledger is not None:
         yield from _ledger(registry.ledger)
+    if registry.recycled is not None:
+        recycles = sum(now - at < HOUR for at in registry.recycled)
+        yield Sample(name=METRIC_RECYCLES, value=recycles)
     yield Sample(name=METRIC_SAMPLE_AGE, value=round(age_seconds, 3))
     yield Sample(name=METRIC_API_AGE, value=round(api_age_seconds, 3))
     yield Sample(name=METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1)

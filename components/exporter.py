@@ -56,7 +56,12 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
         },
         rules=(
-            _ledger_rule(args.cluster.system_namespace),
+            Rule(
+                resources=("configmaps",),
+                verbs=("get",),
+                resource_names=(names.LEDGER, names.journal(names.WATCHDOG)),
+                namespace=args.cluster.system_namespace,
+            ),
             Rule(resources=("pods",), verbs=("list",)),
         ),
         dry_run=False,
@@ -75,14 +80,10 @@ def telemetry_rules(system_namespace: str) -> tuple[Rule, ...]:
     """What an agent must read to know which device is whose: the ledger, the nodes, the exporters' pods."""
     nodes = names.node_agent_namespace(system_namespace)
     return (
-        _ledger_rule(system_namespace),
+        Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace),
         Rule(resources=("pods",), verbs=("list",), namespace=nodes),
         Rule(resources=("nodes",), verbs=("list",)),
     )
-
-
-def _ledger_rule(system_namespace: str) -> Rule:
-    return Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace)
 
 
 def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]]) -> Manifest:

@@ -52,6 +52,9 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 ALERTS = "gpu-tenancy"
+DASHBOARD = "gpu-tenancy-dashboard"
+# On each of our alerts, with the project's name: what their digest selects by.
+ALERT_LABEL = "part_of"
 
 # The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
@@ -90,6 +93,8 @@ METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
 METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
+# The watchdog's journal.
+METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # The ResourceQuota in each tenant.

@@ -32,8 +32,14 @@ def gauge(*cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry
 def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", **status: str) -> None:
     served.cluster.pods.append(
         {
-            "metadata": {"name": f"exporter-{ip}", "namespace": "nodes", "labels": {LABEL_NAME: EXPORTER}},
-            "spec": {"nodeName": node},
+            "metadata": {
+                "name": f"exporter-{ip}",
+                "namespace": "nodes",
+                "uid": f"uid-{ip}",
+                "creationTimestamp": "2026-06-02T06:00:00Z",
+                "labels": {LABEL_NAME: EXPORTER},
+            },
+            "spec": {"nodeName": node, "containers": []},
             "status": {"phase": "Running", "podIP": ip, **status},
         }
     )

@@ -11,7 +11,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -28,44 +29,12 @@ from tenancy.ledger import Ledger, Seat
 from tests.agents.cluster import DOMAIN, SYSTEM, T4, FakeTime, Served
 from tests.agents.conftest import ROOT
 from tests.agents.exporters import gauge
+from tests.agents.fake_nvml import FakeNvml
 
 GIB = 2**30
 T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
 IDLE = DeviceUse(device=T4_DEVICE, used_bytes={})
-
-
-@dataclass(frozen=True)
-class FakeNvml:
-    """The folder of the built library, and the file that says what it shows."""
-
-    folder: Path
-    script: Path
-
-    @property
-    def environ(self) -> dict[str, str]:
-        return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
-
-    def show(self, *lines: str, status: int = 0) -> None:
-        whole = self.script.with_suffix(".new")
-        whole.write_text("\n".join((str(status), *lines)) + "\n")
-        whole.replace(self.script)
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")
-    path = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    source = Path(__file__).with_name("fake_nvml.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", path, source], check=True)
-    return path
-
-
-@pytest.fixture
-def nvml(library: Path, tmp_path: Path) -> FakeNvml:
-    return FakeNvml(library.parent, tmp_path / "card")
 
 
 def readings(nvml: FakeNvml, *shown: tuple[str, ...], statuses: tuple[int, ...] = ()) -> list[str]:
@@ -257,6 +226,13 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
     assert mib_of(body, "gpu_pool_memory_promised_bytes") == {("t4",): 8000}
     assert mib_of(body, "gpu_pool_memory_floor_bytes") == {("t4",): 1536}
     assert mib_of(body, "gpu_seat_memory_bytes") == {("t4", "chat", "chat"): 5000, ("t4", "vision", "vision"): 3000}
+
+
+def test_the_watchdogs_recycles_of_the_last_hour_are_counted() -> None:
+    now = datetime.now(UTC)
+    registry = replace(REGISTRY, recycled=tuple(now - timedelta(minutes=ago) for ago in (1, 59, 61)))
+    assert "\ngpu_watchdog_recycles_last_hour 2\n" in gauge(IDLE, registry=registry).metrics()[1]
+    assert "gpu_watchdog_recycles" not in gauge(IDLE, registry=REGISTRY).metrics()[1]
 
 
 def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_away() -> None:

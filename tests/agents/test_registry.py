@@ -1,5 +1,7 @@
 """What the API tells the exporter: asked for now and then, sooner for a new container, kept while the API is away."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from agents.api import ApiError
@@ -53,6 +55,37 @@ def test_without_a_ledger_pods_have_names_and_no_budgets(served: Served, gone: s
         served.cluster.delete_ledger()
     kept.refresh()
     assert (kept.last.ledger, [pod.declared_mib for pod in kept.last.roster.pods]) == (None, [0])
+
+
+JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/gpu-vram-watchdog-journal"
+
+
+@pytest.mark.parametrize(
+    ("data", "recycled"),
+    [
+        ({}, ()),
+        (
+            {"journal.json": '{"recycled":[{"at":"2026-06-02T12:00:00+00:00","workload":"immich-ml","pods":["u"]}]}'},
+            (datetime(2026, 6, 2, 12, tzinfo=UTC),),
+        ),
+        ({"journal.json": "torn"}, None),
+        ({"journal.json": '{"recycled":[{"at":"yesterday"}]}'}, None),
+    ],
+)
+def test_when_the_watchdog_recycled_is_read_from_its_journal(
+    served: Served, data: dict[str, str], recycled: tuple[datetime, ...] | None
+) -> None:
+    kept = registrar(served)
+    served.cluster.objects[JOURNAL] = {"metadata": {"resourceVersion": "1"}, "data": data}
+    kept.refresh()
+    assert kept.last.recycled == recycled
+    assert kept.last.ledger is not None
+
+
+def test_without_a_journal_nothing_is_known_of_recycles(served: Served) -> None:
+    kept = registrar(served)
+    kept.refresh()
+    assert kept.last.recycled is None
 
 
 def test_an_api_that_is_away_leaves_the_last_answer_which_grows_old(served: Served) -> None:

@@ -69,7 +69,7 @@ def test_it_may_read_whose_the_processes_are_and_the_ledger_and_nothing_else(gra
     """It sees the host's processes: whoever broke into it could change nothing through the API."""
     assert rights(graph) == {
         ("*", "/pods", "list", ()),
-        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger", "gpu-vram-watchdog-journal")),
     }
 
 

@@ -152,7 +152,7 @@ def exported(busy: Served) -> tuple[Graph, set[Call]]:
     asked: set[Call] = set()
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 30
-        while len(asked) < 2 and time.monotonic() < deadline:
+        while len(asked) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
             asked = calls(busy)
         process.terminate()

@@ -42,7 +42,7 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             "ytdlp": {("get", "apps", "deployments/scale", "ytdlp")},
         },
     ),
-    names.EXPORTER: (NODES, {PODS}, {SYSTEM: {LEDGER}}),
+    names.EXPORTER: (NODES, {PODS}, {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}}),
 }
 
 
