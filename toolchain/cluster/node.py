@@ -65,6 +65,11 @@ def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
     return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
 
 
+def gpu_libraries(folder: Folder) -> Path:
+    """What containers of RuntimeClass nvidia see as the driver's libraries; a test puts its own there."""
+    return folder.path / "nvidia"
+
+
 def remove_cgroups(folder: Folder) -> None:
     """Removes the control groups of a node that has ended."""
     for top in _cgroup_tops(folder):
@@ -143,6 +148,9 @@ address = "{_SOCKET}"
 sandbox = "{image.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true  # a sandbox asks for -998, which takes CAP_SYS_RESOURCE
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{_gpu_spec(folder)}"
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{TOOLCHAIN / "cni"}"]
 conf_dir = "{network}"
@@ -150,6 +158,22 @@ conf_dir = "{network}"
     path = f"{TOOLCHAIN / 'bin'}:{os.environ['PATH']}"  # of containerd-shim-runc-v2
     arguments = (program("containerd"), f"--config={config}")
     return Command(name="containerd", arguments=arguments, environment={"PATH": path})
+
+
+def _gpu_spec(folder: Folder) -> Path:
+    """What every container of RuntimeClass nvidia begins with: as NVIDIA's runtime does it, the driver's libraries are
+    mounted where the loader finds them. Here they are whatever lies in the cluster's folder."""
+    libraries = gpu_libraries(folder)
+    libraries.mkdir(mode=0o755)
+    told = subprocess.run([program("ctr"), "oci", "spec"], capture_output=True, check=True).stdout
+    spec = json.loads(told)
+    spec["mounts"].append(
+        {"destination": "/opt/nvidia", "source": str(libraries), "type": "bind", "options": ["rbind", "ro"]}
+    )
+    spec["process"]["env"] = ["LD_LIBRARY_PATH=/opt/nvidia"]
+    path = folder.path / "containerd" / "nvidia.json"
+    path.write_text(json.dumps(spec))
+    return path
 
 
 def _load(archive: Path) -> None:
