@@ -1,0 +1,21 @@
+"""On a machine with an NVIDIA GPU: the exporter's figures are nvidia-smi's."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from components.zipapp import NVML, build
+
+COMPARE = Path(__file__).with_name("compare.py")
+
+
+def test_the_exporter_and_nvidia_smi_agree_under_real_allocations(tmp_path: Path) -> None:
+    if shutil.which("nvidia-smi") is None:
+        pytest.skip("NO NVIDIA GPU: the exporter is NOT compared with nvidia-smi")
+    archive = tmp_path / "exporter.pyz"
+    archive.write_bytes(build(vendored=NVML).content)
+    run = subprocess.run([sys.executable, "-I", COMPARE, archive], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
