@@ -1,13 +1,15 @@
 """Alerts: on the last successful run and on the age of telemetry, never on "the pod exists"."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pydantic import Field
 
-from components import exporter
+from components import alert_memory, digest, exporter
+from components.alert import alert, allocatable, sanitised
+from components.dashboard import dashboard
+from components.digest import DigestSpec
 from components.manifest import Manifest, component_type, register
 from components.spec import DnsLabel, LabelKey, LabelValue, Spec
 from components.system import ClusterSpec
@@ -15,30 +17,40 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool, Sharing
 
 _API = "monitoring.coreos.com/v1"
-_RUNBOOK = "docs/operations.md"
 
-# The last success is 60 s old at most; a pod's start and two scrapes are added. Beyond it more than one run has failed.
-SILENT_SECONDS = 150
+# A run succeeds once a minute, a few seconds earlier or later, and is seen up to two scrapes after it. One that fails
+# by itself leaves 120 s between two successes. With the group's interval the alert is there within three minutes of the
+# last success.
+SILENT_SECONDS = 165
+INTERVAL_SECONDS = 15
 
 
 class AlertsSpec(Spec):
-    """PrometheusRule and PodMonitor for the Prometheus Operator. They read kube-state-metrics as well."""
+    """PrometheusRule, PodMonitor and dashboard for the Prometheus Operator and Grafana. The rules read
+    kube-state-metrics as well."""
 
     namespace: DnsLabel | None = Field(default=None, description="Default: the system namespace.")
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict,
         description="What your Prometheus selects rules and monitors by, for instance release: prometheus.",
     )
+    digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
+    dashboard_labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=lambda: {"grafana_dashboard": "1"},
+        description="What Grafana's sidecar selects the dashboard's ConfigMap by; {} leaves the dashboard out.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
-    """`cron_jobs` are the names of the agents whose runs are watched."""
+    """`cron_jobs` are the names of the agents whose runs are watched; `recycles_per_hour` is the watchdog's cap, None
+    where there is no watchdog."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
+    recycles_per_hour: int | None = None
 
     @property
     def namespace(self) -> str:
@@ -51,13 +63,27 @@ class AlertsArgs:
 
 def prometheus_rule(args: AlertsArgs) -> Manifest:
     """Every alert, with its numbers taken from the ledger."""
-    rules = [_silent(name, args.cluster.system_namespace) for name in args.cron_jobs]
-    rules += [_missing(args.memory_pools), *_below_floor(args), _drift(args), _pending(args)]
+    pools, resource = args.memory_pools, args.ledger.names.gpumem
+    rules = [rule for name in args.cron_jobs for rule in _silent(name, args.cluster.system_namespace)]
+    rules += [alert_memory.missing(pools), alert_memory.partial(), alert_memory.implausible()]
+    rules += [alert_memory.budgets_stale(), *alert_memory.below_floor(pools, resource)]
+    rules += [alert_memory.over_budget(), alert_memory.undeclared(args.ledger)]
+    if args.recycles_per_hour is not None:
+        rules.append(alert_memory.capped(args.recycles_per_hour))
+    rules += [_drift(args), _pending(resource), _full()]
     return {
         "apiVersion": _API,
         "kind": "PrometheusRule",
         "metadata": _metadata(args),
-        "spec": {"groups": [{"name": names.ALERTS, "rules": rules}]},
+        "spec": {
+            "groups": [
+                {
+                    "name": names.ALERTS,
+                    "interval": f"{INTERVAL_SECONDS}s",
+                    "rules": rules,
+                }
+            ]
+        },
     }
 
 
@@ -73,7 +99,12 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
             "podMetricsEndpoints": [
                 {
                     "port": exporter.METRICS_PORT,
-                    "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}],
+                    "interval": f"{INTERVAL_SECONDS}s",
+                    "relabelings": [
+                        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+                        # Of the exporter's own pod: the samples' are those of whom they measure.
+                        {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
+                    ],
                 }
             ],
         },
@@ -85,64 +116,38 @@ def _metadata(args: AlertsArgs) -> Manifest:
     return {"name": names.ALERTS, "namespace": args.namespace, "labels": labels}
 
 
-def _silent(cron_job: str, namespace: str) -> Manifest:
+def _silent(cron_job: str, namespace: str) -> Iterator[Manifest]:
+    """Two alerts, since a heartbeat that was never seen may as well be a Prometheus that has just started."""
     series = f'kube_cronjob_status_last_successful_time{{namespace="{namespace}", cronjob="{cron_job}"}}'
-    return _alert(
+    look = f"kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}"
+    yield alert(
         "GpuAgentSilent",
-        f"time() - max by (namespace, cronjob) ({series}) > {SILENT_SECONDS} or absent({series})",
-        hold="1m",
+        f"time() - max by (namespace, cronjob) ({series}) > {SILENT_SECONDS}",
+        hold="0s",
         severity="critical",
         cronjob=cron_job,
         summary=f"{cron_job} has not completed a run for {SILENT_SECONDS} s",
-        description=(
-            f"CronJob {namespace}/{cron_job} completes a run each minute when all is well. See its last Jobs and their "
-            f"logs: kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}."
-        ),
+        description=f"It completes a run each minute when all is well. See its last Jobs and their logs: {look}.",
     )
-
-
-def _missing(pools: Sequence[Pool]) -> Manifest:
-    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices."""
-    devices = sum(pool.gpus for pool in pools)
-    return _alert(
-        "GpuTelemetryMissing",
-        f"(count(count by (uuid) ({names.METRIC_DEVICE_FREE})) or vector(0)) < {devices}",
-        hold="2m",
+    yield alert(
+        "GpuAgentUnseen",
+        f"absent({series})",
+        hold="5m",
         severity="critical",
-        summary=f"{{{{ $value }}}} of {devices} GPUs are measured",
+        cronjob=cron_job,
+        summary=f"No completed run of {cron_job} is on record",
         description=(
-            f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without their telemetry the "
-            f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing."
+            f"It never completed one ({look}), it is gone, or kube-state-metrics is not scraped: then no alert on the "
+            "agents' runs can fire."
         ),
     )
-
-
-def _below_floor(args: AlertsArgs) -> Iterator[Manifest]:
-    """With several pools, a node's pool is told by what it advertises: exported by default, as its labels are not."""
-    guarded = [pool for pool in args.memory_pools if pool.floor_mib]
-    for pool in guarded:
-        expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * 2**20}"
-        if len(args.memory_pools) > 1:
-            expression += f" and on (node) {_allocatable(args)} == {pool.node_mib}"
-        yield _alert(
-            "GpuMemoryBelowFloor",
-            expression,
-            hold="2m",
-            severity="warning",
-            pool=pool.name,
-            summary="GPU {{ $labels.gpu }} of {{ $labels.node }} is short of memory",
-            description=(
-                f"{{{{ $value | humanize1024 }}}}B are free; the floor of pool {pool.name} is {pool.floor_mib} MiB. "
-                "Find the pod that uses more than its budget, and lower its use or raise its seat."
-            ),
-        )
 
 
 def _drift(args: AlertsArgs) -> Manifest:
     advertised = sum(pool.advertised_mib for pool in args.memory_pools)
-    return _alert(
+    return alert(
         "GpuCapacityDrift",
-        f"(sum({_allocatable(args)}) or vector(0)) != {advertised}",
+        f"(sum({allocatable(args.ledger.names.gpumem)}) or vector(0)) != {advertised}",
         hold="3m",
         severity="critical",
         summary=f"{{{{ $value }}}} of {advertised} MiB {args.ledger.names.gpumem} are advertised",
@@ -154,10 +159,9 @@ def _drift(args: AlertsArgs) -> Manifest:
     )
 
 
-def _pending(args: AlertsArgs) -> Manifest:
-    resource = args.ledger.names.gpumem
-    requests = f'kube_pod_container_resource_requests{{resource="{_sanitised(resource)}"}}'
-    return _alert(
+def _pending(resource: str) -> Manifest:
+    requests = f'kube_pod_container_resource_requests{{resource="{sanitised(resource)}"}}'
+    return alert(
         "GpuMemoryPending",
         f"sum by (namespace, pod) ({requests}) and on (namespace, pod)"
         ' max by (namespace, pod) (kube_pod_status_phase{phase="Pending"}) == 1',
@@ -171,33 +175,25 @@ def _pending(args: AlertsArgs) -> Manifest:
     )
 
 
-def _allocatable(args: AlertsArgs) -> str:
-    """PromQL: gpumem by node. Several replicas of kube-state-metrics count once."""
-    resource = _sanitised(args.ledger.names.gpumem)
-    return f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
-
-
-def _sanitised(resource: str) -> str:
-    """A resource's name as kube-state-metrics writes it (SanitizeLabelName, internal/store/utils.go)."""
-    return re.sub(r"[^a-zA-Z0-9_]", "_", resource)
-
-
-def _alert(name: str, expression: str, *, hold: str, summary: str, description: str, **labels: str) -> Manifest:
-    return {
-        "alert": name,
-        "expr": expression,
-        "for": hold,
-        "labels": labels,
-        "annotations": {
-            "summary": summary,
-            "description": description,
-            "runbook_url": f"{_RUNBOOK}#{name.lower()}",
-        },
-    }
+def _full() -> Manifest:
+    promised, advertised = (
+        f"max by (pool) ({name})" for name in (names.METRIC_POOL_PROMISED, names.METRIC_POOL_ADVERTISED)
+    )
+    return alert(
+        "GpuLedgerFull",
+        f"{promised} >= {advertised}",
+        hold="15m",
+        severity="warning",
+        summary="Pool {{ $labels.pool }} has no memory left to promise",
+        description=(
+            "{{ $value | humanize1024 }}B are promised, all that is advertised. A new resident needs a lower seat "
+            "elsewhere or another device; make chart shows who has what."
+        ),
+    )
 
 
 class Alerts(pulumi.ComponentResource):
-    """The rules, and the scrape that they rest on."""
+    """The rules, the scrape that they rest on, the dashboard, and where the alerts are told."""
 
     alerts: pulumi.Output[list[str]]
 
@@ -206,6 +202,10 @@ class Alerts(pulumi.ComponentResource):
         rule = prometheus_rule(args)
         declared = register(rule, f"{name}-rule", parent=self)
         register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
+        if args.spec.dashboard_labels:
+            register(dashboard(args.namespace, args.spec.dashboard_labels), f"{name}-dashboard", parent=self)
+        if args.spec.digest is not None:
+            register(digest.alertmanager_config(args.spec.digest, _metadata(args)), f"{name}-digest", parent=self)
         alerts = [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
-        self.alerts = declared.urn.apply(lambda _: alerts)
+        self.alerts = declared.urn.apply(lambda _: list(dict.fromkeys(alerts)))
         self.register_outputs({"alerts": self.alerts})

@@ -165,7 +165,11 @@ def _declare_readers(
         Gate("gate", gate_args, _after(system, *gated))
     if settings.alerts is not None:
         alerts_args = AlertsArgs(
-            spec=settings.alerts, cluster=cluster, ledger=ledger, cron_jobs=list(_cron_jobs(settings))
+            spec=settings.alerts,
+            cluster=cluster,
+            ledger=ledger,
+            cron_jobs=list(_cron_jobs(settings)),
+            recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
         )
         Alerts("alerts", alerts_args, _after(system))
 

@@ -1,6 +1,7 @@
 """The rules' text on the recorded graph, and their behaviour in Prometheus' own rule tests."""
 
 import json
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -9,17 +10,28 @@ from typing import Any
 
 import pytest
 
-from components.alerts import Alerts, AlertsArgs, AlertsSpec, prometheus_rule
+from components.alerts import SILENT_SECONDS, Alerts, AlertsArgs, AlertsSpec, prometheus_rule
+from components.digest import DigestSpec, SlackWebhook
+from tenancy.ledger import OnDemand, Unbudgeted
 from tests.components.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
 from tests.engine import Graph, names
 
 MIB = 2**20
+RUN_BOOK = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 A10 = replace(T4, name="a10", memory_mib=23028, reserve_mib=1028, floor_mib=2048, node_selector={"zone": "c"})
 ARGS = AlertsArgs(
-    spec=AlertsSpec(labels={"release": "prometheus"}), cluster=CLUSTER, ledger=LEDGER, cron_jobs=CRON_JOBS
+    spec=AlertsSpec(labels={"release": "prometheus"}),
+    cluster=CLUSTER,
+    ledger=replace(
+        LEDGER,
+        on_demand=(OnDemand(name="tts", tenant="voice", pool="t4", need_mib=2048),),
+        unbudgeted=(Unbudgeted(name="emulator", tenant="emulator", pool="t4", measured_mib=154),),
+    ),
+    cron_jobs=CRON_JOBS,
+    recycles_per_hour=6,
 )
-TWO_POOLS = replace(ARGS, ledger=replace(LEDGER, pools=(*LEDGER.pools, A10)))
+TWO_POOLS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, A10)))
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +44,9 @@ def rules(args: AlertsArgs) -> list[dict[str, Any]]:
     return list(group["rules"])
 
 
-def test_it_declares_the_rules_and_the_scrape_they_rest_on(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Alerts"))) == {"alerts-rule", "alerts-pod-monitor"}
+def test_it_declares_the_rules_the_scrape_they_rest_on_and_the_dashboard(graph: Graph) -> None:
+    children = names(graph.children(graph.one("Alerts")))
+    assert children == {"alerts-rule", "alerts-pod-monitor", "alerts-dashboard"}
     for kind in ("PrometheusRule", "PodMonitor"):
         metadata = graph.one(kind).inputs["metadata"]
         assert metadata["namespace"] == SYSTEM
@@ -51,18 +64,22 @@ def test_the_scrape_finds_the_exporters_pods_and_names_their_nodes(graph: Graph)
     assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "gpu-memory-exporter"}}
     (endpoint,) = spec["podMetricsEndpoints"]
     assert endpoint["port"] == "metrics"
-    assert endpoint["relabelings"] == [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}]
+    assert endpoint["relabelings"] == [
+        {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+        {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
+    ]
 
 
-def test_each_alert_says_how_bad_it_is_what_it_saw_and_where_to_read_on() -> None:
+def test_each_alert_says_whose_it_is_how_bad_it_is_what_it_saw_and_where_to_read_on() -> None:
     for rule in rules(TWO_POOLS):
+        assert rule["labels"]["part_of"] == "gpu-tenancy"
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])
         assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
 
 
 def test_no_cron_job_no_heartbeat_alert() -> None:
-    assert "GpuAgentSilent" not in {rule["alert"] for rule in rules(replace(ARGS, cron_jobs=()))}
+    assert not {"GpuAgentSilent", "GpuAgentUnseen"} & {rule["alert"] for rule in rules(replace(ARGS, cron_jobs=()))}
 
 
 def test_a_pool_without_a_floor_has_no_floor_alert() -> None:
@@ -70,17 +87,46 @@ def test_a_pool_without_a_floor_has_no_floor_alert() -> None:
     assert "GpuMemoryBelowFloor" not in {rule["alert"] for rule in rules(replace(ARGS, ledger=bare))}
 
 
+def test_without_a_watchdog_there_is_no_cap_to_reach() -> None:
+    assert "GpuRecycleCapReached" not in {rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))}
+
+
+ALERTS = [
+    "GpuAgentSilent",
+    "GpuAgentUnseen",
+    "GpuTelemetryMissing",
+    "GpuTelemetryPartial",
+    "GpuTelemetryImplausible",
+    "GpuBudgetsStale",
+    "GpuMemoryBelowFloor",
+    "GpuPodOverBudget",
+    "GpuUndeclaredUser",
+    "GpuRecycleCapReached",
+    "GpuCapacityDrift",
+    "GpuMemoryPending",
+    "GpuLedgerFull",
+]
+
+
 def test_its_output_lists_the_alerts(graph: Graph) -> None:
-    assert graph.outputs_of(graph.one("Alerts")) == {
-        "alerts": [
-            "GpuAgentSilent",
-            "GpuAgentSilent",
-            "GpuTelemetryMissing",
-            "GpuMemoryBelowFloor",
-            "GpuCapacityDrift",
-            "GpuMemoryPending",
-        ]
-    }
+    assert graph.outputs_of(graph.one("Alerts")) == {"alerts": ALERTS}
+
+
+def test_the_run_book_has_an_entry_for_each_alert_that_says_what_to_type() -> None:
+    entries = dict(re.findall(r"^### (Gpu\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL))
+    assert list(entries) == ALERTS
+    assert [name for name, entry in entries.items() if "`kubectl" not in entry and "\nkubectl" not in entry] == []
+
+
+def test_a_digest_takes_our_alerts_alone_to_its_channel() -> None:
+    spec = AlertsSpec(namespace="monitoring", digest=DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook")))
+    graph = declared(Alerts, "alerts", replace(ARGS, spec=spec))
+    config = graph.one("AlertmanagerConfig").inputs
+    assert config["metadata"]["namespace"] == "monitoring"
+    assert config["spec"]["route"]["matchers"] == [{"name": "part_of", "value": "gpu-tenancy", "matchType": "="}]
+    ((slack,),) = (receiver["slackConfigs"] for receiver in config["spec"]["receivers"])
+    assert slack["channel"] == "#alerts"
+    assert slack["apiURL"] == {"name": "alerts-webhook", "key": "url"}
 
 
 def last_success(cron_job: str, values: str) -> dict[str, str]:
@@ -88,9 +134,39 @@ def last_success(cron_job: str, values: str) -> dict[str, str]:
     return {"series": f"kube_cronjob_status_last_successful_time{{{labels}}}", "values": values}
 
 
-def free(node: str, mib: int, gpu: int = 0) -> dict[str, str]:
-    labels = f'node="{node}",gpu="{gpu}",uuid="GPU-{node}-{gpu}",pod="exporter"'
-    return {"series": f"gpu_device_memory_free_bytes{{{labels}}}", "values": f"{mib * MIB}x30"}
+def bytes_of(name: str, mib: float, **labels: str) -> dict[str, str]:
+    shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+    return {"series": f"{name}{{{shown}}}", "values": f"{int(mib * MIB)}x30"}
+
+
+def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: int = 0) -> list[dict[str, str]]:
+    """An exporter's series of one device that is used by chat-0, and a device's worth of sense."""
+    device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
+    total_mib = 15360
+    used = used_mib or total_mib - free_mib
+    pod = used - unattributed_mib
+    return [
+        bytes_of("gpu_device_memory_total_bytes", total_mib, **device),
+        bytes_of("gpu_device_memory_free_bytes", free_mib, **device),
+        bytes_of("gpu_device_memory_used_bytes", used, **device),
+        bytes_of("gpu_memory_unattributed_bytes", unattributed_mib, **device),
+        bytes_of(
+            "gpu_pod_memory_used_bytes", pod, **device, namespace="chat", pod="chat-0", pod_uid="u", container="c"
+        ),
+        bytes_of("gpu_pod_memory_declared_bytes", 5000, node=node, namespace="chat", pod="chat-0", pod_uid="u"),
+        bytes_of("gpu_pod_memory_over_bytes", 0, node=node, namespace="chat", pod="chat-0", pod_uid="u"),
+        {"series": f'gpu_memory_unknown_processes{{node="{node}",gpu="0",uuid="GPU-{node}"}}', "values": "0x30"},
+        {"series": f'gpu_memory_exporter_api_age_seconds{{node="{node}"}}', "values": "14x30"},
+        {"series": f'gpu_watchdog_recycles_last_hour{{node="{node}"}}', "values": "0x30"},
+        bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool="t4"),
+        bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool="t4"),
+    ]
+
+
+def instead(series: list[dict[str, str]], name: str, values: str) -> list[dict[str, str]]:
+    """The same with other values of the series of that name."""
+    assert any(each["series"].startswith(name) for each in series)
+    return [{**each, "values": values} if each["series"].startswith(name) else each for each in series]
 
 
 def allocatable(node: str, mib: int, instance: str = "ksm") -> dict[str, str]:
@@ -112,9 +188,16 @@ def pending(phase: str) -> list[dict[str, str]]:
     ]
 
 
+def user(namespace: str) -> list[dict[str, str]]:
+    """A further pod's use, small enough to be within what figures may differ."""
+    pod = f"{namespace}-0" if namespace else ""
+    labels = {"node": "a", "gpu": "0", "uuid": "GPU-a", "namespace": namespace, "pod": pod, "container": ""}
+    return [bytes_of("gpu_pod_memory_used_bytes", 100, **labels)]
+
+
 BEATING = [last_success(name, "0+60x30") for name in CRON_JOBS]  # at each minute, that minute
-HEALTHY = [*BEATING, free("a", 4000), allocatable("a", 14000), *pending("Running")]
-TWO_HEALTHY = [*BEATING, free("a", 4000), free("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
+HEALTHY = [*BEATING, *measured("a", 4000), allocatable("a", 14000), *pending("Running")]
+TWO_HEALTHY = [*BEATING, *measured("a", 4000), *measured("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
 
 # What is there, and which alerts fire after 15 minutes. Each fault sets off its own alert and no other.
 CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
@@ -126,33 +209,90 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         [last_success(CRON_JOBS[0], "0+60x30"), last_success(CRON_JOBS[1], "0x30"), *HEALTHY[2:]],
         ['alertname="GpuAgentSilent", cronjob="gpu-vram-watchdog"'],
     ),
-    "one agent never succeeded": (ARGS, HEALTHY[1:], ['alertname="GpuAgentSilent", cronjob="gpumem-reconcile"']),
+    "one agent never succeeded": (ARGS, HEALTHY[1:], ['alertname="GpuAgentUnseen", cronjob="gpumem-reconcile"']),
     "no exporter answers": (ARGS, [*BEATING, allocatable("a", 14000)], ['alertname="GpuTelemetryMissing"']),
     "one exporter of two answers": (
         TWO_POOLS,
-        [s for s in TWO_HEALTHY if s != free("c", 4000)],
+        [s for s in TWO_HEALTHY if s not in measured("c", 4000)],
         ['alertname="GpuTelemetryMissing"'],
     ),
-    "a device is at its floor": (ARGS, [*BEATING, free("a", 1536), allocatable("a", 14000)], []),
+    "a device is at its floor": (ARGS, [*BEATING, *measured("a", 1536), allocatable("a", 14000)], []),
     "a device is below its floor": (
         ARGS,
-        [*BEATING, free("a", 1535), allocatable("a", 14000)],
+        [*BEATING, *measured("a", 1535), allocatable("a", 14000)],
         ['alertname="GpuMemoryBelowFloor", pool="t4"'],
     ),
     "of two pools each has its own floor": (
         TWO_POOLS,
-        [*BEATING, free("a", 1600), free("c", 1600), allocatable("a", 14000), allocatable("c", 22000)],
+        [*BEATING, *measured("a", 1600), *measured("c", 1600), allocatable("a", 14000), allocatable("c", 22000)],
         ['alertname="GpuMemoryBelowFloor", pool="a10"'],
     ),
-    "nothing is advertised": (ARGS, [*BEATING, free("a", 4000)], ['alertname="GpuCapacityDrift"']),
+    "NVML does not tell a process's memory": (
+        ARGS,
+        instead(HEALTHY, "gpu_memory_unknown_processes", "1x30"),
+        ['alertname="GpuTelemetryPartial"'],
+    ),
+    "figures differ as they do when they are read one after the other": (
+        ARGS,
+        instead(HEALTHY, "gpu_pod_memory_used_bytes", f"{11000 * MIB}x30"),
+        [],
+    ),
+    "pods use far more than the device": (
+        ARGS,
+        instead(HEALTHY, "gpu_pod_memory_used_bytes", f"{14000 * MIB}x30"),
+        ['alertname="GpuTelemetryImplausible"'],
+    ),
+    "used and free are far less than the device": (
+        ARGS,
+        instead(HEALTHY, "gpu_device_memory_free_bytes", f"{2000 * MIB}x30"),
+        ['alertname="GpuTelemetryImplausible"'],
+    ),
+    "nobody uses the device but the driver": (
+        ARGS,
+        [
+            s
+            for s in [*BEATING, *measured("a", 14910, unattributed_mib=450), allocatable("a", 14000)]
+            if not s["series"].startswith("gpu_pod")
+        ],
+        [],
+    ),
+    "the exporter hears nothing from the API": (
+        ARGS,
+        instead(HEALTHY, "gpu_memory_exporter_api_age_seconds", "14+60x30"),
+        ['alertname="GpuBudgetsStale"'],
+    ),
+    "a pod is over its budget": (
+        ARGS,
+        instead(HEALTHY, "gpu_pod_memory_over_bytes", "1x30"),
+        ['alertname="GpuPodOverBudget", pod="chat-0"'],
+    ),
+    "a pod uses the device undeclared": (
+        ARGS,
+        [*HEALTHY, *user("games")],
+        ['alertname="GpuUndeclaredUser", pod="games-0"'],
+    ),
+    "an unbudgeted tenant and one on demand use the device": (ARGS, [*HEALTHY, *user("emulator"), *user("voice")], []),
+    "a pod has no name yet": (ARGS, [*HEALTHY, *user("")], []),
+    "the watchdog is at its cap": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "6x30"),
+        ['alertname="GpuRecycleCapReached"'],
+    ),
+    "the watchdog has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "5x30"), []),
+    "all is promised": (
+        ARGS,
+        instead(HEALTHY, "gpu_pool_memory_promised_bytes", f"{14000 * MIB}x30"),
+        ['alertname="GpuLedgerFull", pool="t4"'],
+    ),
+    "nothing is advertised": (ARGS, [*BEATING, *measured("a", 4000)], ['alertname="GpuCapacityDrift"']),
     "less is advertised": (
         ARGS,
-        [*BEATING, free("a", 4000), allocatable("a", 13999)],
+        [*BEATING, *measured("a", 4000), allocatable("a", 13999)],
         ['alertname="GpuCapacityDrift"'],
     ),
     "a pod waits for memory": (
         ARGS,
-        [*HEALTHY[:4], *pending("Pending")],
+        [*HEALTHY[:-3], *pending("Pending")],
         ['alertname="GpuMemoryPending", pod="chat-0"'],
     ),
 }
@@ -200,3 +340,52 @@ def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case:
     }
     (tmp_path / "test.yaml").write_text(json.dumps(test))
     run(promtool, "test", "rules", tmp_path / "test.yaml")
+
+
+# What breaks at second 600, and the alert that must be there within 180 s of it.
+FAULTS = {
+    "a watchdog that stops completing runs": (
+        [
+            {
+                "series": last_success(CRON_JOBS[1], "")["series"],
+                "values": " ".join(str(min(t - t % 60, 600)) for t in range(0, 1200, 15)),
+            }
+        ],
+        "GpuAgentSilent",
+    ),
+    "an exporter that is gone": (
+        [{"series": 'gpu_device_memory_free_bytes{uuid="a"}', "values": "1x39 stale"}],
+        "GpuTelemetryMissing",
+    ),
+    "an exporter that contradicts itself": (
+        [
+            {"series": 'gpu_device_memory_total_bytes{node="a",gpu="0",uuid="a"}', "values": "100x80"},
+            {"series": 'gpu_device_memory_used_bytes{node="a",gpu="0",uuid="a"}', "values": "60x80"},
+            {"series": 'gpu_device_memory_free_bytes{node="a",gpu="0",uuid="a"}', "values": "40x40 4x40"},
+        ],
+        "GpuTelemetryImplausible",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_alert_is_there_within_three_minutes_of(promtool: str, tmp_path: Path, fault: str) -> None:
+    series, alert = FAULTS[fault]
+    (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(ARGS)["spec"]))
+    firing = f'count(ALERTS{{alertname="{alert}", alertstate="firing", cronjob!="{CRON_JOBS[0]}"}})'
+    expectations = [
+        {"expr": firing, "eval_time": "600s", "exp_samples": []},
+        {"expr": firing, "eval_time": "780s", "exp_samples": [{"labels": "{}", "value": 1}]},
+    ]
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "15s",
+        "tests": [{"interval": "15s", "input_series": series, "promql_expr_test": expectations}],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(test))
+    run(promtool, "test", "rules", tmp_path / "test.yaml")
+
+
+def test_one_failed_run_is_no_silence() -> None:
+    slowest_success_seconds, scrapes_seconds = 10, 30
+    assert 2 * 60 + slowest_success_seconds + scrapes_seconds < SILENT_SECONDS

@@ -1,0 +1,77 @@
+"""The route to Slack, judged by Alertmanager's own check after what the Prometheus Operator makes of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from components.digest import DigestSpec, SlackWebhook, alertmanager_config
+
+SPEC = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
+
+
+def translated(value: Any) -> Any:
+    """As the operator translates it: keys in snake case, matchers as text, the Secret's key in place of its name."""
+    if isinstance(value, list):
+        return [translated(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    written = {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", k): translated(v) for k, v in value.items()}
+    if "matchers" in written:
+        written["matchers"] = [f'{each["name"]}{each["match_type"]}"{each["value"]}"' for each in written["matchers"]]
+    if "api_u_r_l" in written:
+        assert written.pop("api_u_r_l") == {"name": "alerts-webhook", "key": "url"}
+        written["api_url"] = "https://hooks.slack.com/services/x"
+    return written
+
+
+@pytest.fixture
+def configuration(tmp_path: Path) -> Path:
+    """An Alertmanager with nothing but our route below its own."""
+    config = translated(alertmanager_config(SPEC, {"name": "gpu-tenancy"})["spec"])
+    config["route"] = {"receiver": "default", "routes": [config["route"]]}
+    config["receivers"].append({"name": "default"})
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def amtool(*arguments: str | Path) -> str:
+    program = shutil.which("amtool")
+    if program is None:
+        pytest.skip(
+            "amtool is not installed: the digest's route is NOT tested (Debian: apt install prometheus-alertmanager)"
+        )
+    run = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_alertmanager_accepts_it(configuration: Path) -> None:
+    assert "SUCCESS" in amtool("check-config", configuration)
+
+
+@pytest.mark.parametrize(
+    ("labels", "receiver"),
+    [
+        (("part_of=gpu-tenancy", "severity=critical", "namespace=immich"), "slack"),
+        (("part_of=gpu-tenancy", "severity=warning"), "slack"),
+        (("severity=critical", "alertname=KubeNodeNotReady"), "default"),
+    ],
+)
+def test_our_alerts_of_every_namespace_go_to_slack_and_no_others(
+    configuration: Path, labels: tuple[str, ...], receiver: str
+) -> None:
+    told = amtool("config", "routes", "test", f"--config.file={configuration}", *labels)
+    assert told.split() == [receiver]
+
+
+@pytest.mark.parametrize("channel", ["alerts", "#", "# alerts"])
+def test_a_channel_is_a_channel(channel: str) -> None:
+    with pytest.raises(ValidationError, match="channel"):
+        DigestSpec(slack_webhook=SlackWebhook(secret="s"), channel=channel)

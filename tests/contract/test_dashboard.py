@@ -1,0 +1,187 @@
+"""The dashboard's and the alerts' queries, in a real Prometheus that scrapes the real exporter as the PodMonitor says.
+
+It ends with what the exporter's endpoint serves: beyond it are the NVML of tests/agents and the node of tests/cluster.
+"""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from agents.attribution import DeviceUse
+from agents.cgroup import Container
+from agents.device import MIB
+from agents.exporter import Server
+from agents.registry import Registry
+from agents.roster import Pod, Roster
+from components.alerts import AlertsArgs, AlertsSpec, pod_monitor, prometheus_rule
+from components.dashboard import PANELS, dashboard
+from tenancy import names
+from tests.agents.exporters import card, gauge
+from tests.components.given import CLUSTER, LEDGER, SYSTEM
+
+ARGS = AlertsArgs(spec=AlertsSpec(), cluster=CLUSTER, ledger=LEDGER, cron_jobs=(names.WATCHDOG,), recycles_per_hour=6)
+CHAT = Pod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
+USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
+REGISTRY = Registry(Roster((CHAT,)), LEDGER, ())
+QUERIES = {(panel.title, query.legend): query.expression for panel in PANELS for query in panel.queries}
+
+
+class KubeStateMetrics(BaseHTTPRequestHandler):
+    """As much of kube-state-metrics as the dashboard shows."""
+
+    def do_GET(self) -> None:
+        labels = f'namespace="{SYSTEM}",cronjob="{names.WATCHDOG}"'
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(
+            f"kube_cronjob_status_last_successful_time{{{labels}}} {time.time():.0f}\n"
+            'kube_node_status_allocatable{node="k8s-node1",resource="example_com_gpumem"} 14000\n'.encode()
+        )
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        pass
+
+
+def relabel_configs() -> list[dict[str, Any]]:
+    """What the Prometheus Operator makes of the PodMonitor's relabelings."""
+    (endpoint,) = pod_monitor(ARGS)["spec"]["podMetricsEndpoints"]
+    spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    return [{spelled.get(key, key): value for key, value in each.items()} for each in endpoint["relabelings"]]
+
+
+def configuration(exporter: int, state: int) -> dict[str, Any]:
+    """Before the relabelings the target has the labels that the operator gives a pod's."""
+    pod = {"namespace": "nodes", "pod": "gpu-memory-exporter-x", "container": "exporter", "endpoint": "metrics"}
+    labels = {**pod, "__meta_kubernetes_pod_node_name": "k8s-node1"}
+    target = {"targets": [f"127.0.0.1:{exporter}"], "labels": labels}
+    return {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [
+            {"job_name": "exporter", "static_configs": [target], "relabel_configs": relabel_configs()},
+            {"job_name": "kube-state-metrics", "static_configs": [{"targets": [f"127.0.0.1:{state}"]}]},
+        ],
+    }
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that has scraped both targets."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("prometheus is not installed: the dashboard is NOT tested (Debian: apt install prometheus)")
+    folder = tmp_path_factory.mktemp("prometheus")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    with (
+        Server(0, gauge(USE, registry=REGISTRY)) as exporter,
+        ThreadingHTTPServer(("127.0.0.1", 0), KubeStateMetrics) as state,
+    ):
+        for server in (exporter, state):
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        targets = (exporter.server_address[1], state.server_address[1])
+        (folder / "prometheus.yml").write_text(json.dumps(configuration(*targets)))
+        (folder / "rules.yaml").write_text(json.dumps(prometheus_rule(ARGS)["spec"]))
+        arguments = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
+        with subprocess.Popen([program, *arguments], cwd=folder) as process:
+            try:
+                await_samples(f"http://{address}")
+                yield f"http://{address}"
+            finally:
+                process.terminate()
+                process.wait(timeout=30)
+                exporter.shutdown()
+                state.shutdown()
+
+
+def await_samples(address: str) -> None:
+    deadline = time.monotonic() + 60
+    wanted = "count(up == 1) == 2 and on () gpu_memory_sample_age_seconds"
+    while time.monotonic() < deadline:
+        try:
+            if query(address, wanted):
+                return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError("Prometheus has not scraped both targets within 60 s")
+
+
+def answer(address: str, path: str, **parameters: str) -> Any:
+    url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+    with urllib.request.urlopen(url, timeout=10) as told:  # noqa: S310 (http)
+        return json.load(told)["data"]
+
+
+def query(address: str, expression: str) -> list[dict[str, Any]]:
+    return list(answer(address, "query", query=expression)["result"])
+
+
+@pytest.mark.parametrize(("panel", "legend"), QUERIES)
+def test_a_panel_shows_something_with_every_label_of_its_legend(prometheus: str, panel: str, legend: str) -> None:
+    shown = query(prometheus, QUERIES[panel, legend].replace("$node", ".*"))
+    assert shown
+    labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
+    assert all(labels <= series["metric"].keys() for series in shown)
+
+
+def test_the_areas_of_the_first_panel_add_up_to_the_device(prometheus: str) -> None:
+    areas = [query(prometheus, q.expression.replace("$node", ".*")) for q in PANELS[0].queries]
+    assert sum(float(series["value"][1]) for area in areas for series in area) == USE.device.total_bytes
+
+
+def test_samples_bear_the_labels_of_whom_they_measure_and_of_the_node(prometheus: str) -> None:
+    (known,) = query(prometheus, f'{names.METRIC_POD_USED}{{pod_uid="u"}}')
+    labels = {"namespace": "chat", "pod": "chat-0", "container": "model", "node": "k8s-node1", "gpu": "0"}
+    assert labels.items() <= known["metric"].items()
+    (new,) = query(prometheus, f'{names.METRIC_POD_USED}{{pod_uid="new"}}')
+    assert not {"namespace", "pod", "container", "exported_pod"} & new["metric"].keys()
+    (device,) = query(prometheus, names.METRIC_DEVICE_FREE)
+    assert device["metric"].keys() == {"__name__", "instance", "job", "node", "gpu", "uuid"}
+
+
+def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(prometheus: str) -> None:
+    deadline = time.monotonic() + 30
+    while True:
+        (group,) = answer(prometheus, "rules")["groups"]
+        if all(rule["health"] == "ok" for rule in group["rules"]) or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    assert {rule["health"] for rule in group["rules"]} == {"ok"}
+    assert {rule["name"] for rule in group["rules"] if rule["alerts"]} == {"GpuPodOverBudget"}
+
+
+def test_the_dashboard_is_json_whose_panels_do_not_overlap() -> None:
+    config_map = dashboard("monitoring", {"grafana_dashboard": "1"})
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    model = json.loads(config_map["data"]["gpu-tenancy.json"])
+    cells = [
+        (x, y)
+        for panel in model["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert [panel["title"] for panel in model["panels"]] == [panel.title for panel in PANELS]
+    assert {target["datasource"]["uid"] for p in model["panels"] for target in p["targets"]} == {"${datasource}"}
+
+
+def test_the_nodes_to_choose_from_are_those_that_are_measured(prometheus: str) -> None:
+    model = json.loads(dashboard("monitoring", {})["data"]["gpu-tenancy.json"])
+    (variable,) = (each for each in model["templating"]["list"] if each["name"] == "node")
+    metric = re.fullmatch(r"label_values\((\w+), node\)", variable["query"])
+    assert metric
+    assert {series["metric"]["node"] for series in query(prometheus, metric[1])} == {"k8s-node1"}
