@@ -1,0 +1,124 @@
+"""The smallest set that restores the floor, against every set there is."""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tenancy.recycle import Choice, Offender, choose, overshoot_mib
+
+ARENA = Offender(name="immich-ml", overshoot_mib=7956, priority=1_200_000, age_seconds=86_400)
+TTS = Offender(name="tts", overshoot_mib=600, priority=600_000, age_seconds=600)
+LLAMA = Offender(name="llama-swap", overshoot_mib=100, priority=1_200_000, age_seconds=3_600)
+
+
+def names(choice: Choice) -> list[str]:
+    return [offender.name for offender in choice.chosen]
+
+
+@pytest.mark.parametrize(
+    ("shortfall_mib", "at_most", "chosen", "restores"),
+    [
+        (0, 6, [], True),
+        (-5, 6, [], True),
+        (600, 6, ["tts"], True),
+        (601, 6, ["immich-ml"], True),
+        (7957, 6, ["immich-ml", "tts"], True),
+        (8657, 6, ["immich-ml"], False),
+        (7957, 1, ["immich-ml"], False),
+        (600, 0, [], False),
+    ],
+)
+def test_of_a_runaway_a_low_priority_and_a_slight_one(
+    shortfall_mib: int, at_most: int, chosen: list[str], restores: bool
+) -> None:
+    choice = choose([LLAMA, ARENA, TTS], shortfall_mib=shortfall_mib, at_most=at_most)
+    assert (names(choice), choice.restores) == (chosen, restores)
+
+
+def test_without_offenders_nothing_is_chosen() -> None:
+    assert choose([], shortfall_mib=1, at_most=6) == Choice(chosen=(), restores=False)
+
+
+def test_at_equal_priority_and_overshoot_the_youngest_goes() -> None:
+    old, young = (Offender(name=name, overshoot_mib=5, age_seconds=age) for name, age in (("a", 900.0), ("b", 300.0)))
+    assert names(choose([old, young], shortfall_mib=5, at_most=1)) == ["b"]
+
+
+def test_who_is_within_the_budget_cannot_be_an_offender() -> None:
+    with pytest.raises(ValueError, match="must be at least 1"):
+        Offender(name="a", overshoot_mib=0)
+
+
+@pytest.mark.parametrize(
+    ("used", "declared_mib", "over_mib"),
+    [
+        ({"GPU-0": 3000}, 3000, 0),
+        ({"GPU-0": 3001}, 3000, 1),
+        ({"GPU-1": 9000}, 3000, 0),
+        ({"GPU-0": 1500, "GPU-1": 1500}, 3000, 0),
+        ({"GPU-0": 2900, "GPU-1": 2900}, 3000, 2800),
+        ({"GPU-0": 100, "GPU-1": 5900}, 3000, 100),
+        ({}, 3000, 0),
+    ],
+)
+def test_a_pod_is_over_when_its_devices_together_are(used: dict[str, int], declared_mib: int, over_mib: int) -> None:
+    assert overshoot_mib(used=used, device="GPU-0", declared_mib=declared_mib) == over_mib
+
+
+def expected(offenders: Sequence[Offender], shortfall_mib: int, at_most: int) -> Choice:
+    """`choose` by trying every set."""
+    for size in range(1, min(at_most, len(offenders)) + 1):
+        enough = [
+            chosen
+            for chosen in combinations(offenders, size)
+            if sum(offender.overshoot_mib for offender in chosen) >= shortfall_mib
+        ]
+        if enough:
+            return Choice(chosen=tuple(sorted(min(enough, key=_rank), key=_order)), restores=True)
+    worst = min(offenders, key=lambda o: (-o.overshoot_mib, o.priority, o.age_seconds, o.name))
+    return Choice(chosen=(worst,), restores=False)
+
+
+def _rank(chosen: Iterable[Offender]) -> tuple[list[int], list[tuple[int, int]], list[tuple[float, str]]]:
+    ordered = sorted(chosen, key=_order)
+    return (
+        [offender.priority for offender in ordered],
+        [(-offender.priority, -offender.overshoot_mib) for offender in ordered],
+        [(offender.age_seconds, offender.name) for offender in ordered],
+    )
+
+
+def _order(offender: Offender) -> tuple[int, int, float, str]:
+    return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
+
+
+offenders = st.lists(
+    st.builds(
+        Offender,
+        name=st.text("abcdef", min_size=1, max_size=3),
+        overshoot_mib=st.integers(1, 12),
+        priority=st.integers(0, 2),
+        age_seconds=st.sampled_from([1.0, 2.0]),
+    ),
+    min_size=1,
+    max_size=7,
+    unique_by=lambda offender: offender.name,
+)
+
+
+@given(offenders, st.integers(1, 40), st.integers(1, 5))
+@example([LLAMA, ARENA, TTS], 7957, 2)
+def test_the_choice_is_the_best_of_all_sets(found: list[Offender], shortfall_mib: int, at_most: int) -> None:
+    assert choose(found, shortfall_mib=shortfall_mib, at_most=at_most) == expected(found, shortfall_mib, at_most)
+
+
+def test_a_device_with_a_thousand_offenders_is_decided_at_once() -> None:
+    crowd = [
+        Offender(name=str(index), overshoot_mib=1 + index * 37 % 500, priority=index % 10) for index in range(1000)
+    ]
+    choice = choose(crowd, shortfall_mib=100_000, at_most=1000)
+    assert choice.restores
+    assert sum(offender.overshoot_mib for offender in choice.chosen) >= 100_000
