@@ -1,44 +1,73 @@
-"""What the exporters measure, node by node: believed when it is whole, fresh and possible, else the reason why not."""
+"""What the exporters measure, node by node, or the reason why nothing is known there."""
 
-import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from agents import exposition
 from agents.api import Api
-from agents.device import Device
+from agents.device import MIB, Device
 from agents.errors import AgentError
-from agents.exposition import Sample
+from agents.exposition import ExpositionError
 from agents.fetch import fetch
 from agents.nodes import Node
+from agents.reading import PodUse, TelemetryError, Trouble, parse
 from tenancy.ledger import Pool, Sharing
-from tenancy.names import (
-    EXPORTER,
-    LABEL_NAME,
-    METRIC_DEVICE_FREE,
-    METRIC_DEVICE_TOTAL,
-    METRIC_DEVICE_USED,
-    METRIC_SAMPLE_AGE,
-)
+from tenancy.names import EXPORTER, LABEL_NAME
 from tenancy.selector import matches
 
-# Older samples tell nothing of the memory that is free now.
-FRESH_SECONDS = 30.0
-MIB = 2**20
+__all__ = ["MIB", "NodeTelemetry", "read"]
 
-
-class TelemetryError(AgentError):
-    """A node's telemetry is missing, stale, partial or impossible."""
+# Exporters asked at the same time, so that one that hangs delays none of the others.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTelemetry:
-    """The devices of a pool's node, or the problem for which nothing is known of them."""
+    """The devices of a pool's node, or the trouble and the problem for which nothing is known of them.
+
+    `uses` is who uses them; None where that is not wholly known, for `uses_problem`. `read_at` is when the exporter
+    read them, on the scale of the reader's monotonic clock.
+    """
 
     pool: Pool
     node: str
     devices: tuple[Device, ...] = ()
+    uses: tuple[PodUse, ...] | None = None
+    uses_problem: str | None = None
+    age_seconds: float = 0
+    read_at: float = 0
+    trouble: Trouble | None = None
     problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Exporters:
+    """Where the exporters are, by node, and how they are asked."""
+
+    addresses: Mapping[str, Sequence[str]]
+    port: int
+    get: Callable[[str], bytes]
+    monotonic: Callable[[], float]
+
+    def ask(self, pool: Pool, node: str) -> NodeTelemetry:
+        try:
+            return self._ask(pool, node)
+        except AgentError as error:
+            return NodeTelemetry(pool=pool, node=node, trouble=_trouble(error), problem=str(error))
+
+    def _ask(self, pool: Pool, node: str) -> NodeTelemetry:
+        addresses = self.addresses.get(node, ())
+        if len(addresses) != 1:
+            raise TelemetryError(Trouble.MISSING, f"{len(addresses)} exporters run there, one is needed")
+        host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
+        reading = parse(self.get(f"http://{host}:{self.port}/metrics").decode("utf-8", errors="replace"))
+        if len(reading.devices) != pool.device_count:
+            raise TelemetryError(
+                Trouble.PARTIAL,
+                f"{len(reading.devices)} devices are shown, pools.{pool.name}.device_count is {pool.device_count}",
+            )
+        return NodeTelemetry(pool=pool, node=node, read_at=self.monotonic() - reading.age_seconds, **vars(reading))
 
 
 def read(
@@ -49,46 +78,24 @@ def read(
     namespace: str,
     port: int,
     get: Callable[[str], bytes] = fetch,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> tuple[NodeTelemetry, ...]:
     """The telemetry of every node of every memory pool, by the exporters in `namespace`. Raises ApiError."""
-    addresses = _exporters(api, namespace)
-    return tuple(
-        _node(pool, node.name, addresses.get(node.name, []), port, get)
+    exporters = _Exporters(addresses=_addresses(api, namespace), port=port, get=get, monotonic=monotonic)
+    wanted = [
+        (pool, node.name)
         for pool in pools
         if pool.sharing is Sharing.MEMORY
         for node in nodes
         if matches(pool.node_selector, node.labels)
-    )
-
-
-def devices(text: str) -> tuple[Device, ...]:
-    """The devices in an exporter's answer, by index. Raises TelemetryError and exposition.ExpositionError."""
-    samples = exposition.parse(text)
-    ages = [sample.value for sample in samples if sample.name == METRIC_SAMPLE_AGE]
-    if len(ages) != 1 or not 0 <= ages[0] <= FRESH_SECONDS:
-        raise TelemetryError(
-            f"{METRIC_SAMPLE_AGE} is {ages or 'missing'}; needed is one of at most {FRESH_SECONDS:g} s"
-        )
-    totals, used, free = (
-        _by_device(samples, name) for name in (METRIC_DEVICE_TOTAL, METRIC_DEVICE_USED, METRIC_DEVICE_FREE)
-    )
-    if not totals or not totals.keys() == used.keys() == free.keys():
-        raise TelemetryError("the devices' series are partial")
-    found = [
-        Device(
-            gpu=gpu, uuid=uuid, total_bytes=totals[gpu, uuid], used_bytes=used[gpu, uuid], free_bytes=free[gpu, uuid]
-        )
-        for gpu, uuid in sorted(totals)
     ]
-    if len({device.gpu for device in found}) != len(found):
-        raise TelemetryError("two devices have one index")
-    for device in found:
-        if device.used_bytes + device.free_bytes > device.total_bytes:
-            raise TelemetryError(f"gpu {device.gpu}: used and free are more than the device has")
-    return tuple(found)
+    if len(wanted) < 2:
+        return tuple(exporters.ask(pool, node) for pool, node in wanted)
+    with ThreadPoolExecutor(min(len(wanted), _AT_ONCE)) as threads:
+        return tuple(threads.map(lambda each: exporters.ask(*each), wanted))
 
 
-def _exporters(api: Api, namespace: str) -> Mapping[str, list[str]]:
+def _addresses(api: Api, namespace: str) -> Mapping[str, Sequence[str]]:
     """Addresses of the running exporters by node."""
     addresses: dict[str, list[str]] = {}
     for pod in api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}"):
@@ -99,28 +106,7 @@ def _exporters(api: Api, namespace: str) -> Mapping[str, list[str]]:
     return addresses
 
 
-def _node(pool: Pool, node: str, addresses: Sequence[str], port: int, get: Callable[[str], bytes]) -> NodeTelemetry:
-    try:
-        if len(addresses) != 1:
-            raise TelemetryError(f"{len(addresses)} exporters run there, one is needed")
-        host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
-        found = devices(get(f"http://{host}:{port}/metrics").decode("utf-8", errors="replace"))
-        if len(found) != pool.device_count:
-            raise TelemetryError(
-                f"{len(found)} devices are shown, pools.{pool.name}.device_count is {pool.device_count}"
-            )
-    except AgentError as error:
-        return NodeTelemetry(pool=pool, node=node, problem=str(error))
-    return NodeTelemetry(pool=pool, node=node, devices=found)
-
-
-def _by_device(samples: Iterable[Sample], name: str) -> dict[tuple[int, str], int]:
-    found: dict[tuple[int, str], int] = {}
-    for sample in samples:
-        if sample.name == name:
-            gpu, uuid = sample.labels.get("gpu", ""), sample.labels.get("uuid", "")
-            possible = gpu.isascii() and gpu.isdigit() and uuid and math.isfinite(sample.value) and sample.value >= 0
-            if not possible or (int(gpu), uuid) in found:
-                raise TelemetryError(f"{name}: an impossible series: {dict(sample.labels)} {sample.value!r}")
-            found[int(gpu), uuid] = int(sample.value)
-    return found
+def _trouble(error: AgentError) -> Trouble:
+    if isinstance(error, TelemetryError):
+        return error.trouble
+    return Trouble.PARTIAL if isinstance(error, ExpositionError) else Trouble.MISSING

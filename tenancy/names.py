@@ -31,6 +31,9 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 
+# Set by the Deployment controller on ReplicaSets and their pods.
+POD_TEMPLATE_HASH = "pod-template-hash"
+
 # Kueue.
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -39,6 +42,9 @@ KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
 # Namespace label: Kueue manages the Jobs here. Not under the resource domain: while Kueue restarted for another label,
 # Jobs would start without waiting for their turn.
 QUEUE_TENANT = "gpu-tenancy/queue-tenant"
+# On every pod that Kueue admitted, and the name of its Workload (apis/kueue/v1beta2/topology_types.go).
+KUEUE_POD_SET_LABEL = "kueue.x-k8s.io/podset"
+KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 
 # The ledger: one ConfigMap in the system namespace that agents and the policy pack read.
 LEDGER = "gpu-tenancy-ledger"
@@ -72,6 +78,13 @@ EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
 EVENT_REFUSED = "GpuMemoryRefused"
 EVENT_OVERBOUND = "GpuMemoryOverbound"
+# Of the watchdog's Events, on a pod or, for the cap, on the node.
+EVENT_RECYCLED = "GpuMemoryRecycled"
+EVENT_WOULD_RECYCLE = "GpuMemoryWouldRecycle"
+EVENT_SPARED = "GpuMemoryOverBudget"
+EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
+EVENT_CAPPED = "GpuMemoryRecycleCapped"
+EVENT_UNDECLARED = "GpuMemoryUndeclared"
 
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"

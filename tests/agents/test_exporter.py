@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from agents import exposition, telemetry
+from agents import exposition
 from agents.attribution import DeviceUse
 from agents.cgroup import Container
 from agents.device import MIB, Device, Occupancy, Process
 from agents.exporter import Gauge
 from agents.nvml import NvmlError
+from agents.reading import parse
 from agents.registry import Registrar, Registry
 from agents.roster import Pod, Roster
 from tenancy.ledger import Ledger, Seat
@@ -137,7 +138,7 @@ def test_a_fresh_reading_is_served_and_the_reader_believes_it() -> None:
     now.seconds = 2.5
     status, body = shown.metrics()
     assert status == http.client.OK
-    assert telemetry.devices(body) == (T4_DEVICE,)
+    assert parse(body).devices == (T4_DEVICE,)
     assert "gpu_memory_sample_age_seconds 2.5\n" in body
 
 
@@ -297,7 +298,7 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
 ) -> None:
     started, port = process
     body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")
-    assert telemetry.devices(body) == (T4_DEVICE,)
+    assert parse(body).devices == (T4_DEVICE,)
     assert mib_of(body, "gpu_pool_memory_advertised_bytes") == {("t4",): 14000}
     assert get(port, "/healthz") == (200, "ok\n")
     assert get(port, "/nothing")[0] == 404

@@ -1,16 +1,17 @@
-"""Telemetry is believed when it is whole, fresh and possible; else the node is named with the reason."""
+"""Each node is asked at its own exporter; where nothing is known, the node is named with the reason."""
 
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
 from agents import fetch as fetch_module
 from agents import telemetry
 from agents.device import Device
-from agents.errors import AgentError
 from agents.fetch import FetchError, fetch
 from agents.nodes import Node
-from agents.telemetry import NodeTelemetry, TelemetryError
+from agents.reading import Trouble
+from agents.telemetry import NodeTelemetry
 from tenancy.ledger import Pool
 from tests.agents.cluster import LABELS, T4, Served
 from tests.agents.exporters import add_exporter, card, gauge, measured
@@ -33,15 +34,18 @@ def read(served: Served, answer: str | FetchError, pool: Pool = T4) -> tuple[lis
             raise answer
         return answer.encode()
 
-    (found,) = telemetry.read(served.api(), [pool], NODES, namespace="nodes", port=9401, get=get)
+    (found,) = telemetry.read(
+        served.api(), [pool], NODES, namespace="nodes", port=9401, get=get, monotonic=lambda: 100.0
+    )
     return asked, found
 
 
 def test_each_node_of_a_memory_pool_is_asked_at_its_own_exporter(served: Served) -> None:
     add_exporter(served)
-    asked, found = read(served, served_text(CARD))
+    asked, found = read(served, served_text(CARD, age_seconds=7))
     assert asked == ["http://10.0.0.9:9401/metrics"]
-    assert found == NodeTelemetry(pool=T4, node="k8s-node1", devices=(CARD,))
+    assert (found.pool, found.node, found.devices, found.problem) == (T4, "k8s-node1", (CARD,), None)
+    assert (found.age_seconds, found.read_at) == (7, 93)
 
 
 def test_an_ipv6_address_is_bracketed(served: Served) -> None:
@@ -71,49 +75,37 @@ def test_an_exporter_that_is_going_is_not_asked(served: Served) -> None:
 
 def test_an_exporter_that_fails_is_no_telemetry(served: Served) -> None:
     add_exporter(served)
-    assert read(served, FetchError("HTTP 503: GPU is lost"))[1].problem == "HTTP 503: GPU is lost"
+    found = read(served, FetchError("HTTP 503: GPU is lost"))[1]
+    assert (found.trouble, found.problem) == (Trouble.MISSING, "HTTP 503: GPU is lost")
 
 
 def test_fewer_devices_than_declared_are_partial_telemetry(served: Served) -> None:
     add_exporter(served)
-    problem = read(served, served_text(CARD), replace(T4, device_count=2))[1].problem
-    assert problem == "1 devices are shown, pools.t4.device_count is 2"
+    found = read(served, served_text(CARD), replace(T4, device_count=2))[1]
+    assert (found.trouble, found.problem) == (
+        Trouble.PARTIAL,
+        "1 devices are shown, pools.t4.device_count is 2",
+    )
 
 
-def test_a_sample_may_be_thirty_seconds_old() -> None:
-    assert telemetry.devices(served_text(CARD, age_seconds=30)) == (CARD,)
-    with pytest.raises(TelemetryError, match="needed is one of at most 30 s"):
-        telemetry.devices(served_text(CARD, age_seconds=30.1))
+def test_a_text_that_breaks_off_is_partial_telemetry(served: Served) -> None:
+    add_exporter(served)
+    assert read(served, served_text(CARD)[:-1])[1].trouble is Trouble.PARTIAL
 
 
-def without(text: str, part: str) -> str:
-    return "".join(line for line in text.splitlines(keepends=True) if part not in line)
+def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> None:
+    """Each of two answers only once both were asked."""
+    both = Barrier(2)
+    nodes = [replace(NODES[0], name=name) for name in ("a", "b")]
+    for node in nodes:
+        add_exporter(served, node=node.name, ip=f"10.0.0.{node.name}")
 
+    def get(url: str) -> bytes:
+        both.wait(timeout=30)
+        return served_text(CARD).encode()
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "gpu_memory_sample_age_seconds is missing"),
-        (without(served_text(CARD), "sample_age"), "gpu_memory_sample_age_seconds is missing"),
-        (without(served_text(CARD), "free_bytes"), "partial"),
-        (without(served_text(CARD), "gpu_device"), "partial"),
-        (served_text(CARD).replace("600", "601"), "more than the device has"),
-        (served_text(CARD).replace(" 400", " NaN"), "impossible series"),
-        (served_text(CARD).replace(" 400", " -1"), "impossible series"),
-        (served_text(CARD).replace('gpu="0"', 'gpu="x"'), "impossible series"),
-        (served_text(CARD, CARD), "impossible series"),
-        (served_text(CARD, replace(CARD, uuid="GPU-2")), "two devices have one index"),
-        (served_text(CARD)[:-1], "breaks off"),
-        ("<html>404</html>\n", "no sample"),
-    ],
-)
-def test_what_is_missing_partial_or_impossible_is_refused(text: str, words: str) -> None:
-    with pytest.raises(AgentError, match=words):
-        telemetry.devices(text)
-
-
-def test_series_that_are_none_of_ours_are_passed_over() -> None:
-    assert telemetry.devices(f'{served_text(CARD)}gpu_pod_memory_used_bytes{{pod="a"}} 5\n') == (CARD,)
+    found = telemetry.read(served.api(), [T4], nodes, namespace="nodes", port=9401, get=get)
+    assert [(each.node, each.problem) for each in found] == [("a", None), ("b", None)]
 
 
 def test_an_exporter_is_asked_over_http(served: Served) -> None:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from agents.telemetry import FRESH_SECONDS
+from agents.reading import FRESH_SECONDS
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from tests.components.given import (
     CLUSTER,

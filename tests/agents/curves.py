@@ -1,0 +1,86 @@
+"""A scripted exporter: the real server on loopback, over memory that a test makes up pod by pod."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agents import exposition
+from agents.device import MIB
+from agents.exporter import Server
+from agents.exposition import Sample
+from tenancy.names import (
+    METRIC_DEVICE_FREE,
+    METRIC_DEVICE_TOTAL,
+    METRIC_DEVICE_USED,
+    METRIC_POD_USED,
+    METRIC_SAMPLE_AGE,
+    METRIC_UNATTRIBUTED,
+)
+
+T4_MIB = 15360
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a pod has of the card, in MiB."""
+
+    namespace: str
+    pod: str
+    uid: str
+    mib: int
+
+
+def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, total_mib: int = T4_MIB) -> str:
+    """What an exporter says of one card with these users."""
+    used_mib = driver_mib + sum(use.mib for use in uses)
+    card = {"gpu": "0", "uuid": "GPU-0"}
+    amounts = {
+        METRIC_DEVICE_TOTAL: total_mib,
+        METRIC_DEVICE_USED: used_mib,
+        METRIC_DEVICE_FREE: total_mib - used_mib,
+        METRIC_UNATTRIBUTED: driver_mib,
+    }
+    samples = [Sample(name=name, labels=card, value=mib * MIB) for name, mib in amounts.items()]
+    samples += [
+        Sample(
+            name=METRIC_POD_USED,
+            labels={"namespace": use.namespace, "pod": use.pod, "pod_uid": use.uid, "container": "main", **card},
+            value=use.mib * MIB,
+        )
+        for use in uses
+    ]
+    samples.append(Sample(name=METRIC_SAMPLE_AGE, value=age_seconds))
+    return exposition.render(samples, {sample.name: "Scripted." for sample in samples})
+
+
+@dataclass
+class Script:
+    """Stands in for the exporter's gauge. `uses` is asked at each scrape; ages differ, as those of real readings do."""
+
+    uses: Callable[[], Sequence[Use]]
+    driver_mib: int = 0
+    status: int = 200
+    edit: Callable[[str], str] = lambda text: text
+    scrapes: int = field(default=0, init=False)
+
+    def metrics(self) -> tuple[int, str]:
+        self.scrapes += 1
+        text = answer(self.uses(), age_seconds=1 + self.scrapes % 97 / 1000, driver_mib=self.driver_mib)
+        return self.status, self.edit(text)
+
+    def health(self) -> tuple[int, str]:
+        return 200, "ok\n"
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[int]:
+    """The port at which the script is served."""
+    with Server(0, script) as server:  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
