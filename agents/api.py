@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -113,6 +115,8 @@ class Api:
         self._clock = clock
         self._jitter = jitter
         self._tls = _tls(endpoint.ca_file)
+        # The server's time of day at its last answer, in whole seconds; None before, and where it tells none.
+        self.time: datetime | None = None
         self._connection = self._connect()
 
     def close(self) -> None:
@@ -195,6 +199,7 @@ class Api:
         request = _named(method, path)
         try:
             response = self._send(self._connection, method, path, body, content_type)
+            self.time = _date(response.getheader("Date", ""))
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
@@ -263,6 +268,13 @@ def refusal(request: str, status: Object) -> ApiError:
     causes = (status.get("details") or {}).get("causes") or ()
     error.causes = frozenset(str(cause.get("reason")) for cause in causes)
     return error
+
+
+def _date(header: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(header)
+    except ValueError:
+        return None
 
 
 def _named(method: str, path: str) -> str:
