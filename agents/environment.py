@@ -51,6 +51,11 @@ def text(value: str) -> str:
     return value
 
 
+def listed(value: str) -> tuple[str, ...]:
+    """Names with commas between; none at all is possible."""
+    return tuple(name for name in value.split(",") if name)
+
+
 def flag(value: str) -> bool:
     """Exactly true or false: no spelling of a dry run may be misread."""
     if value not in ("true", "false"):

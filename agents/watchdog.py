@@ -1,72 +1,57 @@
-"""watchdog: tells which device has less free memory than its floor (seed 000).
+"""watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (seed 000).
 
-It reports and does not act: without telemetry by pod it knows no offender, and it names none.
+Recycling is contract enforcement, not priority: who stays within what it declared is never touched, and without
+pressure nobody is. What cannot be believed is no reason to act, and a run that ends so is no success.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
-from agents import sampling
-from agents.api import Api, in_cluster
+from agents import eviction, sampling, telemetry
+from agents.api import Api, ApiError, in_cluster
 from agents.clock import Clock
-from agents.environment import SECONDS, read, variable, whole
+from agents.environment import SECONDS, flag, listed, read, text, variable, whole
+from agents.events import Recorder
+from agents.eviction import Act
+from agents.journal import Journal
 from agents.log import Log
-from agents.telemetry import MIB, NodeTelemetry
+from agents.nodes import Node, read_nodes
+from agents.pods import read_pods
+from agents.reading import Trouble
+from agents.recycles import Recycles
+from agents.recycling import HOUR, decide
+from agents.sampling import UnsoundError
+from agents.teller import Teller
+from agents.verdict import Decision, Limits, Memory, Recycled, Snapshot, Target
+from tenancy import names
+from tenancy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """Ages and limits bind the evictions; they are validated and logged while there are none."""
+    """DRY_RUN tells what would be done. TENANTS are the namespaces where pods may be recycled. DELETE_BLOCKED deletes a
+    pod whose eviction a disruption budget refuses; RECYCLE_BARE_PODS ends pods that nothing brings back."""
 
+    dry_run: bool = variable(flag)
+    pod_name: str = variable(text)
+    tenants: tuple[str, ...] = variable(listed)
     minimum_age_seconds: int = variable(SECONDS)
     cool_down_seconds: int = variable(SECONDS)
     evictions_per_hour: int = variable(whole(1, 100_000))
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceVerdict:
-    """One device against its floor."""
-
-    node: str
-    gpu: int
-    uuid: str
-    free_mib: int
-    floor_mib: int
+    delete_blocked: bool = variable(flag)
+    recycle_bare_pods: bool = variable(flag)
 
     @property
-    def pressed(self) -> bool:
-        return self.free_mib < self.floor_mib
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blind:
-    """A node of which nothing is known; nothing is done there."""
-
-    node: str
-    problem: str
-
-
-Verdict = DeviceVerdict | Blind
-
-
-def decide(readings: Sequence[NodeTelemetry]) -> tuple[Verdict, ...]:
-    """A verdict for each device, or for its node where there is no telemetry."""
-    verdicts: list[Verdict] = []
-    for reading in readings:
-        if reading.problem is not None:
-            verdicts.append(Blind(node=reading.node, problem=reading.problem))
-        verdicts.extend(
-            DeviceVerdict(
-                node=reading.node,
-                gpu=device.gpu,
-                uuid=device.uuid,
-                free_mib=device.free_bytes // MIB,
-                floor_mib=reading.pool.floor_mib,
-            )
-            for device in reading.devices
+    def limits(self) -> Limits:
+        return Limits(
+            minimum_age_seconds=self.minimum_age_seconds,
+            cool_down_seconds=self.cool_down_seconds,
+            recycles_per_hour=self.evictions_per_hour,
+            bare_pods=self.recycle_bare_pods,
+            tenants=frozenset(self.tenants),
         )
-    return tuple(verdicts)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -78,30 +63,111 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
-    """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
-    return sampling.run(settings, clock, log, lambda: _pass(settings, api, log))
+    """0 if the last pass could judge every device and do what it wanted, else 1. Raises AgentError."""
+    watchdog = Watchdog(settings=settings, api=api, clock=clock, log=log)
+    return sampling.run(settings, clock, log, watchdog.take, lambda: watchdog.unsettled)
 
 
-def _pass(settings: Settings, api: Api, log: Log) -> None:
-    readings = sampling.sample(settings, api, log)
-    if readings is None:
-        return
-    verdicts = decide(readings)
-    for verdict in verdicts:
-        _report(verdict, log)
-    measured = [verdict for verdict in verdicts if isinstance(verdict, DeviceVerdict)]
-    log.info(
-        "no action",
-        devices=len(measured),
-        under_pressure=sum(verdict.pressed for verdict in measured),
-        nodes_without_telemetry=len(verdicts) - len(measured),
-    )
+@dataclass(kw_only=True)
+class Watchdog:
+    """One run. `memory` is what a pass leaves to the next, `rehearsed` what a dry run would have recycled."""
+
+    settings: Settings
+    api: Api
+    clock: Clock
+    log: Log
+    memory: Memory = field(default_factory=Memory)
+    rehearsed: tuple[Recycled, ...] = ()
+    unsettled: bool = False
+
+    def __post_init__(self) -> None:
+        self.recorder = Recorder(api=self.api, controller=names.WATCHDOG, instance=self.settings.pod_name)
+        self.recycles = Recycles(
+            journal=Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.WATCHDOG)),
+            kept_seconds=max(int(HOUR.total_seconds()), self.settings.cool_down_seconds),
+        )
+        self.told: set[tuple[str, str]] = set()
+
+    def take(self) -> None:
+        """One pass: looks, decides, tells and acts. Raises AgentError, UnsoundError where it could not judge."""
+        before, self.memory, self.unsettled = self.memory, Memory(), False  # a pass that fails is no sample
+        ledger = sampling.read_ledger(self.settings, self.api, self.log)
+        if ledger is None:
+            return
+        nodes = read_nodes(self.api)
+        snapshot = self._look(ledger, nodes, before)
+        now = self.api.time or self.clock.now()
+        decision = decide(snapshot, now)
+        self.memory, self.unsettled = decision.memory, decision.unsettled
+        teller = Teller(log=self.log, recorder=self.recorder, resource=ledger.names.gpumem, told=self.told)
+        teller.report(decision)
+        self._recycle(teller, decision, now)
+        teller.warn(decision, {node.name: node for node in nodes}, now, cap=self.settings.evictions_per_hour)
+        _check(decision)
+
+    def _look(self, ledger: Ledger, nodes: Sequence[Node], before: Memory) -> Snapshot:
+        readings = telemetry.read(
+            self.api,
+            ledger.pools,
+            nodes,
+            namespace=self.settings.exporter_namespace,
+            port=self.settings.exporter_port,
+            monotonic=self.clock.monotonic,
+        )
+        measured = dict.fromkeys(reading.node for reading in readings if reading.problem is None)
+        pods = [pod for node in measured for pod in read_pods(self.api, node, ledger.names.gpumem)]
+        recycled = self.rehearsed if self.settings.dry_run else self.recycles.read()
+        return Snapshot(
+            at=self.clock.monotonic(),
+            local_now=self.clock.now(),
+            readings=readings,
+            pods=pods,
+            recycled=recycled,
+            limits=self.settings.limits,
+            on_record=ledger.tenants_without_budget,
+            memory=before,
+        )
+
+    def _recycle(self, teller: Teller, decision: Decision, now: datetime) -> None:
+        """All of it is written down before any of it is done: of two watchdogs one gets to do it."""
+        wanted = [
+            (verdict, target, Recycled(at=now, workload=target.workload, pods=tuple(pod.uid for pod in target.pods)))
+            for verdict in decision.verdicts
+            for target in verdict.recycle
+        ]
+        entries = [entry for _, _, entry in wanted]
+        if not entries:
+            return
+        if self.settings.dry_run:
+            self.rehearsed = (*self.rehearsed, *entries)
+            for verdict, target, _ in wanted:
+                teller.rehearsed(verdict, target, now)
+        elif self.recycles.reserve(entries, now):
+            for done, (verdict, target, entry) in enumerate(wanted):
+                act = self._act(target, entries[done:])
+                teller.acted(verdict, target, act, entry.at)
+        else:
+            self.log.warning("another watchdog recycles; decided again in the next pass")
+
+    def _act(self, target: Target, reserved: Sequence[Recycled]) -> Act:
+        """`reserved` are the entries of this target and of those that come after it."""
+        try:
+            act = eviction.recycle(self.api, target, delete_blocked=self.settings.delete_blocked)
+        except ApiError as error:
+            self.recycles.withdraw(reserved if error.status is not None else reserved[1:])  # it may have been done
+            raise
+        if not act.outcome.done:
+            self.recycles.withdraw(reserved[:1])
+        return act
 
 
-def _report(verdict: Verdict, log: Log) -> None:
-    if isinstance(verdict, Blind):
-        log.warning("no action: no telemetry", **asdict(verdict))
-    elif verdict.pressed:
-        log.warning("under pressure; without telemetry by pod no offender is known", **asdict(verdict))
-    else:
-        log.info("above the floor", **asdict(verdict))
+def _check(decision: Decision) -> None:
+    """Raises UnsoundError. A missing exporter has an alert of its own: Prometheus misses it as well."""
+    problems = [f"{each.node}: {each.problem}" for each in decision.blind if each.trouble is not Trouble.MISSING]
+    problems += [
+        f"{verdict.node}: the hourly cap is reached, GPU {verdict.device.gpu} lacks {verdict.missing_mib} MiB"
+        for verdict in decision.verdicts
+        if verdict.capped
+    ]
+    if problems:
+        raise UnsoundError("; ".join(problems))

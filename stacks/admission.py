@@ -12,12 +12,11 @@ from tenancy.names import node_agent_namespace
 
 def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
     """Tenants without a budget are those on record as on demand or unbudgeted, and those that queue."""
-    on_record = {entry.tenant for entry in ledger.on_demand} | {entry.tenant for entry in ledger.unbudgeted}
     return AdmissionArgs(
         spec=spec,
         names=ledger.names,
         exempt=[*spec.exempt_namespaces, node_agent_namespace(settings.cluster.system_namespace)],
-        without_budget=sorted(on_record.union(ledger.queue_tenants)),
+        without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),
         placements=placements(settings.queues, ledger) if settings.queues else [],
         priority_tenants=tenants_by_priority(settings.memory_pools),

@@ -142,6 +142,12 @@ class Ledger:
         """The seats of a tenant, in the order of the ledger."""
         return self._seats_by_tenant.get(tenant, ())
 
+    @property
+    def tenants_without_budget(self) -> frozenset[str]:
+        """Those that are on record as users of devices and declare nothing: on demand, unbudgeted, or queueing."""
+        on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
+        return frozenset(on_record.union(self.queue_tenants))
+
     def quota_mib(self, pool: str) -> int:
         """The gpumem that queues have of a pool; what one borrows is another's."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)

@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ class FakeTime:
 
 @dataclass
 class Fault:
-    """Answers `times` requests that match with an error instead."""
+    """Answers `times` requests that match with an error instead; status 0 is no answer at all."""
 
     method: str
     path: str
@@ -75,6 +77,8 @@ class FakeCluster:
     bodies: list[Any] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     agents: list[str | None] = field(default_factory=list)
+    held_by_budget: set[str] = field(default_factory=set)  # pods that no eviction may take now
+    now: datetime | None = None  # the server's clock, where a test holds it
     ignores_patches: bool = False
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
@@ -106,8 +110,10 @@ class FakeCluster:
         gone["metadata"]["resourceVersion"] = self.next_version()
         self.tell("DELETED", "/api/v1/pods", gone)
 
-    def add_ledger(self, *pools: Pool, text: str | None = None, finalizers: tuple[str, ...] = ()) -> None:
-        data = json.dumps(Ledger(domain=DOMAIN, pools=pools).to_data()) if text is None else text
+    def add_ledger(
+        self, *pools: Pool, text: str | None = None, finalizers: tuple[str, ...] = (), **promises: Any
+    ) -> None:
+        data = json.dumps(Ledger(domain=DOMAIN, pools=pools, **promises).to_data()) if text is None else text
         again = self.ledger_path in self.objects
         metadata = {
             "name": LEDGER,
@@ -183,6 +189,8 @@ class FakeCluster:
         for fault in self.faults:
             if fault.times and fault.method == method and url.startswith(fault.path):
                 fault.times -= 1
+                if not fault.status:
+                    raise ConnectionAbortedError
                 answer = status(fault.status, fault.reason, fault.message)
                 answer["details"] = {"causes": [{"reason": cause} for cause in fault.causes]}
                 return fault.status, answer, fault.headers
@@ -206,12 +214,17 @@ class FakeCluster:
         selected = self.pods
         if "phase!=Succeeded" in query.get("fieldSelector", ""):
             selected = [pod for pod in selected if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        field_, _, value = query.get("fieldSelector", "").partition("=")
+        if field_ == "spec.nodeName":
+            selected = [pod for pod in selected if pod["spec"]["nodeName"] == value]
         if "labelSelector" in query:
             key, _, value = query["labelSelector"].partition("=")
             selected = [pod for pod in selected if pod["metadata"].get("labels", {}).get(key) == value]
         return selected
 
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if path.endswith("/eviction") and (pod := self.pod(path.removesuffix("/eviction"))):
+            return self.end_pod(pod, body["deleteOptions"])
         if not path.endswith("/events"):
             return 201, body
         name = body["metadata"]["name"]
@@ -221,12 +234,34 @@ class FakeCluster:
         return 201, body
 
     def delete(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if pod := self.pod(path):
+            return self.end_pod(pod, body, deleted=True)
         found = self.objects.get(path)
         if found is None:
             return 404, status(404, "NotFound", f"{path} not found")
         if body["preconditions"]["uid"] != found["metadata"]["uid"]:
             return 409, status(409, "Conflict", "the UID in the precondition does not match")
         return 200, self.objects.pop(path)
+
+    def pod(self, path: str) -> dict[str, Any] | None:
+        *_, namespace, _, name = path.split("/")
+        wanted = (namespace, name)
+        names = (((each["metadata"]["namespace"], each["metadata"]["name"]), each) for each in self.pods)
+        return next((pod for found, pod in names if found == wanted), None)
+
+    def end_pod(
+        self, pod: dict[str, Any], options: dict[str, Any], *, deleted: bool = False
+    ) -> tuple[int, dict[str, Any]]:
+        """An eviction or a deletion; the pod terminates for 30 s and is not taken away."""
+        metadata = pod["metadata"]
+        if metadata["uid"] != options["preconditions"]["uid"]:
+            return 409, status(409, "Conflict", "the UID in the precondition does not match")
+        if metadata["name"] in self.held_by_budget and not deleted:
+            refused = status(429, "TooManyRequests", "Cannot evict pod as it would violate a budget.")
+            return 429, {**refused, "details": {"causes": [{"reason": "DisruptionBudget"}]}}
+        gone_by = (self.now or datetime.now(UTC)) + timedelta(seconds=30)
+        metadata["deletionTimestamp"] = gone_by.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return 201, status(201, "", "")
 
     def patch(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.before_patch()
@@ -302,6 +337,9 @@ class Handler(BaseHTTPRequestHandler):
     def chunk(self, content: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
         self.wfile.flush()
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return format_datetime(self.cluster.now or datetime.now(UTC), usegmt=True)
 
     do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815 (names that http.server calls)
 

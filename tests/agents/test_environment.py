@@ -24,6 +24,9 @@ WATCHDOG = {
     "MINIMUM_AGE_SECONDS": "120",
     "COOL_DOWN_SECONDS": "600",
     "EVICTIONS_PER_HOUR": "6",
+    "DELETE_BLOCKED": "false",
+    "RECYCLE_BARE_PODS": "false",
+    "TENANTS": "immich,frigate",
 }
 TTS = {
     "name": "tts",
@@ -56,7 +59,8 @@ def test_settings_are_read_with_their_types() -> None:
         run_seconds=50,
     )
     assert read(exporter.Settings, EXPORTER).port == 9401
-    assert read(watchdog.Settings, WATCHDOG).evictions_per_hour == 6
+    assert read(watchdog.Settings, WATCHDOG).tenants == ("immich", "frigate")
+    assert read(watchdog.Settings, {**WATCHDOG, "TENANTS": ""}).tenants == ()
 
 
 def test_every_missing_variable_is_named_at_once() -> None:
@@ -88,7 +92,7 @@ def test_a_port_is_a_port(value: str) -> None:
     assert problem == f"PORT: must be a whole number from 1 to 65535 (got {value!r})"
 
 
-@pytest.mark.parametrize(("kind", "environ"), [(watchdog.Settings, WATCHDOG), (gate.Settings, gates(TTS))])
+@pytest.mark.parametrize(("kind", "environ"), [(gate.Settings, gates(TTS))])
 def test_agents_that_cannot_act_yet_refuse_to_be_armed(kind: type, environ: dict[str, str]) -> None:
     assert problems(kind, {**environ, "DRY_RUN": "false"}) == [
         "DRY_RUN: must be true: this agent reports what it would do and does not act yet (got 'false')"

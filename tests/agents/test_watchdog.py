@@ -1,89 +1,328 @@
-"""The watchdog tells what it sees, and that it does nothing."""
+"""A watchdog's run against an API server and an exporter over HTTP: what it does, in which order, and what it says."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from agents import watchdog
 from agents.api import ApiError
-from agents.telemetry import NodeTelemetry
-from agents.watchdog import Blind, DeviceVerdict, Settings, decide
-from tests.agents.cluster import SYSTEM, T4, Fault, Served
-from tests.agents.exporters import card, measured
+from agents.device import MIB
+from agents.errors import AgentError
+from agents.watchdog import Settings
+from tenancy import names
+from tenancy.ledger import Unbudgeted
+from tests.agents.card import BEGIN, JOURNAL, NODE, Card
+from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
+from tests.agents.curves import serving
+from tests.agents.exporters import add_exporter
 
 SETTINGS = Settings(
     ledger_namespace=SYSTEM,
     exporter_namespace="nodes",
     exporter_port=0,
-    dry_run=True,
+    dry_run=False,
     interval_seconds=5,
-    run_seconds=20,
+    run_seconds=12,
+    pod_name="gpu-vram-watchdog-1",
+    tenants=("immich", "team-a"),
     minimum_age_seconds=120,
     cool_down_seconds=600,
     evictions_per_hour=6,
+    delete_blocked=False,
+    recycle_bare_pods=False,
 )
 
 
 @pytest.fixture
-def pressed(served: Served) -> Iterator[Served]:
-    """A node whose exporter shows 1 GiB free."""
-    with measured(served, card(1024)):
-        yield served
+def card(served: Served) -> Iterator[Card]:
+    """immich-ml has run away: it declared 3000 MiB and has 10700 of a card on which 660 are free."""
+    cluster = served.cluster
+    cluster.add_ledger(T4)
+    cluster.add_node()
+    add_exporter(served, ip="127.0.0.1")
+    found = Card(served)
+    found.add("immich-ml", 10_700)
+    found.add("frigate", 2_000, namespace="frigate", declared="2000")
+    found.add("llama-swap", 2_000, namespace="llama-swap", declared="5000")
+    with serving(found.script) as port:
+        served.exporter_port = port
+        yield found
 
 
-def run(served: Served) -> int:
-    settings = replace(SETTINGS, exporter_port=served.exporter_port)
-    return watchdog.run(settings, served.api(), served.time.clock(), served.log())
+def run(card: Card, **changes: Any) -> int:
+    settings = replace(SETTINGS, exporter_port=card.served.exporter_port, **changes)
+    return watchdog.run(settings, card.served.api(), card.clock(), card.served.log())
 
 
-@pytest.mark.parametrize(("free_mib", "pressed"), [(1536, False), (1535, True), (0, True), (15360, False)])
-def test_a_device_is_pressed_below_its_floor(free_mib: int, pressed: bool) -> None:
-    (verdict,) = decide([NodeTelemetry(pool=T4, node="n", devices=(card(free_mib),))])
-    assert isinstance(verdict, DeviceVerdict)
-    assert (verdict.free_mib, verdict.floor_mib, verdict.pressed) == (free_mib, 1536, pressed)
+def test_a_runaway_is_evicted_five_seconds_after_it_was_seen_and_nobody_else(card: Card) -> None:
+    assert run(card) == 0
+    assert card.calls("POST")[0] == "/api/v1/namespaces/immich/pods/immich-ml/eviction"
+    assert [card.gone(name) for name in ("immich-ml", "frigate", "llama-swap")] == [True, False, False]
+    (event,) = card.events(names.EVENT_RECYCLED)
+    assert event["regarding"]["uid"] == "uid-immich-ml"
+    assert event["note"] == (
+        "evicted because GPU 0 of k8s-node1 has 660 MiB free, its floor is 1536, and immich/immich-ml uses 10700 MiB "
+        "of it, having declared 3000"
+    )
+    (line,) = (line for line in card.served.lines() if line["message"] == "evicted")
+    assert (line["overshoot_mib"], line["restores"], line["samples"]) == (7700, True, 2)
+    (entry,) = card.journal()
+    assert entry == {
+        "at": (BEGIN + timedelta(seconds=5)).isoformat(),
+        "workload": "immich/ReplicaSet/immich-ml-rs",
+        "pods": ["uid-immich-ml"],
+    }
 
 
-def test_each_device_is_judged_on_its_own() -> None:
-    verdicts = decide([NodeTelemetry(pool=T4, node="n", devices=(card(100), card(9000, gpu=1)))])
-    assert [verdict.pressed for verdict in verdicts if isinstance(verdict, DeviceVerdict)] == [True, False]
+def test_it_is_written_down_before_it_is_done(card: Card) -> None:
+    run(card)
+    writes = [url for method, url in card.served.cluster.requests if method in ("PATCH", "POST")]
+    assert writes[:2] == [JOURNAL, "/api/v1/namespaces/immich/pods/immich-ml/eviction"]
 
 
-def test_a_node_without_telemetry_is_named_and_not_judged() -> None:
-    assert decide([NodeTelemetry(pool=T4, node="n", problem="HTTP 503")]) == (Blind(node="n", problem="HTTP 503"),)
+def test_a_pod_that_was_replaced_since_it_was_seen_is_not_evicted(card: Card) -> None:
+    card.served.cluster.before_patch = lambda: card.served.cluster.pods[1]["metadata"].update(uid="another")
+    run(card, run_seconds=7)
+    assert not card.gone("immich-ml")
+    assert card.events(names.EVENT_RECYCLED) == []
+    assert card.journal() == [], "what was not done does not count"
 
 
-def test_a_pass_reports_each_device_and_a_summary(pressed: Served) -> None:
-    assert run(pressed) == 0
-    device, summary = pressed.lines()[1:3]
-    assert device["level"] == "warning"
-    assert device["message"] == "under pressure; without telemetry by pod no offender is known"
-    assert (device["node"], device["gpu"], device["free_mib"], device["floor_mib"]) == ("k8s-node1", 0, 1024, 1536)
-    assert (summary["message"], summary["devices"], summary["under_pressure"]) == ("no action", 1, 1)
-    assert pressed.time.slept == [5.0, 5.0, 5.0]
-    assert {method for method, _ in pressed.cluster.requests} == {"GET"}
+def test_of_two_watchdogs_one_evicts(card: Card) -> None:
+    """The other wrote its entry after ours was read: ours is refused, and then sees what goes."""
+    other = {"at": (BEGIN + timedelta(seconds=5)).isoformat(), "workload": "x", "pods": ["uid-immich-ml"]}
+    stored = card.served.cluster.objects[JOURNAL]
+
+    def interfere() -> None:
+        if not stored.get("data"):
+            stored["data"] = {names.JOURNAL_KEY: json.dumps({"recycled": [other]})}
+            stored["metadata"]["resourceVersion"] = card.served.cluster.next_version()
+
+    card.served.cluster.before_patch = interfere
+    assert run(card, run_seconds=25) == 0
+    assert "another watchdog recycles; decided again in the next pass" in [
+        line["message"] for line in card.served.lines()
+    ]
+    assert not any("eviction" in url for url in card.calls("POST"))
 
 
-def test_a_missing_exporter_is_told_of_by_node(served: Served) -> None:
-    served.cluster.add_ledger(T4)
-    served.cluster.add_node()
-    assert run(served) == 0
-    blind, summary = served.lines()[1:3]
-    assert (blind["message"], blind["node"]) == ("no action: no telemetry", "k8s-node1")
-    assert summary["nodes_without_telemetry"] == 1
+def test_unarmed_it_says_what_it_would_do_once_and_writes_only_events(card: Card) -> None:
+    assert run(card, dry_run=True, run_seconds=30) == 0
+    (event,) = card.events(names.EVENT_WOULD_RECYCLE)
+    assert event["note"].startswith("would be recycled if the watchdog were armed, because GPU 0 of k8s-node1 has 660")
+    assert sum(line["message"] == "would recycle" for line in card.served.lines()) == 1
+    assert card.calls("PATCH") == card.calls("DELETE") == []
+    assert {url.rpartition("/")[2] for url in card.calls("POST")} == {"events"}
+
+
+def test_an_eviction_that_a_disruption_budget_refuses_is_told_and_tried_again(card: Card) -> None:
+    card.served.cluster.held_by_budget.add("immich-ml")
+    assert run(card, run_seconds=17) == 0
+    assert not card.gone("immich-ml")
+    assert sum("eviction" in url for url in card.calls("POST")) == 2, "each time after two samples"
+    (event,) = card.events(names.EVENT_BLOCKED)
+    assert event["note"].startswith("is not recycled: Cannot evict pod as it would violate a budget. It was to be,")
+    assert card.journal() == []
+    card.served.cluster.held_by_budget.clear()
+    run(card)
+    assert card.gone("immich-ml")
+
+
+def test_it_deletes_what_a_budget_holds_only_when_told(card: Card) -> None:
+    card.served.cluster.held_by_budget.add("immich-ml")
+    run(card, delete_blocked=True)
+    assert card.calls("DELETE") == ["/api/v1/namespaces/immich/pods/immich-ml"]
+    assert card.gone("immich-ml")
+    (event,) = card.events(names.EVENT_RECYCLED)
+    assert event["note"].startswith("deleted, against its disruption budget, because")
+
+
+def test_a_missing_right_to_evict_ends_the_run_and_leaves_no_entry(card: Card) -> None:
+    card.served.cluster.faults = [
+        Fault("POST", "/api/v1/namespaces/immich/pods", 403, "Forbidden", "cannot create pods/eviction", times=99)
+    ]
+    with pytest.raises(ApiError, match="cannot create pods/eviction"):
+        run(card)
+    assert card.journal() == []
+
+
+def test_an_eviction_without_an_answer_may_have_been_done_and_stays_on_record(card: Card) -> None:
+    card.served.cluster.faults = [Fault("POST", "/api/v1/namespaces/immich/pods", 0, times=99)]
+    assert run(card, run_seconds=7) == 1
+    assert len(card.journal()) == 1
+
+
+def test_the_cap_is_refused_loudly(card: Card) -> None:
+    at = (BEGIN - timedelta(minutes=50)).isoformat()
+    entries = [{"at": at, "workload": f"w{index}", "pods": []} for index in range(6)]
+    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: json.dumps({"recycled": entries})}
+    assert run(card) == 1, "such a run is no heartbeat"
+    assert not card.gone("immich-ml")
+    (event,) = card.events(names.EVENT_CAPPED)
+    assert event["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": f"uid-{NODE}"}
+    assert "the cap of 6 recycles an hour keeps its offenders" in event["note"]
+    assert "k8s-node1: the hourly cap is reached, GPU 0 lacks 876 MiB" in card.served.lines()[-1]["message"]
+
+
+def test_what_is_too_old_to_count_is_dropped_from_the_journal(card: Card) -> None:
+    entries = [{"at": (BEGIN - timedelta(hours=3)).isoformat(), "workload": "w", "pods": []}]
+    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: json.dumps({"recycled": entries})}
+    run(card)
+    assert [entry["workload"] for entry in card.journal()] == ["immich/ReplicaSet/immich-ml-rs"]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"recycled": 5}', '{"recycled": [{"at": "noon", "workload": "w", "pods": []}]}']
+)
+def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: str) -> None:
+    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
+    with pytest.raises(AgentError, match="to begin anew"):
+        run(card)
+
+
+QUEUED = {
+    "labels": {"kueue.x-k8s.io/podset": "main"},
+    "annotations": {"kueue.x-k8s.io/workload": "job-train"},
+    "ownerReferences": [{"kind": "Job", "name": "train", "uid": "job-1", "controller": True}],
+}
+WORKLOAD = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads/job-train"
+
+
+def add_queued_job(card: Card, owner_uid: str = "job-1") -> dict[str, Any]:
+    card.mib["immich-ml"] = 3_000
+    card.add("train-0", 7_700, namespace="team-a", declared="2000", **QUEUED)
+    metadata = {"uid": "wl-1", "resourceVersion": "5", "ownerReferences": [{"uid": owner_uid, "controller": True}]}
+    workload: dict[str, Any] = {"metadata": metadata, "spec": {"active": True}}
+    card.served.cluster.objects[WORKLOAD] = workload
+    return workload
+
+
+def test_a_queued_job_is_deactivated_so_that_kueue_releases_its_quota(card: Card) -> None:
+    workload = add_queued_job(card)
+    assert run(card) == 0
+    assert workload["spec"] == {"active": False}
+    assert not any("eviction" in url for url in card.calls("POST"))
+    (event,) = card.events(names.EVENT_RECYCLED)
+    assert "its Workload was deactivated (spec.active false; true queues it again)" in event["note"]
+
+
+@pytest.mark.parametrize("forged", ["another job's", "none"])
+def test_a_pod_that_names_a_workload_that_is_not_its_own_is_evicted(card: Card, forged: str) -> None:
+    workload = add_queued_job(card, owner_uid="job-2")
+    if forged == "none":
+        del card.served.cluster.objects[WORKLOAD]
+    run(card)
+    assert workload["spec"] == {"active": True}
+    assert card.gone("train-0")
+
+
+def test_a_bare_pod_is_told_of_and_left_alone(card: Card) -> None:
+    card.served.cluster.pods[1]["metadata"]["ownerReferences"] = []
+    assert run(card) == 0
+    (event,) = card.events(names.EVENT_SPARED)
+    assert event["note"].endswith("and is left alone: no controller would bring it back")
+
+
+def test_a_user_that_declared_nothing_is_told_of_once_though_nothing_is_short(card: Card) -> None:
+    card.mib["immich-ml"] = 3_000
+    card.add("emulator", 154, namespace="android-emulator", declared="")
+    assert run(card, run_seconds=25) == 0
+    (event,) = card.events(names.EVENT_UNDECLARED)
+    assert event["note"] == f"uses GPU 0 of k8s-node1 and declares no {NAMES.gpumem}"
+    assert len(card.calls("POST")) == 1
+
+
+def test_a_tenant_on_record_without_a_budget_is_not_told_of(card: Card) -> None:
+    card.mib["immich-ml"] = 3_000
+    card.add("emulator", 154, namespace="android-emulator", declared="")
+    on_record = Unbudgeted(name="emulator", tenant="android-emulator", pool="t4", measured_mib=154)
+    card.served.cluster.add_ledger(T4, unbudgeted=(on_record,))
+    run(card)
+    assert card.calls("POST") == []
+
+
+def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
+    """A run of 8 s has passes at 0 and 5; the card comes under its floor in between."""
+    card.mib["immich-ml"] = 3_000
+
+    card.script.uses = lambda: [
+        replace(use, mib=10_700) if use.pod == "immich-ml" and card.served.time.seconds else use for use in card.uses()
+    ]
+    run(card, run_seconds=8)
+    assert card.gone("immich-ml")
+    assert card.served.time.seconds == 10
+
+
+Tamper = Callable[[Card], object]
+
+
+def edit(*changes: tuple[str, str]) -> Tamper:
+    """Other words in the exporter's answer."""
+
+    def changed(text: str) -> str:
+        for old, new in changes:
+            text = text.replace(old, new)
+        return text
+
+    return lambda card: setattr(card.script, "edit", changed)
+
+
+def amount(before_mib: int, after_mib: int) -> tuple[str, str]:
+    return f" {before_mib * MIB}\n", f" {after_mib * MIB}\n"
+
+
+def stop_exporter(card: Card) -> None:
+    card.served.cluster.pods.pop(0)
+
+
+def show_a_pod_that_is_gone(card: Card) -> None:
+    seen = card.uses()
+    card.script.uses = lambda: seen
+    card.served.cluster.pods.pop(1)
+
+
+def set_servers_clock(card: Card) -> None:
+    card.ahead = timedelta(hours=1)
+
+
+FAULTS: dict[str, tuple[Tamper, int, str]] = {
+    "no exporter": (stop_exporter, 0, "0 exporters run there"),
+    "an exporter that fails": (lambda card: setattr(card.script, "status", 503), 0, "HTTP 503"),
+    "an exporter that has read nothing for a minute": (edit(("seconds 1.", "seconds 61.")), 1, "at most 30 s"),
+    "pods far over the device": (edit(amount(10_700, 14_000)), 1, "pods use 18000 MiB and 0 are unattributed"),
+    "no memory free, and not much used": (edit(amount(660, 0), amount(14_700, 9_000)), 1, "far less than the device"),
+    "a text that breaks off": (lambda card: setattr(card.script, "edit", lambda text: text[:-9]), 1, "breaks off"),
+    "no use by pod": (edit(("unattributed", "other")), 1, "the exporter does not tell who uses the devices"),
+    "a server whose clock is wrong": (set_servers_clock, 1, "clock and this node's are"),
+    "a pod that the API does not know": (show_a_pod_that_is_gone, 1, "does not run there"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_telemetry_that_cannot_be_believed_is_no_reason_to_act_and_is_named(card: Card, fault: str) -> None:
+    tamper, status, words = FAULTS[fault]
+    tamper(card)
+    assert run(card) == status
+    assert not card.calls("PATCH")
+    assert not any("eviction" in url for url in card.calls("POST"))
+    assert any(words in str(line.get("problem")) for line in card.served.lines())
 
 
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
-    assert run(served) == 0
+    assert watchdog.run(SETTINGS, served.api(), served.time.clock(), served.log()) == 0
 
 
-def test_missing_rights_end_the_run(pressed: Served) -> None:
-    pressed.cluster.faults = [Fault("GET", "/api/v1/nodes", 403, "Forbidden", "cannot list nodes")]
+def test_missing_rights_end_the_run(card: Card) -> None:
+    card.served.cluster.faults = [Fault("GET", "/api/v1/nodes", 403, "Forbidden", "cannot list nodes")]
     with pytest.raises(ApiError, match="cannot list nodes"):
-        run(pressed)
+        run(card)
 
 
 @pytest.mark.parametrize(("failures", "status"), [(4, 0), (999, 1)])
-def test_the_last_pass_decides_the_heartbeat(pressed: Served, failures: int, status: int) -> None:
-    pressed.cluster.faults = [Fault("GET", "/api/v1/nodes", 503, times=failures)]
-    assert run(pressed) == status
+def test_the_last_pass_decides_the_heartbeat(card: Card, failures: int, status: int) -> None:
+    card.served.cluster.faults = [Fault("GET", "/api/v1/nodes", 503, times=failures)]
+    assert run(card) == status

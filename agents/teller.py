@@ -1,0 +1,121 @@
+"""What the watchdog says: log lines of every pass, and Events on the object concerned."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+from agents.events import Event, Recorder, Reference
+from agents.eviction import Act, Outcome
+from agents.log import Log
+from agents.nodes import Node
+from agents.verdict import Decision, DeviceVerdict, Target
+from tenancy import names
+
+_ACTION = "Recycle"
+_DONE = {
+    Outcome.EVICTED: "evicted",
+    Outcome.DELETED: "deleted, against its disruption budget,",
+    Outcome.DEACTIVATED: "its Workload was deactivated (spec.active false; true queues it again)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Teller:
+    """The voice of one run; `told` are the Events, by uid and reason, that it needs not repeat."""
+
+    log: Log
+    recorder: Recorder
+    resource: str
+    told: set[tuple[str, str]] = field(default_factory=set)
+
+    def report(self, decision: Decision) -> None:
+        """What each pass finds."""
+        for blind in decision.blind:
+            self.log.warning("no action: telemetry cannot be believed", **asdict(blind))
+        for verdict in decision.verdicts:
+            if verdict.pressed:
+                self.log.warning("under the floor", **_fields(verdict))
+            for spared in verdict.spared:
+                self.log.warning("over its budget and left alone", why=spared.why, **_about(spared.target))
+        self.log.info(
+            "judged",
+            devices=len(decision.verdicts),
+            under_the_floor=sum(verdict.pressed for verdict in decision.verdicts),
+            nodes_not_judged=len(decision.blind),
+        )
+
+    def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime, *, cap: int) -> None:
+        """What an operator should know though nothing is done about it. Raises ApiError."""
+        for verdict in decision.verdicts:
+            gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
+            for each in verdict.undeclared:
+                note = f"uses {gpu} and declares no {self.resource}"
+                self._once(each.pod.reference, names.EVENT_UNDECLARED, note, now)
+            for spared in verdict.spared:
+                if spared.lasting:
+                    note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
+                    self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
+            if verdict.capped:
+                note = (
+                    f"{gpu} is under its floor of {verdict.floor_mib} MiB, and the cap of {cap} recycles an hour keeps "
+                    "its offenders"
+                )
+                self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
+
+    def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
+        """What an armed watchdog would have done. Raises ApiError."""
+        self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
+        note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
+        self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
+
+    def acted(self, verdict: DeviceVerdict, target: Target, act: Act, now: datetime) -> None:
+        """What became of a target. Raises ApiError."""
+        fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
+        self.log.warning(act.outcome, **fields)
+        regarding, why = target.first.reference, _reason(verdict, target)
+        if act.outcome is Outcome.BLOCKED:
+            note = f"is not recycled: {act.detail} It was to be, because {why}"
+            self._once(regarding, names.EVENT_BLOCKED, note, now)
+        elif act.outcome.done:
+            note = f"{_DONE[act.outcome]} because {why}"
+            self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
+
+    def _once(self, regarding: Reference, reason: str, note: str, now: datetime) -> None:
+        if (regarding.uid, reason) in self.told:
+            return
+        self.told.add((regarding.uid, reason))
+        self.log.warning(note, reason=reason, namespace=regarding.namespace, name=regarding.name)
+        self._record(regarding, reason, note, now)
+
+    def _record(self, regarding: Reference, reason: str, note: str, now: datetime, occasion: str = "") -> None:
+        event = Event(regarding=regarding, reason=reason, note=note, action=_ACTION, warning=True, occasion=occasion)
+        self.recorder.record(event, now)
+
+
+def _reason(verdict: DeviceVerdict, target: Target) -> str:
+    declared_mib = sum(pod.declared_mib for pod in target.pods)
+    return (
+        f"GPU {verdict.device.gpu} of {verdict.node} has {verdict.free_mib} MiB free, its floor is "
+        f"{verdict.floor_mib}, and {target} uses {target.used_mib} MiB of it, having declared {declared_mib}"
+    )
+
+
+def _fields(verdict: DeviceVerdict) -> dict[str, object]:
+    return {
+        "node": verdict.node,
+        "gpu": verdict.device.gpu,
+        "uuid": verdict.device.uuid,
+        "free_mib": verdict.free_mib,
+        "floor_mib": verdict.floor_mib,
+        "going_mib": verdict.going_mib,
+        "samples": verdict.samples,
+    }
+
+
+def _about(target: Target) -> dict[str, object]:
+    return {
+        "pods": [str(pod) for pod in target.pods],
+        "workload": target.workload,
+        "used_mib": target.used_mib,
+        "overshoot_mib": target.overshoot_mib,
+    }

@@ -1,0 +1,275 @@
+"""Any order of events on a few GPU nodes, as the watchdog would see them, and what it must never do about them.
+
+The dice are a random.Random, so that the same events come from a seed, in bulk, or from hypothesis, which shrinks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from random import Random
+from typing import TypeVar
+
+from agents.device import MIB, Device
+from agents.pods import Owner, Pod
+from agents.reading import PodUse, Trouble
+from agents.recycling import decide
+from agents.telemetry import NodeTelemetry
+from agents.verdict import Decision, DeviceVerdict, Limits, Memory, Recycled, Snapshot, Target
+from tenancy.ledger import Pool
+
+T = TypeVar("T")
+TENANTS = ("immich", "frigate", "team-a")
+START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
+TOTAL_MIB, FLOOR_MIB = 1000, 100
+LIMITS = Limits(
+    minimum_age_seconds=60, cool_down_seconds=300, recycles_per_hour=3, bare_pods=False, tenants=frozenset(TENANTS[:2])
+)
+
+
+def below(dice: Random, count: int) -> int:
+    return int(dice.random() * count)
+
+
+def pick(dice: Random, options: Sequence[T]) -> T:
+    return options[below(dice, len(options))]
+
+
+@dataclass
+class Disorder:
+    """The world between two passes; every step is a pass of some run of some watchdog."""
+
+    dice: Random
+    nodes: int
+    devices: int
+    seconds: float = 1000.0
+    skew_seconds: float = 0.0
+    made: int = 0
+    pods: list[Pod] = field(default_factory=list)
+    used: dict[tuple[str, str], int] = field(default_factory=dict)  # MiB by uid and uuid
+    journal: list[Recycled] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+    last: tuple[NodeTelemetry, ...] = ()
+
+    @classmethod
+    def begin(cls, dice: Random) -> "Disorder":
+        world = cls(dice, nodes=dice.randint(1, 2), devices=dice.randint(1, 2))
+        for _ in range(dice.randint(2, 6)):
+            world.add()
+        return world
+
+    @property
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds + self.skew_seconds)
+
+    def add(self) -> None:
+        self.made += 1
+        dice, kind = self.dice, below(self.dice, 10)
+        node = f"n{below(dice, self.nodes)}"
+        namespace, app = pick(dice, TENANTS), dice.randint(1, 4)
+        queued_as = f"job-{app}" if kind == 0 else None
+        owner = None if kind == 1 else Owner(kind="ReplicaSet", name=f"app-{app}", uid=f"o{app}")
+        pod = Pod(
+            namespace=namespace,
+            name=f"p{self.made}",
+            uid=f"u{self.made}",
+            node=node,
+            declared_mib=0 if kind == 2 else dice.randint(50, 400),
+            started=self.now - timedelta(seconds=dice.randint(0, 200)),
+            workload=f"{namespace}/Workload/{queued_as}" if queued_as else f"{namespace}/Deployment/app-{app}",
+            priority=dice.randint(0, 2),
+            owner=owner,
+            queued_as=queued_as,
+        )
+        self.pods.append(pod)
+        for device in range(self.devices):
+            if dice.random() < 0.7:
+                self.grow(pod, device)
+
+    def grow(self, pod: Pod, device: int) -> None:
+        key = pod.uid, f"{pod.node}-{device}"
+        free = TOTAL_MIB - sum(mib for (_, uuid), mib in self.used.items() if uuid == key[1])
+        self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
+
+    def turn(self) -> tuple[Snapshot, datetime, Decision]:
+        """Things happen, then a pass."""
+        self.happen()
+        readings = self.readings()
+        snapshot = Snapshot(
+            at=self.seconds,
+            local_now=self.now,
+            readings=readings,
+            pods=tuple(self.pods),
+            recycled=tuple(self.journal),
+            limits=LIMITS,
+            memory=self.memory,
+        )
+        now = self.now + timedelta(seconds=pick(self.dice, (0, 0, 0, 0, 0, 1, 40)))
+        decision = decide(snapshot, now)
+        self.memory = decision.memory if self.dice.random() < 0.9 else Memory()  # a run ends, another begins
+        self.last = readings
+        return snapshot, now, decision
+
+    def happen(self) -> None:
+        dice = self.dice
+        self.seconds += pick(dice, (0.5, 5, 5, 5, 5, 20, 400))
+        if dice.random() < 0.02:
+            self.skew_seconds += pick(dice, (-7200, -20, 20, 7200))
+        for _ in range(below(dice, 4)):
+            if self.pods:
+                self.grow(pick(dice, self.pods), below(dice, self.devices))
+        if dice.random() < 0.1:
+            self.add()
+        for index, pod in enumerate(self.pods):
+            if pod.gone_by is None and dice.random() < 0.03:
+                self.pods[index] = replace(pod, gone_by=self.now + timedelta(seconds=pick(dice, (-300, 0, 30))))
+        if self.pods and dice.random() < 0.05:
+            self.pods.pop(below(dice, len(self.pods)))  # its memory stays until the exporter reads again
+        if dice.random() < 0.5:
+            alive = {pod.uid for pod in self.pods}
+            self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
+        if self.pods and dice.random() < 0.05:  # another watchdog
+            pod = pick(dice, self.pods)
+            self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,)))
+
+    def readings(self) -> tuple[NodeTelemetry, ...]:
+        frozen = self.dice.random() < 0.1
+        found = []
+        for index in range(self.nodes):
+            before = self.last[index] if self.last else None
+            if frozen and before is not None and before.problem is None:
+                found.append(replace(before, read_at=self.seconds - before.age_seconds))
+            else:
+                found.append(self.reading(index))
+        return tuple(found)
+
+    def reading(self, index: int) -> NodeTelemetry:
+        node, dice = f"n{index}", self.dice
+        pool = Pool(name="t4", node_selector={}, nodes=1, device_count=self.devices, floor_mib=FLOOR_MIB)
+        if dice.random() < 0.03:
+            return NodeTelemetry(pool=pool, node=node, trouble=Trouble.MISSING, problem="HTTP 503")
+        uses = tuple(
+            PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=mib * MIB)
+            for (uid, uuid), mib in sorted(self.used.items())
+            if uuid.startswith(f"{node}-") and mib
+        )
+        devices = tuple(
+            self.device(gpu, f"{node}-{gpu}", sum(use.used_bytes for use in uses if use.uuid == f"{node}-{gpu}"))
+            for gpu in range(self.devices)
+        )
+        known = dice.random() > 0.03
+        age_seconds = below(dice, 30_000) / 1000
+        return NodeTelemetry(
+            pool=pool,
+            node=node,
+            devices=devices,
+            uses=uses if known else None,
+            age_seconds=age_seconds,
+            read_at=self.seconds - age_seconds,
+        )
+
+    def device(self, gpu: int, uuid: str, used_bytes: int) -> Device:
+        total = TOTAL_MIB * MIB
+        return Device(
+            gpu=gpu, uuid=uuid, total_bytes=total, used_bytes=used_bytes, free_bytes=max(total - used_bytes, 0)
+        )
+
+    def obey(self, decision: Decision, now: datetime) -> None:
+        """What was decided is done, or meets another watchdog's write and is not."""
+        if self.dice.random() < 0.2:
+            return
+        for target in _recycled(decision):
+            uids = tuple(pod.uid for pod in target.pods)
+            self.journal.append(Recycled(at=now, workload=target.workload, pods=uids))
+            for index, pod in enumerate(self.pods):
+                if pod.uid in uids and self.dice.random() < 0.7:
+                    self.pods[index] = replace(pod, gone_by=now + timedelta(seconds=30))
+        self.journal.sort(key=lambda each: each.at)
+
+
+def check(snapshot: Snapshot, now: datetime, decision: Decision) -> int:
+    """The invariants of one decision, said independently of how it was made; how many it recycles."""
+    hour = [each for each in snapshot.recycled if now - each.at < timedelta(hours=1)]
+    targets = _recycled(decision)
+    if targets:
+        assert len(hour) + len(targets) <= LIMITS.recycles_per_hour, "beyond the cap"
+        assert abs((now - snapshot.local_now).total_seconds()) <= 30, "by a clock that is wrong"
+        assert all(each.at - now <= timedelta(seconds=5) for each in snapshot.recycled), "by a clock that went back"
+    uids = [pod.uid for target in targets for pod in target.pods]
+    assert len(uids) == len(set(uids)), "twice"
+    readings = {reading.node: reading for reading in snapshot.readings}
+    earlier: tuple[Target, ...] = ()
+    for verdict in decision.verdicts:
+        if verdict.recycle:
+            _check_device(snapshot, now, readings[verdict.node], verdict, earlier)
+        earlier += verdict.recycle
+    return len(targets)
+
+
+def _recycled(decision: Decision) -> list[Target]:
+    return [target for verdict in decision.verdicts for target in verdict.recycle]
+
+
+def _check_device(
+    snapshot: Snapshot, now: datetime, reading: NodeTelemetry, verdict: DeviceVerdict, earlier: tuple[Target, ...]
+) -> None:
+    before = snapshot.memory.readings.get(reading.node)
+    assert reading.problem is None, "without telemetry"
+    assert reading.uses is not None, "by partial telemetry"
+    assert before is not None, "after one sample"
+    assert before.read_at < reading.read_at, "twice the same sample"
+    for sample in (before, reading):
+        (device,) = (each for each in sample.devices if each.uuid == verdict.device.uuid)
+        assert device.free_bytes < FLOOR_MIB * MIB, "above the floor"
+    used: dict[str, dict[str, int]] = {}
+    for use in reading.uses:
+        used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
+    for target in verdict.recycle:
+        for pod in target.pods:
+            _check_pod(snapshot, now, pod, used[pod.uid])
+    just_now = [Recycled(at=now, workload=t.workload, pods=tuple(pod.uid for pod in t.pods)) for t in earlier]
+    _check_smallest(replace(snapshot, recycled=(*snapshot.recycled, *just_now)), now, verdict, used)
+
+
+def _check_pod(snapshot: Snapshot, now: datetime, pod: Pod, used: dict[str, int]) -> None:
+    assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
+    assert pod.gone_by is None, "that is going"
+    assert pod.owner is not None, "that nothing brings back"
+    assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
+    assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
+    cooling = [each for each in snapshot.recycled if (now - each.at).total_seconds() < LIMITS.cool_down_seconds]
+    assert pod.workload not in {each.workload for each in cooling}, "again, too soon"
+
+
+def _goes(snapshot: Snapshot, now: datetime, pod: Pod) -> bool:
+    if pod.gone_by is not None and now < pod.gone_by + timedelta(seconds=60):
+        return True
+    return any(
+        (now - each.at).total_seconds() < 30
+        and (pod.uid in each.pods or (pod.queued_as is not None and pod.workload == each.workload))
+        for each in snapshot.recycled
+    )
+
+
+def _check_smallest(snapshot: Snapshot, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]) -> None:
+    """No smaller set of those that may be recycled restores the floor, and this one does if it says so."""
+    amounts = [target.overshoot_mib for target in verdict.recycle]
+    assert all(amount > 0 for amount in amounts)
+    freed = sum(used.get(pod.uid, {}).get(verdict.device.uuid, 0) for pod in snapshot.pods if _goes(snapshot, now, pod))
+    missing = FLOOR_MIB - verdict.free_mib - freed
+    assert missing > 0, "though enough is going"
+    assert verdict.restores is (sum(amounts) >= missing)
+    if verdict.restores:
+        assert not any(sum(fewer) >= missing for fewer in combinations(amounts, len(amounts) - 1)), "more than needed"
+    else:
+        assert len(amounts) == 1
+
+
+def live(dice: Random, passes: int) -> int:
+    """So many passes in one world, each checked; how many recycles there were."""
+    world, recycles = Disorder.begin(dice), 0
+    for _ in range(passes):
+        snapshot, now, decision = world.turn()
+        recycles += check(snapshot, now, decision)
+        world.obey(decision, now)
+    return recycles
