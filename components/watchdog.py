@@ -1,5 +1,6 @@
 """The watchdog: under pressure it recycles the smallest set of over-budget pods (seed 000)."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -7,7 +8,8 @@ from pydantic import Field
 
 from components.agent import RUN_SECONDS, Agent, cron_job
 from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
-from components.identity import Identity
+from components.identity import Identity, Rule
+from components.journal import journal, journal_rule
 from components.manifest import component_type, register
 from components.spec import Count, Seconds, Spec
 from components.system import ClusterSpec
@@ -18,24 +20,36 @@ from tenancy import names
 class WatchdogSpec(Spec):
     """The agent that recycles over-budget pods under pressure."""
 
+    armed: bool = Field(
+        default=False, description="Whether it acts. Else it has no right to, and tells what it would have done."
+    )
     interval_seconds: Seconds = Field(default=5, le=30)
     minimum_age_seconds: Seconds = Field(default=120, description="Younger pods are left alone: they load models.")
     cool_down_seconds: Seconds = Field(default=600, description="A recycled workload is left alone this long.")
     evictions_per_hour: Count = Field(default=6, description="Beyond it the watchdog refuses loudly.")
+    delete_blocked: bool = Field(
+        default=False, description="Delete a pod whose eviction a PodDisruptionBudget refuses, instead of telling so."
+    )
+    recycle_bare_pods: bool = Field(
+        default=False, description="Also end pods that have no controller, which nothing brings back."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchdogArgs:
-    """`exporter` is where the watchdog measures."""
+    """`exporter` is where the watchdog measures; `budgeted` are the tenants whose pods declare gpumem, and with it
+    those that it may recycle; `queued` are those of them that Kueue admits."""
 
     spec: WatchdogSpec
     cluster: ClusterSpec
     code: Zipapp
     exporter: ExporterSpec
+    budgeted: Sequence[str]
+    queued: Sequence[str] = ()
 
 
 def watchdog_agent(args: WatchdogArgs) -> Agent:
-    """The agent that reports what it would recycle: it may read and has no right to evict yet."""
+    """The agent, with rights in the budgeted tenants' namespaces; unarmed it may read, and tell what it would do."""
     spec, namespace = args.spec, args.cluster.system_namespace
     return Agent(
         program="watchdog",
@@ -49,23 +63,51 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "MINIMUM_AGE_SECONDS": str(spec.minimum_age_seconds),
             "COOL_DOWN_SECONDS": str(spec.cool_down_seconds),
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
+            "DELETE_BLOCKED": _flag(spec.delete_blocked),
+            "RECYCLE_BARE_PODS": _flag(spec.recycle_bare_pods),
+            "TENANTS": ",".join(sorted(args.budgeted)),
             **telemetry_environment(namespace, args.exporter),
         },
-        rules=telemetry_rules(namespace),
-        dry_run=True,
+        rules=tuple(_rules(args)),
+        dry_run=not spec.armed,
     )
 
 
+def _rules(args: WatchdogArgs) -> Iterator[Rule]:
+    """It looks at pods and tells of them wherever a GPU is used; it acts where the stack hands budgets out."""
+    yield from telemetry_rules(args.cluster.system_namespace)
+    yield Rule(resources=("pods",), verbs=("list",))
+    yield Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",))
+    if not args.spec.armed:
+        return
+    yield journal_rule(names.WATCHDOG, args.cluster.system_namespace)
+    for tenant in sorted(args.budgeted):
+        yield Rule(resources=("pods/eviction",), verbs=("create",), namespace=tenant)
+        if args.spec.delete_blocked:
+            yield Rule(resources=("pods",), verbs=("delete",), namespace=tenant)
+        if tenant in args.queued:
+            group = names.KUEUE_API.partition("/")[0]
+            yield Rule(api_groups=(group,), resources=("workloads",), verbs=("get", "patch"), namespace=tenant)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
 class Watchdog(pulumi.ComponentResource):
-    """The watchdog's CronJob. It depends on the ledger and the exporter at run time alone: without them it acts on
-    nothing."""
+    """The watchdog's CronJob, and when armed its journal. Armed it has a role in each budgeted tenant's namespace, so
+    it depends on the tenants; on the ledger and the exporter at run time alone: without them it acts on nothing."""
 
     cron_job: pulumi.Output[str]
 
     def __init__(self, name: str, args: WatchdogArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Watchdog"), name, args.spec.model_dump(), opts)
         agent = watchdog_agent(args)
-        identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
-        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity])
+        needed: list[pulumi.Resource] = [
+            Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
+        ]
+        if args.spec.armed:
+            needed.append(register(journal(agent), f"{name}-journal", parent=self))
+        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=needed)
         self.cron_job = declared.urn.apply(lambda _: agent.name)
         self.register_outputs({"cronJob": self.cron_job})

@@ -155,8 +155,17 @@ def _declare_readers(
     """What acts on the exporter's measurements, and the alerts on all of it."""
     cluster = settings.cluster
     if settings.watchdog is not None:
-        watchdog_args = WatchdogArgs(spec=settings.watchdog, cluster=cluster, code=code, exporter=exporter)
-        Watchdog("watchdog", watchdog_args, _after(system))
+        queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+        budgeted = [name for name in tenants if ledger.budget_mib(name) or name in queued]
+        watchdog_args = WatchdogArgs(
+            spec=settings.watchdog,
+            cluster=cluster,
+            code=code,
+            exporter=exporter,
+            budgeted=budgeted,
+            queued=list(queued),
+        )
+        Watchdog("watchdog", watchdog_args, _after(system, *(tenants[name] for name in budgeted)))
     if settings.gate is not None and settings.on_demand:
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(

@@ -30,6 +30,8 @@ _READ_LEDGER = Grant("", "configmaps", "get", named=True)
 _NODES = Grant("", "nodes", "list")
 _PODS = Grant("", "pods", "list")
 _NODE_STATUS = Grant("", "nodes/status", "patch")
+_EVENTS = Grant("events.k8s.io", "events", "create")
+_KUEUE = names.KUEUE_API.partition("/")[0]
 # What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
@@ -42,10 +44,22 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             _NODE_STATUS,
             _PODS,
             Grant("", "pods", "watch"),
-            Grant("events.k8s.io", "events", "create"),
+            _EVENTS,
         }
     ),
-    names.WATCHDOG: frozenset({_READ_LEDGER, _NODES, _PODS}),
+    names.WATCHDOG: frozenset(
+        {
+            _READ_LEDGER,
+            Grant("", "configmaps", "patch", named=True),
+            _NODES,
+            _PODS,
+            _EVENTS,
+            Grant("", "pods/eviction", "create"),
+            Grant("", "pods", "delete"),
+            Grant(_KUEUE, "workloads", "get"),
+            Grant(_KUEUE, "workloads", "patch"),
+        }
+    ),
     names.EXPORTER: frozenset({_READ_LEDGER, _PODS}),
     names.GATE: frozenset({_READ_LEDGER, _NODES, _PODS, Grant("apps", "deployments/scale", "get", named=True)}),
 }

@@ -27,7 +27,7 @@ def graphs() -> list[Graph]:
     return [
         declared(Capacity, "c", CapacityArgs(**shared, ledger=LEDGER, reconcile=ReconcileSpec())),
         declared(Exporter, "e", ExporterArgs(**shared, ledger=LEDGER, spec=exporter)),
-        declared(Watchdog, "w", WatchdogArgs(**shared, exporter=exporter, spec=WatchdogSpec())),
+        declared(Watchdog, "w", WatchdogArgs(**shared, exporter=exporter, spec=WatchdogSpec(), budgeted=[])),
         declared(Gate, "g", GateArgs(**shared, exporter=exporter, spec=GateSpec(), on_demand={"tts": TTS})),
     ]
 

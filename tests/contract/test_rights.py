@@ -9,21 +9,24 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from agents import gate, reconcile, watchdog
+from agents.environment import read
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
+from tests.agents.card import Card
 from tests.agents.cluster import Served
 from tests.agents.conftest import certificates, served  # noqa: F401 (fixtures)
+from tests.agents.curves import serving
 from tests.agents.exporters import card, measured
 from tests.components.given import CLUSTER, CODE, LEDGER, declared, environment, rights
 from tests.engine import Graph
@@ -119,11 +122,33 @@ def reconciled(busy: Served) -> tuple[Graph, set[Call]]:
 
 
 def watched(busy: Served) -> tuple[Graph, set[Call]]:
-    graph = declared(
-        Watchdog, "w", WatchdogArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=WatchdogSpec())
+    """Armed and told to delete: a pod that a disruption budget holds, then a queued Job, has run away."""
+    args = WatchdogArgs(
+        cluster=CLUSTER,
+        code=CODE,
+        exporter=ExporterSpec(),
+        spec=WatchdogSpec(armed=True, delete_blocked=True),
+        budgeted=["team-a"],
+        queued=["team-a"],
     )
-    given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
-    assert watchdog.start(given, busy.log()) == 0
+    graph = declared(Watchdog, "w", args)
+    workload = f"/apis/{names.KUEUE_API}/namespaces/team-a/workloads/job-train"
+    owned = {"resourceVersion": "1", "ownerReferences": [{"uid": "rs-train"}]}
+    busy.cluster.objects[workload] = {"metadata": owned, "spec": {}}
+    kueue = {
+        "labels": {names.KUEUE_POD_SET_LABEL: "main"},
+        "annotations": {names.KUEUE_WORKLOAD_ANNOTATION: "job-train"},
+    }
+    card = Card(busy)
+    card.add("app", 14_900, namespace="team-a")
+    card.add("train", 0, namespace="team-a", **kueue)
+    busy.cluster.held_by_budget.add("app")
+    with serving(card.script) as port:
+        given = environ(busy, graph, EXPORTER_PORT=str(port))
+        for used in ({"app": 14_900, "train": 0}, {"app": 0, "train": 14_900}):
+            card.mib = used
+            settings = read(watchdog.Settings, given)
+            assert watchdog.run(replace(settings, run_seconds=7), busy.api(), card.clock(), busy.log()) == 0
     return graph, calls(busy)
 
 
