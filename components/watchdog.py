@@ -26,7 +26,7 @@ class WatchdogSpec(Spec):
     interval_seconds: Seconds = Field(default=5, le=30)
     minimum_age_seconds: Seconds = Field(default=120, description="Younger pods are left alone: they load models.")
     cool_down_seconds: Seconds = Field(default=600, description="A recycled workload is left alone this long.")
-    evictions_per_hour: Count = Field(default=6, description="Beyond it the watchdog refuses loudly.")
+    evictions_per_hour: Count = Field(default=4, description="Beyond it the watchdog refuses loudly.")
     delete_blocked: bool = Field(
         default=False, description="Delete a pod whose eviction a PodDisruptionBudget refuses, instead of telling so."
     )
