@@ -1,6 +1,9 @@
-"""A simulated T4 whose tenants' memory follows curves, and two watchdogs over it, second by second: ours, whose runs
-and samples are timed as in the cluster, and seed 000's design as its operator built it (ViktorBarzin/infra, watchdog.py:
-a loop of 60 s on telemetry of 15 s, free memory as total less the pods' sum, the largest overshoot is deleted)."""
+"""A simulated T4 whose tenants' memory follows curves, and two watchdogs over it, second by second.
+
+Ours has its runs and samples timed as in the cluster. The other is seed 000's design as its operator built it
+(ViktorBarzin/infra, watchdog.py): a loop of 60 s on telemetry of 15 s, free memory as the total less the pods' sum, the
+largest overshoot is deleted.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

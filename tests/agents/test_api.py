@@ -3,6 +3,7 @@
 import shutil
 import ssl
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,11 @@ def test_every_request_says_who_asks(served: Served) -> None:
     served.cluster.objects["/x"] = {}
     served.api().get("/x")
     assert served.cluster.agents == ["gpu-tenancy"]
+
+
+def test_it_tells_the_servers_time_of_day_at_its_last_answer(served: Served) -> None:
+    api = served.api()
+    assert api.time is None
+    served.cluster.now = datetime(2026, 6, 2, 12, 0, 7, tzinfo=UTC)
+    list(api.items("/api/v1/nodes"))
+    assert api.time == served.cluster.now

@@ -1,7 +1,7 @@
 """A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +83,13 @@ _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
 
 
 @contextmanager
-def rolled_out(cluster: HeldCluster, folder: Path) -> Iterator[Rollout]:
-    """Prod, rolled out on the cluster; taken off it after the block."""
+def rolled_out(
+    cluster: HeldCluster, folder: Path, change: Callable[[dict[str, Any]], object] = lambda config: None
+) -> Iterator[Rollout]:
+    """Prod, with its configuration changed, rolled out on the cluster; taken off it after the block."""
     rollout = Rollout(cluster, workspace(folder))
     rollout.init()
+    rollout.workspace.change(change)
     try:
         rollout.up()
         yield rollout

@@ -15,6 +15,8 @@ PODS: Right = ("list", "", "pods", "*")
 NODE_LIST: Right = ("list", "", "nodes", "*")
 EVENTS: Right = ("create", "events.k8s.io", "events", "*")
 LEDGER: Right = ("get", "", "configmaps", names.LEDGER)
+EVICTION: Right = ("create", "", "pods/eviction", "*")
+JOURNAL = names.journal(names.WATCHDOG)
 
 # Account, its namespace, its rights everywhere, and those in single namespaces besides.
 RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
@@ -30,7 +32,17 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
         },
         {SYSTEM: {LEDGER, *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch"))}},
     ),
-    names.WATCHDOG: (SYSTEM, {NODE_LIST}, {SYSTEM: {LEDGER}, NODES: {PODS}}),
+    names.WATCHDOG: (
+        SYSTEM,
+        {NODE_LIST, PODS, EVENTS},
+        {
+            SYSTEM: {LEDGER, ("get", "", "configmaps", JOURNAL), ("patch", "", "configmaps", JOURNAL)},
+            "immich": {EVICTION},
+            "llama-swap": {EVICTION},
+            "frigate": {EVICTION},
+            "portal-stt": {EVICTION},
+        },
+    ),
     names.GATE: (
         SYSTEM,
         {NODE_LIST},

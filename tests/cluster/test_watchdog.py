@@ -1,0 +1,237 @@
+"""The watchdog as its CronJob's container, under its own token, on prod; what the exporter measures is scripted."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tests.agents.curves import Use, answer
+from tests.cluster.rollout import (
+    GPUMEM,
+    SYSTEM,
+    Object,
+    Rollout,
+    condition,
+    container,
+    eventually,
+    job,
+    jobs,
+    pods,
+    rolled_out,
+)
+from tests.cluster.scripted import PORT, Scripted
+from toolchain.cluster.cluster import HeldCluster
+
+NODE = "k8s-node1"
+NODES = names.node_agent_namespace(SYSTEM)
+SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+DRIVER_MIB, STEADY_MIB, RUNAWAY_MIB = 450, 1800, 12_500
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+def quick(config: dict[str, Any]) -> None:
+    """A watchdog that need not wait, and a queue for GPU memory beside prod's own for whole devices."""
+    config["watchdog"] = {
+        "armed": True,
+        "interval_seconds": 2,
+        "minimum_age_seconds": 1,
+        "cool_down_seconds": 1,
+        "evictions_per_hour": 100,
+    }
+    config["exporter"]["port"] = PORT
+    config["tenants"]["lab"] = {}
+    queues = config["queues"]
+    queues["flavors"]["t4-memory"] = {"pool": "t4"}
+    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 700}}}}
+    queues["local_queues"]["lab-memory"] = {"tenant": "lab", "cluster_queue": "memory-cq"}
+
+
+@dataclass
+class Card:
+    """The T4 of prod: `mib` is what single pods use, by uid; every other pod with a budget uses its steady amount."""
+
+    prod: Rollout
+    script: Scripted
+    mib: dict[str, int] = field(default_factory=dict)
+    turns: int = 0
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """The exporter shows the card of now, again and again."""
+        ended = threading.Event()
+
+        def keep_showing() -> None:
+            while not ended.wait(0.7):
+                self.show()
+
+        thread = threading.Thread(target=keep_showing)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def show(self) -> None:
+        self.turns += 1
+        found = self.prod.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")
+        uses = [
+            Use(pod["metadata"]["namespace"], pod["metadata"]["name"], pod["metadata"]["uid"], self.use(pod))
+            for pod in found
+            if GPUMEM in pod["spec"]["containers"][0]["resources"].get("limits", {})
+        ]
+        self.script.change(metrics=answer(uses, age_seconds=self.turns % 89 / 100, driver_mib=DRIVER_MIB))
+
+    def use(self, pod: Object) -> int:
+        return self.mib.get(pod["metadata"]["uid"], STEADY_MIB)
+
+    def pod(self, namespace: str, app: str) -> str | None:
+        """The uid of the app's pod that runs and does not terminate."""
+        for found in self.prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}"):
+            if found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]:
+                return str(found["metadata"]["uid"])
+        return None
+
+    def runs_away(self, namespace: str, app: str) -> str:
+        """From now on its pod uses far more than it declared."""
+        uid = str(eventually(lambda: self.pod(namespace, app), f"{app} runs"))
+        self.mib[uid] = RUNAWAY_MIB
+        return uid
+
+    def told(self, namespace: str, reason: str, uid: str) -> list[str]:
+        found = self.prod.events(namespace, reason)
+        return [str(event["note"]) for event in found if event["regarding"]["uid"] == uid]
+
+    def await_replaced(self, namespace: str, app: str, uid: str) -> None:
+        eventually(lambda: self.pod(namespace, app) not in (None, uid), f"{app} has another pod")
+
+
+def deployment(app: str, mib: str) -> Mapping[str, Any]:
+    labels = {"app": app}
+    pod = {"nodeSelector": SHARED, "containers": [container({GPUMEM: mib, "nvidia.com/gpu": "1"})]}
+    return {
+        "metadata": {"name": app},
+        "spec": {
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+@pytest.fixture(scope="module")
+def prod(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+    with rolled_out(real_cluster, tmp_path_factory.mktemp("prod"), quick) as rollout:
+        yield rollout
+
+
+@pytest.fixture(scope="module")
+def card(prod: Rollout) -> Iterator[Card]:
+    script = Scripted(prod.cluster, NODES, "scripted")
+    address = script.start({}, {})
+    exporter = eventually(
+        lambda: [p for p in prod.items(pods(NODES)) if p["spec"].get("nodeName") == NODE and p["status"].get("podIP")],
+        "the node's exporter has an address",
+    )[0]["metadata"]["name"]
+    status = {"podIP": address, "podIPs": [{"ip": address}]}
+    prod.cluster.api.patch(f"{pods(NODES, exporter)}/status", {"status": status})
+    for namespace, app, mib in (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000")):
+        prod.cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(app, mib))
+    found = Card(prod, script)
+    with found.measured():
+        yield found
+
+
+def run_now(prod: Rollout, name: str) -> str:
+    """One more run of the CronJob, beside those that it makes itself."""
+    cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}")
+    prod.cluster.api.create(jobs(SYSTEM), {"metadata": {"name": name}, "spec": cron_job["spec"]["jobTemplate"]["spec"]})
+    return name
+
+
+def ended(prod: Rollout, name: str) -> str | None:
+    """Complete or Failed, once it has ended."""
+    found = prod.get(jobs(SYSTEM, name))
+    return next((kind for kind in ("Complete", "Failed") if condition(found, kind).get("status") == "True"), None)
+
+
+def test_of_two_watchdogs_one_recycles_the_runaway_and_its_neighbour_stays(card: Card) -> None:
+    neighbour = eventually(lambda: card.pod("frigate", "frigate"), "the neighbour runs")
+    eventually(lambda: card.pod("immich", "immich-ml"), "immich-ml runs")
+    for name in ("first", "second"):
+        run_now(card.prod, name)
+    running = f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.WATCHDOG}&fieldSelector=status.phase%3DRunning"
+    eventually(lambda: len(card.prod.items(running)) >= 2, "two watchdogs run")
+    began = time.monotonic()
+    uid = card.runs_away("immich", "immich-ml")
+    card.await_replaced("immich", "immich-ml", uid)
+    print(f"replaced {time.monotonic() - began:.1f} s after it ran away")
+    (note,) = card.told("immich", names.EVENT_RECYCLED, uid)
+    assert note.startswith("evicted because GPU 0 of k8s-node1 has 610 MiB free, its floor is 1536, and immich/immich-")
+    assert card.pod("frigate", "frigate") == neighbour
+    assert [eventually(lambda n=name: ended(card.prod, n), f"{name} ends") for name in ("first", "second")] == [
+        "Complete",
+        "Complete",
+    ]
+    assert len(card.prod.events("immich", names.EVENT_RECYCLED)) == 1
+
+
+def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
+    manifest = job("train", "lab-memory", resource=GPUMEM, priority="gpu-batch")
+    template = manifest["spec"]["template"]
+    template["metadata"] = {"labels": {"app": "train"}}
+    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "700", "nvidia.com/gpu": "1"})]}
+    card.prod.cluster.api.create(jobs("lab"), manifest)
+    uid = card.runs_away("lab", "train")
+    (workload,) = card.prod.items(f"{WORKLOADS}/namespaces/lab/workloads")
+    path = f"{WORKLOADS}/namespaces/lab/workloads/{workload['metadata']['name']}"
+    eventually(lambda: condition(card.prod.get(path), "QuotaReserved").get("status") == "False", "the quota is free")
+    assert card.prod.get(path)["spec"]["active"] is False
+    assert card.prod.get(jobs("lab", "train"))["spec"]["suspend"] is True
+    assert card.prod.get(jobs("lab", "train"))["status"].get("failed") is None
+    (usage,) = card.prod.get(f"{WORKLOADS}/clusterqueues/memory-cq")["status"]["flavorsUsage"]
+    assert usage["resources"][0]["total"] == "0"
+    (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
+    assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
+    # Queued again, it runs again.
+    card.prod.cluster.api.patch(path, {"spec": {"active": True}})
+    eventually(lambda: card.pod("lab", "train"), "it runs again")
+    card.prod.delete(jobs("lab", "train"))
+
+
+def test_a_disruption_budget_holds_the_runaway_until_it_is_gone(card: Card) -> None:
+    budgets = "/apis/policy/v1/namespaces/immich/poddisruptionbudgets"
+    selector = {"matchLabels": {"app": "immich-ml"}}
+    card.prod.cluster.api.create(
+        budgets, {"metadata": {"name": "always"}, "spec": {"minAvailable": 1, "selector": selector}}
+    )
+    eventually(
+        lambda: card.prod.get(f"{budgets}/always").get("status", {}).get("currentHealthy") == 1, "the budget is counted"
+    )
+    uid = card.runs_away("immich", "immich-ml")
+    (note,) = eventually(lambda: card.told("immich", names.EVENT_BLOCKED, uid), "the refusal is told")
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in note
+    assert card.pod("immich", "immich-ml") == uid
+    card.prod.delete(f"{budgets}/always")
+    card.await_replaced("immich", "immich-ml", uid)
+
+
+def test_without_the_right_to_evict_a_run_fails_and_says_so(card: Card) -> None:
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/immich/rolebindings/{names.WATCHDOG}"
+    binding = card.prod.get(path)
+    assert card.prod.delete(path).refusal is None
+    uid = card.runs_away("immich", "immich-ml")
+    name = run_now(card.prod, "powerless")
+    assert eventually(lambda: ended(card.prod, name), "the run ends") == "Failed"
+    (pod,) = card.prod.items(f"{pods(SYSTEM)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
+    said = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert 'cannot create resource \\"pods/eviction\\"' in said
+    assert card.pod("immich", "immich-ml") == uid
+    metadata = {key: binding["metadata"][key] for key in ("name", "labels")}
+    card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
+    card.await_replaced("immich", "immich-ml", uid)
