@@ -214,9 +214,10 @@ class FakeCluster:
         selected = self.pods
         if "phase!=Succeeded" in query.get("fieldSelector", ""):
             selected = [pod for pod in selected if pod["status"]["phase"] not in ("Succeeded", "Failed")]
-        field_, _, value = query.get("fieldSelector", "").partition("=")
-        if field_ == "spec.nodeName":
-            selected = [pod for pod in selected if pod["spec"]["nodeName"] == value]
+        for term in query.get("fieldSelector", "").split(","):
+            key, _, value = term.partition("=")
+            if key == "spec.nodeName":
+                selected = [pod for pod in selected if pod["spec"].get("nodeName", value) == value]
         if "labelSelector" in query:
             key, _, value = query["labelSelector"].partition("=")
             selected = [pod for pod in selected if pod["metadata"].get("labels", {}).get(key) == value]

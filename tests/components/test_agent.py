@@ -72,7 +72,9 @@ def test_every_pod_is_hardened(workloads: list[dict[str, Any]]) -> None:
 
 def test_only_an_agent_with_rights_gets_a_token(workloads: list[dict[str, Any]]) -> None:
     assert {container(w)["name"] for w in workloads if pod(w)["automountServiceAccountToken"]} == set(AGENTS)
-    agent = watchdog_agent(WatchdogArgs(spec=WatchdogSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec()))
+    agent = watchdog_agent(
+        WatchdogArgs(spec=WatchdogSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), budgeted=[])
+    )
     assert pod_template(replace(agent, rules=()))["spec"]["automountServiceAccountToken"] is False
 
 
