@@ -24,7 +24,8 @@ class Clock:
         while True:
             started = self.monotonic()
             yield
-            due = max(started + interval_seconds, self.monotonic())
+            now = self.monotonic()
+            due = max(started + interval_seconds, now)
             if due >= end:
                 return
-            self.sleep(due - self.monotonic())
+            self.sleep(due - now)
