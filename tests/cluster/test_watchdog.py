@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.agents.curves import Use, answer
+from tests.agents.curves import T4_MIB, Use, answer
 from tests.cluster.rollout import (
     GPUMEM,
     SYSTEM,
@@ -30,7 +30,7 @@ from toolchain.cluster.cluster import HeldCluster
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-DRIVER_MIB, STEADY_MIB, RUNAWAY_MIB = 450, 1800, 12_500
+DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -97,10 +97,10 @@ class Card:
                 return str(found["metadata"]["uid"])
         return None
 
-    def runs_away(self, namespace: str, app: str) -> str:
-        """From now on its pod uses far more than it declared."""
+    def runs_away(self, namespace: str, app: str, *, beside: int = 1) -> str:
+        """From now on its pod uses far more than it declared: all but 610 MiB that the others `beside` it leave."""
         uid = str(eventually(lambda: self.pod(namespace, app), f"{app} runs"))
-        self.mib[uid] = RUNAWAY_MIB
+        self.mib[uid] = T4_MIB - DRIVER_MIB - beside * STEADY_MIB - FREE_MIB
         return uid
 
     def told(self, namespace: str, reason: str, uid: str) -> list[str]:
@@ -187,9 +187,9 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     manifest = job("train", "lab-memory", resource=GPUMEM, priority="gpu-batch")
     template = manifest["spec"]["template"]
     template["metadata"] = {"labels": {"app": "train"}}
-    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "700", "nvidia.com/gpu": "1"})]}
+    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "700"})]}
     card.prod.cluster.api.create(jobs("lab"), manifest)
-    uid = card.runs_away("lab", "train")
+    uid = card.runs_away("lab", "train", beside=2)
     (workload,) = card.prod.items(f"{WORKLOADS}/namespaces/lab/workloads")
     path = f"{WORKLOADS}/namespaces/lab/workloads/{workload['metadata']['name']}"
     eventually(lambda: condition(card.prod.get(path), "QuotaReserved").get("status") == "False", "the quota is free")
