@@ -74,13 +74,6 @@ def whole(at_least: int, at_most: int) -> Callable[[str], int]:
     return parse
 
 
-def report_only(value: str) -> bool:
-    """DRY_RUN of an agent that reports and cannot act yet."""
-    if not flag(value):
-        raise ValueError("must be true: this agent reports what it would do and does not act yet")
-    return True
-
-
 SECONDS = whole(1, 86_400)
 RUN_SECONDS = whole(0, 3_600)
 PORT = whole(1, 65_535)

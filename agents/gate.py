@@ -1,64 +1,43 @@
-"""gate: tells which on-demand tenants there is room and work for (seed 000).
+"""gate: scales on-demand tenants 0 to 1 into real slack, and back (seed 000).
 
-It reports and does not scale: what it says is what it would do.
+A pass reads the journal, the devices, the Deployments and their demand, lets `admittance.decide` decide, writes the
+journal and then acts: of two runs at once one writes, and the other does nothing.
 """
 
-import http.client
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
 
-from agents import demand, sampling
+from agents import demand, deployments, notices, sampling
+from agents.admittance import decide, entry_after
 from agents.api import Api, ApiError, in_cluster
 from agents.clock import Clock
-from agents.demand import ProbeError
-from agents.environment import read, variable
+from agents.demand import Answer, Demand, ProbeError
+from agents.entrance import Act, Agreed, Entrance, Intent
+from agents.environment import read, text, variable
+from agents.events import Event, Recorder
 from agents.fetch import FetchError
+from agents.gates import Gate, declared
+from agents.journal import Journal, JournalError, Record
 from agents.log import Log
-from agents.slack import Act, Entrance, Gate, Intent, Terms, decide
+from agents.reading import FRESH_SECONDS
+from agents.slack import used_mib
+from agents.telemetry import NodeTelemetry
+from agents.tenure import Entry, follow, standing
+from tenancy import names
 from tenancy.decode import DecodeError, decode
 
-
-def gates(value: str) -> tuple[Gate, ...]:
-    """GATES, a JSON list. Raises DecodeError."""
-    try:
-        shapes = json.loads(value)
-    except ValueError as error:
-        raise DecodeError([f"GATES: must be a JSON list: {error}"]) from None
-    if not isinstance(shapes, list):
-        raise DecodeError([f"GATES: must be a JSON list (got {value!r})"])
-    problems: list[str] = []
-    found = []
-    for index, shape in enumerate(shapes):
-        try:
-            found.append(_gate(shape, f"GATES.{index}"))
-        except DecodeError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DecodeError(problems)
-    return tuple(found)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Shape(Terms):
-    """A gate before its demand is told apart by kind."""
-
-    demand: Mapping[str, object]
-
-
-def _gate(data: object, path: str) -> Gate:
-    shape = decode(_Shape, data, path)
-    fields: dict[str, Any] = {**vars(shape), "demand": demand.parse(shape.demand, f"{path}.demand")}
-    return Gate(**fields)
+# Probes at once: one that gets no answer should not make the others late.
+PROBES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
     """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name."""
 
-    gates: tuple[Gate, ...] = variable(gates)
+    pod_name: str = variable(text)
+    gates: tuple[Gate, ...] = variable(declared)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -71,54 +50,158 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
-    return sampling.run(settings, clock, log, _Samples(settings, api, clock, log).take)
+    return sampling.run(settings, clock, log, _Run(settings=settings, api=api, clock=clock, log=log).take)
 
 
-@dataclass
-class _Samples:
-    """`agreed` is each gate's last act, and for how many samples in a row it stands."""
+@dataclass(frozen=True)
+class _Demand:
+    """What a probe answered; without an answer, why."""
+
+    answer: Answer | None
+    problem: str = ""
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """`agreed` is what each gate's last samples agree on; `told` are the events of this run."""
 
     settings: Settings
     api: Api
     clock: Clock
     log: Log
-    agreed: Mapping[str, tuple[Act, int]] = field(default_factory=dict)
+    agreed: Mapping[str, Agreed] = field(default_factory=dict)
+    told: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
+        """One sample. Raises AgentError."""
         before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
+        record = self._journal.read()
+        began = self.clock.monotonic()
         readings = sampling.sample(self.settings, self.api, self.log)
         if readings is None:
             return
-        intents = decide([_entrance(self.api, gate, self.clock) for gate in self.settings.gates], readings)
-        self.agreed = {intent.gate.name: _streak(intent, before.get(intent.gate.name)) for intent in intents}
+        now = int(self.clock.now().timestamp())
+        intents = decide(self._entrances(_entries(record), readings, before, now), readings, now)
+        written = self._write(record, intents, now)
+        if written is None:
+            self.log.warning("nothing is done: another run of the gate wrote the journal meanwhile")
+            return
+        self.agreed = {intent.gate.name: intent.agreed for intent in intents}
+        self._report(intents)
+        if not self.settings.dry_run:
+            self._act(written, [intent for intent in intents if intent.act is not Act.KEEP], now, began)
+
+    def _entrances(
+        self,
+        entries: Mapping[str, Entry],
+        readings: Sequence[NodeTelemetry],
+        agreed: Mapping[str, Agreed],
+        now: int,
+    ) -> list[Entrance]:
+        gates = self.settings.gates
+        scalers = {
+            namespace: deployments.read_scalers(self.api, namespace)
+            for namespace in dict.fromkeys(gate.namespace for gate in gates)
+        }
+        demands = self._ask([gate.demand for gate in gates])
+        entrances = []
+        for gate, answered in zip(gates, demands, strict=True):
+            found = deployments.read(self.api, gate.namespace, gate.deployment)
+            if found is None:
+                self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
+                continue
+            entry = entries.get(gate.name)
+            if self.settings.dry_run and entry is not None:
+                entry = follow(found, entry, now)  # what does not act has left nothing as it was
+            entrances.append(
+                Entrance(
+                    gate=gate,
+                    deployment=found,
+                    standing=standing(found, entry, scalers[gate.namespace].get(gate.deployment), now),
+                    answer=answered.answer,
+                    problem=answered.problem,
+                    used_mib=used_mib(readings, deployments.read_pods(self.api, found)),
+                    agreed=agreed.get(gate.name),
+                )
+            )
+        return entrances
+
+    def _ask(self, asked: Sequence[Demand]) -> list[_Demand]:
+        now = self.clock.now()
+
+        def answer(signal: Demand) -> _Demand:
+            try:
+                return _Demand(demand.ask(signal, now))
+            except (ProbeError, FetchError) as error:
+                return _Demand(None, str(error))
+
+        with ThreadPoolExecutor(PROBES) as probes:
+            return list(probes.map(answer, asked))
+
+    def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
+        """Before any act; None where another run wrote since the record was read. Raises ApiError."""
+        entries = {intent.gate.name: entry_after(intent, now, acts=not self.settings.dry_run) for intent in intents}
+        content = {name: asdict(entry) for name, entry in entries.items() if entry is not None}
+        return record if content == record.content else self._journal.write(content, after=record)
+
+    def _report(self, intents: Sequence[Intent]) -> None:
         for intent in intents:
-            _report(intent, self.agreed[intent.gate.name][1], self.log)
+            notices.tell(intent, self.log)
+            if not intent.ripe:
+                continue
+            if intent.lean.act is Act.KEEP:
+                self._record(notices.keep_event(intent))
+            elif self.settings.dry_run:
+                self._record(notices.act_event(intent, dry_run=True))
+
+    def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> None:
+        """Raises ApiError once all were tried."""
+        failure: ApiError | None = None
+        for intent in intents:
+            name = intent.gate.name
+            if self.clock.monotonic() - began > FRESH_SECONDS:
+                self.log.warning("nothing is done: the API took so long that the sample is old", gate=name)
+                record = self._undo(record, intent, now)
+                continue
+            try:
+                deployments.scale(self.api, intent.entrance.deployment, 1 if intent.act is Act.OPEN else 0)
+            except ApiError as error:
+                if error.outdated:
+                    self.log.info("the Deployment changed meanwhile; it is read again", gate=name)
+                    record = self._undo(record, intent, now)
+                else:
+                    failure = error  # whether it was done is not known; the journal says that it was begun
+            else:
+                self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
+                self._record(notices.act_event(intent, dry_run=False))
+        if failure is not None:
+            raise failure
+
+    def _undo(self, record: Record, intent: Intent, now: int) -> Record:
+        """Takes back what the journal says of an act that did not happen."""
+        entry = entry_after(intent, now, acts=False)
+        if entry is None:
+            return record
+        return self._journal.write({**record.content, intent.gate.name: asdict(entry)}, after=record) or record
+
+    def _record(self, event: Event | None) -> None:
+        if event is None or event in self.told:
+            return
+        self.told.add(event)
+        recorder = Recorder(api=self.api, controller=names.GATE, instance=self.settings.pod_name)
+        try:
+            recorder.record(event, self.clock.now())
+        except ApiError as error:
+            self.log.warning(f"the event was not written: {error}")  # the act matters more than its record
+
+    @property
+    def _journal(self) -> Journal:
+        return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.GATE))
 
 
-def _streak(intent: Intent, before: tuple[Act, int] | None) -> tuple[Act, int]:
-    """The act and for how many samples in a row it stands."""
-    return intent.act, before[1] + 1 if before and before[0] is intent.act else 1
-
-
-def _entrance(api: Api, gate: Gate, clock: Clock) -> Entrance:
+def _entries(record: Record) -> dict[str, Entry]:
+    """Raises JournalError."""
     try:
-        scale = api.get(f"/apis/apps/v1/namespaces/{gate.namespace}/deployments/{gate.deployment}/scale")
-    except ApiError as error:
-        if error.status != http.client.NOT_FOUND:
-            raise
-        return Entrance(gate=gate, problem=str(error))
-    try:
-        answer = demand.ask(gate.demand, clock.now())
-    except (ProbeError, FetchError) as error:
-        return Entrance(gate=gate, problem=str(error))
-    return Entrance(gate=gate, replicas=scale["spec"].get("replicas", 0), answer=answer)
-
-
-def _report(intent: Intent, samples: int, log: Log) -> None:
-    fields = {"gate": intent.gate.name, "why": intent.why, "samples": samples, "needed": intent.gate.samples}
-    if intent.act is Act.KEEP:
-        log.info("keep", **fields)
-    elif samples < intent.gate.samples:
-        log.info(f"would {intent.act} if more samples agree", **fields)
-    else:
-        log.info(f"would {intent.act}", **fields)
+        return {name: decode(Entry, entry, name) for name, entry in record.content.items()}
+    except DecodeError as error:
+        raise JournalError(f"ConfigMap {names.journal(names.GATE)}: {error}; remove its data to begin anew") from None

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from agents import ledger, telemetry
 from agents.api import Api
 from agents.clock import Clock
-from agents.environment import PORT, RUN_SECONDS, SECONDS, report_only, text, variable
+from agents.environment import PORT, RUN_SECONDS, SECONDS, flag, text, variable
 from agents.errors import AgentError
 from agents.log import Log
 from agents.nodes import read_nodes
@@ -22,7 +22,7 @@ class Settings:
     ledger_namespace: str = variable(text)
     exporter_namespace: str = variable(text)
     exporter_port: int = variable(PORT)
-    dry_run: bool = variable(report_only)
+    dry_run: bool = variable(flag)
     interval_seconds: int = variable(SECONDS)
     run_seconds: int = variable(RUN_SECONDS)
 

@@ -1,108 +1,78 @@
-"""Who may be let into a pool's real slack: the pure half of gate (seed 000). Units: whole MiB of GPU memory."""
+"""A pool's real slack: what of its free memory newcomers may have, and who must leave when there is too little.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+Units: whole MiB of GPU memory, whole seconds.
+"""
 
-from agents.demand import Answer, Demand
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from agents.entrance import Entrance
+from agents.gates import Gate
 from agents.telemetry import MIB, NodeTelemetry
+from agents.tenure import UNDER_WAY_SECONDS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """On what terms a gate lets its Deployment in; only `samples` in a row that agree change anything."""
-
-    name: str
-    namespace: str
-    deployment: str
-    pool: str
-    need_mib: int
-    margin_mib: int
-    samples: int
-
-    def __post_init__(self) -> None:
-        if self.need_mib < 1 or self.samples < 1 or self.margin_mib < 0:
-            raise ValueError("need_mib and samples must be at least 1, margin_mib at least 0")
+def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[str, int]:
+    """What the pods with these uids hold, by the device's uuid. Empty as well where it is not known who holds what."""
+    held: dict[str, int] = {}
+    for reading in readings:
+        for use in reading.uses or ():
+            if use.uid in pods:
+                held[use.uuid] = held.get(use.uuid, 0) + use.used_bytes // MIB
+    return held
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gate(Terms):
-    """One tenant's gate: lets `deployment` in when a device has need, floor and margin free and there is demand."""
+class Slack:
+    """A pool's free memory, less what those who were let in may still take."""
 
-    demand: Demand
-
-
-class Act(StrEnum):
-    """What a gate would do."""
-
-    OPEN = "open"
-    CLOSE = "close"
-    KEEP = "keep"
-
-
-@dataclass(frozen=True)
-class Intent:
-    """What one sample says about a gate, and why."""
-
-    gate: Gate
-    act: Act
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entrance:
-    """A gate as it was found: replicas and demand, or the problem for which one of them is not known."""
-
-    gate: Gate
-    replicas: int = 0
-    answer: Answer | None = None
-    problem: str | None = None
-
-
-def decide(entrances: Sequence[Entrance], readings: Sequence[NodeTelemetry]) -> tuple[Intent, ...]:
-    """What one sample says about each gate. Slack that one gate would take is no other's."""
-    slack = {
-        reading.pool.name: _Slack([r for r in readings if r.pool.name == reading.pool.name]) for reading in readings
-    }
-    return tuple(_intent(entrance, slack.get(entrance.gate.pool, _Slack([]))) for entrance in entrances)
-
-
-class _Slack:
-    """Free memory of a pool's devices, as far as no gate has taken it yet."""
-
-    def __init__(self, readings: Sequence[NodeTelemetry]) -> None:
-        blind = [f"{reading.node}: {reading.problem}" for reading in readings if reading.problem]
+    def __init__(self, readings: Sequence[NodeTelemetry], entrances: Sequence[Entrance], now: int) -> None:
+        blind = [f"{r.node}: {r.problem or 'no device'}" for r in readings if r.problem or not r.devices]
         self.problem = "; ".join(blind) if readings else "no node of the pool is measured"
         self.floor_mib = readings[0].pool.floor_mib if readings else 0
-        self.free_mib = [device.free_bytes // MIB for reading in readings for device in reading.devices]
+        self._places = {d.uuid: f"{r.node}, gpu {d.gpu}" for r in readings for d in r.devices}
+        self._free_mib = {d.uuid: d.free_bytes // MIB for r in readings for d in r.devices}
+        self._room_mib = dict(self._free_mib)
+        for entrance in entrances:
+            # Where a pod will go that holds no memory yet is not the gate's to know: it may be any of the devices.
+            for uuid in self._devices_of(entrance) or self._room_mib:
+                self._room_mib[uuid] -= entrance.claimed_mib
+        self.leaving = self._crowded_out(entrances, now)
 
-    @property
-    def pressed(self) -> bool:
-        return any(free_mib < self.floor_mib for free_mib in self.free_mib)
-
-    def take(self, gate: Gate) -> str | None:
-        """Takes the gate's need from the device with the most free memory; else why there is no room."""
-        if self.problem:
-            return f"no telemetry, so nobody is let in: {self.problem}"
+    def refusal(self, gate: Gate) -> str | None:
+        """Why there is no room for the gate's pod on the device with the least, which it may be given."""
+        uuid = min(self._room_mib, key=lambda uuid: self._room_mib[uuid])
         needed_mib = gate.need_mib + self.floor_mib + gate.margin_mib
-        most_mib = max(self.free_mib)
-        if most_mib < needed_mib:
-            return f"no room: {most_mib} MiB are free, {needed_mib} are needed (need, floor and margin)"
-        self.free_mib[self.free_mib.index(most_mib)] -= gate.need_mib
-        return None
+        if self._room_mib[uuid] >= needed_mib:
+            return None
+        return (
+            f"{self._places[uuid]}: {self._free_mib[uuid]} MiB are free, {self._room_mib[uuid]} of them for newcomers; "
+            f"{needed_mib} are needed (need, floor and margin)"
+        )
+
+    def take(self, need_mib: int) -> None:
+        for uuid in self._room_mib:
+            self._room_mib[uuid] -= need_mib
+
+    def _crowded_out(self, entrances: Sequence[Entrance], now: int) -> Mapping[str, str]:
+        """Which gates must close for a device to be above its floor again, and why: the last first, no more than it
+        takes. One that holds nothing yet goes as well: it is about to."""
+        leaving: dict[str, str] = {}
+        for uuid, free_mib in self._free_mib.items():
+            missing_mib = self.floor_mib - free_mib - sum(_going_mib(entrance, uuid, now) for entrance in entrances)
+            why = f"{self._places[uuid]}: {free_mib} MiB are free, the floor is {self.floor_mib}"
+            for entrance in reversed(entrances):
+                if missing_mib <= 0:
+                    break
+                if entrance.open and (uuid in entrance.used_mib or not entrance.used_mib):
+                    leaving.setdefault(entrance.gate.name, why)
+                    missing_mib -= entrance.used_mib.get(uuid, 0)
+        return leaving
+
+    def _devices_of(self, entrance: Entrance) -> Iterable[str]:
+        return entrance.used_mib.keys() & self._free_mib.keys()
 
 
-def _intent(entrance: Entrance, slack: _Slack) -> Intent:
-    gate = entrance.gate
-    if entrance.answer is None:
-        return Intent(gate, Act.KEEP, entrance.problem or "the demand is not known")
-    if entrance.replicas > 1:
-        return Intent(gate, Act.KEEP, f"somebody else scaled it to {entrance.replicas}")
-    if entrance.replicas == 1:
-        if slack.pressed:
-            return Intent(gate, Act.CLOSE, f"a device is under its floor of {slack.floor_mib} MiB")
-        return Intent(gate, Act.KEEP if entrance.answer.wanted else Act.CLOSE, entrance.answer.why)
-    if not entrance.answer.wanted:
-        return Intent(gate, Act.KEEP, entrance.answer.why)
-    refusal = slack.take(gate)
-    return Intent(gate, Act.KEEP, refusal) if refusal else Intent(gate, Act.OPEN, entrance.answer.why)
+def _going_mib(entrance: Entrance, uuid: str, now: int) -> int:
+    """What the pods of a gate that was just closed will give back; one that never ends is no longer counted on."""
+    since = entrance.unchanged_for(now)
+    going = entrance.standing.own and not entrance.open and since is not None and since < UNDER_WAY_SECONDS
+    return entrance.used_mib.get(uuid, 0) if going else 0

@@ -34,7 +34,6 @@ class Settings(sampling.Settings):
     """DRY_RUN tells what would be done. TENANTS are the namespaces where pods may be recycled. DELETE_BLOCKED deletes a
     pod whose eviction a disruption budget refuses; RECYCLE_BARE_PODS ends pods that nothing brings back."""
 
-    dry_run: bool = variable(flag)
     pod_name: str = variable(text)
     tenants: tuple[str, ...] = variable(listed)
     minimum_age_seconds: int = variable(SECONDS)

@@ -1,7 +1,7 @@
 """The demand gate: on-demand tenants scale 0 to 1 into real slack."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pulumi
@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from components.agent import RUN_SECONDS, Agent, cron_job
 from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
 from components.identity import Identity, Rule
+from components.journal import journal, journal_rule
 from components.manifest import Manifest, component_type, register
 from components.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
 from components.system import ClusterSpec
@@ -47,8 +48,16 @@ class OnDemandSpec(Spec):
     tenant: DnsLabel
     pool: DnsLabel
     need_mib: Mib = Field(description="Free memory it needs, beyond the pool's floor and margin_mib.")
-    margin_mib: Mib = Field(default=256, description="Hysteresis: slack that must remain when it is let in.")
-    samples: Count = Field(default=3, description="Consecutive samples that must agree before anything changes.")
+    margin_mib: Mib = Field(
+        default=256, description="Hysteresis: it is let in with so much above the floor, and goes under the floor."
+    )
+    samples: Count = Field(
+        default=3, description="Consecutive samples that must agree before anything changes; under pressure two do."
+    )
+    idle_seconds: Seconds = Field(
+        default=300, description="It goes after so long without demand; a window ends when it ends."
+    )
+    cool_down_seconds: Seconds = Field(default=300, description="It is not let in again so soon after it went.")
     deployment: DnsLabel | None = Field(default=None, description="The Deployment to scale; default: the key.")
     http_json: HttpJsonDemand | None = None
     prometheus: PrometheusDemand | None = None
@@ -67,7 +76,8 @@ class OnDemandSpec(Spec):
 class GateSpec(Spec):
     """The agent that lets on-demand tenants in and out."""
 
-    interval_seconds: Seconds = Field(default=10, le=30)
+    interval_seconds: Seconds = Field(default=10, le=15)
+    armed: bool = Field(default=False, description="false: tells what it would do, and has no right to do it.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +102,8 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "need_mib": spec.need_mib,
             "margin_mib": spec.margin_mib,
             "samples": spec.samples,
+            "idle_seconds": spec.idle_seconds,
+            "cool_down_seconds": spec.cool_down_seconds,
             "demand": _demand(spec),
         }
         for name, spec in sorted(on_demand.items())
@@ -104,8 +116,7 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """One agent for all gates, so that two workloads are never let into the same slack. It may read and has no right to
-    scale yet."""
+    """One agent for all gates, so that two workloads are never let into the same slack."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -122,24 +133,40 @@ def gate_agent(args: GateArgs) -> Agent:
         },
         rules=(
             *telemetry_rules(namespace),
-            *_scale_rules(declared),
+            journal_rule(names.GATE, namespace),
+            *(rule for home, owned in _by_namespace(declared).items() for rule in _rules(home, owned, args.spec.armed)),
         ),
-        dry_run=True,
+        dry_run=not args.spec.armed,
     )
 
 
-def _scale_rules(declared: list[Manifest]) -> tuple[Rule, ...]:
-    """One rule for each namespace, for its gates' Deployments alone."""
-    return tuple(
-        Rule(
+def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
+    """The Deployments behind gates in each namespace."""
+    found: dict[str, tuple[str, ...]] = {}
+    for gate in declared:
+        found[gate["namespace"]] = (*found.get(gate["namespace"], ()), gate["deployment"])
+    return found
+
+
+def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[Rule]:
+    """What it must read of a namespace: its own Deployments, who else scales them, their pods. It scales when armed."""
+    yield Rule(
+        api_groups=("apps",), resources=("deployments",), verbs=("get",), resource_names=owned, namespace=namespace
+    )
+    if armed:
+        yield Rule(
             api_groups=("apps",),
             resources=("deployments/scale",),
-            verbs=("get",),
-            resource_names=tuple(gate["deployment"] for gate in declared if gate["namespace"] == namespace),
+            verbs=("patch",),
+            resource_names=owned,
             namespace=namespace,
         )
-        for namespace in dict.fromkeys(gate["namespace"] for gate in declared)
+    yield Rule(resources=("pods",), verbs=("list",), namespace=namespace)
+    yield Rule(
+        api_groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("list",), namespace=namespace
     )
+    yield Rule(api_groups=("keda.sh",), resources=("scaledobjects",), verbs=("list",), namespace=namespace)
+    yield Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",), namespace=namespace)
 
 
 class Gate(pulumi.ComponentResource):
@@ -151,6 +178,7 @@ class Gate(pulumi.ComponentResource):
         super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)
         agent = gate_agent(args)
         identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
-        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity])
+        kept = register(journal(agent), f"{name}-journal", parent=self)
+        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
         self.cron_job = declared.urn.apply(lambda _: agent.name)
         self.register_outputs({"cronJob": self.cron_job})

@@ -86,6 +86,14 @@ EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
 EVENT_CAPPED = "GpuMemoryRecycleCapped"
 EVENT_UNDECLARED = "GpuMemoryUndeclared"
 
+# Reasons of the Kubernetes Events on a Deployment behind a gate.
+EVENT_GATE_OPENED = "GpuGateOpened"
+EVENT_GATE_CLOSED = "GpuGateClosed"
+EVENT_GATE_WOULD_OPEN = "GpuGateWouldOpen"
+EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
+EVENT_GATE_WAITS = "GpuGateWaits"
+EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
+
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"

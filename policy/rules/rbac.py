@@ -61,7 +61,19 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
     names.EXPORTER: frozenset({_READ_LEDGER, _PODS}),
-    names.GATE: frozenset({_READ_LEDGER, _NODES, _PODS, Grant("apps", "deployments/scale", "get", named=True)}),
+    names.GATE: frozenset(
+        {
+            _READ_LEDGER,
+            Grant("", "configmaps", "patch", named=True),
+            _NODES,
+            _PODS,
+            Grant("apps", "deployments", "get", named=True),
+            Grant("apps", "deployments/scale", "patch", named=True),
+            Grant("autoscaling", "horizontalpodautoscalers", "list"),
+            Grant("keda.sh", "scaledobjects", "list"),
+            Grant("events.k8s.io", "events", "create"),
+        }
+    ),
 }
 
 

@@ -266,7 +266,8 @@ class FakeCluster:
 
     def patch(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.before_patch()
-        target = self.nodes.get(path.split("/")[-2]) if path.endswith("/status") else self.objects.get(path)
+        is_node = path.endswith("/status")
+        target = self.nodes.get(path.split("/")[-2]) if is_node else self.objects.get(path.removesuffix("/scale"))
         if target is None:
             return 404, status(404, "NotFound", f"{path} not found")
         metadata = target["metadata"]
@@ -275,7 +276,9 @@ class FakeCluster:
         if not self.ignores_patches:
             merge(target, body)
             metadata["resourceVersion"] = self.next_version()
-            if path.endswith("/status"):
+            if path.endswith("/scale"):
+                metadata["generation"] += 1
+            if is_node:
                 self.tell("MODIFIED", "/api/v1/nodes", target)
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             del self.objects[path]

@@ -1,182 +1,245 @@
-"""Gates: who would be let in, who out, and why."""
+"""The gate against an API server, exporters and demand endpoints: what it reads, writes, and leaves alone."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agents import demand, gate
+from agents import gate
 from agents.api import ApiError
-from agents.demand import Answer, HttpJson, ProbeError, Prometheus, Window
-from agents.fetch import FetchError
+from agents.clock import Clock
+from agents.demand import HttpJson, Window
 from agents.gate import Settings
-from agents.slack import Act, Entrance, Gate, decide
-from agents.telemetry import NodeTelemetry
-from tests.agents.cluster import SYSTEM, T4, Fault, Served
+from agents.gates import Gate, declared
+from agents.journal import JournalError
+from tenancy import names
+from tenancy.decode import DecodeError
+from tests.agents.cluster import SYSTEM, Fault, Served
 from tests.agents.exporters import card, measured
+from tests.agents.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
 
-ALWAYS = Window(between="00:00-23:59")
-NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
-YES, NO = Answer(True, "work"), Answer(False, "no work")
-TTS = Gate(
-    name="tts", namespace="tts", deployment="tts", pool="t4", need_mib=2048, margin_mib=256, samples=3, demand=ALWAYS
-)
-NEEDED_MIB = 2048 + 1536 + 256
-
-
-def reading(*free_mib: int, problem: str | None = None) -> NodeTelemetry:
-    devices = tuple(card(free, gpu) for gpu, free in enumerate(free_mib))
-    return NodeTelemetry(pool=T4, node="n", devices=devices, problem=problem)
-
-
-@pytest.mark.parametrize(
-    ("entrance", "readings", "act", "words"),
-    [
-        (Entrance(gate=TTS, answer=YES), [reading(NEEDED_MIB)], Act.OPEN, "work"),
-        (Entrance(gate=TTS, answer=YES), [reading(NEEDED_MIB - 1)], Act.KEEP, "no room: 3839 MiB are free, 3840 are"),
-        (Entrance(gate=TTS, answer=YES), [reading(2000, 9000)], Act.OPEN, "work"),
-        (Entrance(gate=TTS, answer=YES), [reading(2000, 2000)], Act.KEEP, "no room"),
-        (Entrance(gate=TTS, answer=NO), [reading(9000)], Act.KEEP, "no work"),
-        (Entrance(gate=TTS, answer=YES), [], Act.KEEP, "no telemetry, so nobody is let in"),
-        (Entrance(gate=TTS, answer=YES), [reading(problem="HTTP 503")], Act.KEEP, "n: HTTP 503"),
-        (Entrance(gate=TTS, answer=YES), [reading(9000), reading(problem="gone")], Act.KEEP, "n: gone"),
-        (Entrance(gate=TTS, problem="the probe failed"), [reading(9000)], Act.KEEP, "the probe failed"),
-        (Entrance(gate=TTS, replicas=1, answer=YES), [reading(9000)], Act.KEEP, "work"),
-        (Entrance(gate=TTS, replicas=1, answer=NO), [reading(9000)], Act.CLOSE, "no work"),
-        (Entrance(gate=TTS, replicas=1, answer=YES), [reading(1535)], Act.CLOSE, "under its floor of 1536"),
-        (Entrance(gate=TTS, replicas=1, answer=YES), [reading(problem="gone")], Act.KEEP, "work"),
-        (Entrance(gate=TTS, replicas=1, problem="the probe failed"), [reading(9000)], Act.KEEP, "the probe failed"),
-        (Entrance(gate=TTS, replicas=3, answer=NO), [reading(1)], Act.KEEP, "somebody else scaled it to 3"),
-    ],
-)
-def test_a_gate_would(entrance: Entrance, readings: list[NodeTelemetry], act: Act, words: str) -> None:
-    (intent,) = decide([entrance], readings)
-    assert intent.act is act
-    assert words in intent.why
-
-
-def test_two_gates_are_not_let_into_the_same_slack() -> None:
-    others = replace(TTS, name="ytdlp")
-    first, second = decide([Entrance(gate=TTS, answer=YES), Entrance(gate=others, answer=YES)], [reading(4096)])
-    assert (first.act, second.act) == (Act.OPEN, Act.KEEP)
-
-
-gates = st.builds(
-    lambda name, need, margin: replace(TTS, name=name, need_mib=need, margin_mib=margin),
-    st.text(min_size=1),
-    st.integers(1, 8000),
-    st.integers(0, 1000),
-)
-
-
-@given(st.lists(gates, unique_by=lambda each: each.name), st.lists(st.integers(0, 16000), min_size=1, max_size=3))
-def test_gates_that_open_fit_above_the_floor_of_the_devices(opened: list[Gate], free_mib: list[int]) -> None:
-    intents = decide([Entrance(gate=each, answer=YES) for each in opened], [reading(*free_mib)])
-    taken_mib = sum(intent.gate.need_mib for intent in intents if intent.act is Act.OPEN)
-    assert taken_mib <= sum(max(free - T4.floor_mib, 0) for free in free_mib)
-
-
-@pytest.mark.parametrize(
-    ("window", "inside"),
-    [
-        (Window(between="02:00-06:00"), True),
-        (Window(between="03:00-06:00"), True),
-        (Window(between="02:00-03:00"), False),
-        (Window(between="22:00-04:00"), True),
-        (Window(between="22:00-02:00"), False),
-        (Window(between="02:00-06:00", time_zone="Asia/Tokyo"), False),
-        (Window(between="11:30-12:30", time_zone="Asia/Tokyo"), True),
-    ],
-)
-def test_a_window_is_read_in_its_time_zone_and_may_cross_midnight(window: Window, inside: bool) -> None:
-    assert demand.ask(window, NOW).wanted is inside
-
-
-HTTP = HttpJson(url="http://queue/status", field="queue.pending", at_least=2)
-QUERY = Prometheus(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
-
-
-@pytest.mark.parametrize(
-    ("signal", "body", "wanted"),
-    [
-        (HTTP, '{"queue": {"pending": 2}}', True),
-        (HTTP, '{"queue": {"pending": 1}}', False),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "2"]}]}}', True),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "1.5"]}]}}', False),
-        (QUERY, '{"data": {"resultType": "scalar", "result": [1, "7"]}}', True),
-    ],
-)
-def test_a_probe_compares_its_number(signal: HttpJson | Prometheus, body: str, wanted: bool) -> None:
-    asked: list[str] = []
-    assert demand.ask(signal, NOW, lambda url: asked.append(url) or body.encode()).wanted is wanted  # type: ignore[func-returns-value]
-    assert asked in (["http://queue/status"], ["http://prometheus:9090/api/v1/query?query=sum%28queue%29"])
-
-
-@pytest.mark.parametrize(
-    ("signal", "body"),
-    [
-        (HTTP, ""),
-        (HTTP, "[]"),
-        (HTTP, "{}"),
-        (HTTP, '{"queue": 3}'),
-        (HTTP, '{"queue": {"pending": "2"}}'),
-        (HTTP, '{"queue": {"pending": true}}'),
-        (HTTP, '{"queue": {"pending": NaN}}'),
-        (QUERY, "{}"),
-        (QUERY, '{"data": null}'),
-        (QUERY, '{"data": {"resultType": "vector", "result": []}}'),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"value": [1, "2"]}, {"value": [1, "2"]}]}}'),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"value": [1, "NaN"]}]}}'),
-        (QUERY, '{"data": {"resultType": "matrix", "result": [{"values": [[1, "2"]]}]}}'),
-    ],
-)
-def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | Prometheus, body: str) -> None:
-    with pytest.raises(ProbeError):
-        demand.ask(signal, NOW, lambda url: body.encode())
-
-
-def test_a_probe_that_cannot_be_reached_is_an_error_with_its_address() -> None:
-    with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:1/"):
-        demand.ask(replace(HTTP, url="http://127.0.0.1:1/"), NOW)
-
-
+START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
+ALWAYS = replace(TTS, demand=Window(between="00:00-23:59"))
+NEVER = replace(TTS, demand=Window(between="04:00-05:00"))
+YTDLP = replace(ALWAYS, name="ytdlp", deployment="ytdlp")
 SETTINGS = Settings(
     ledger_namespace=SYSTEM,
     exporter_namespace="nodes",
     exporter_port=0,
-    dry_run=True,
+    pod_name="pod",
+    dry_run=False,
     interval_seconds=10,
     run_seconds=40,
-    gates=(TTS,),
+    gates=(ALWAYS,),
 )
 
 
 @pytest.fixture
 def roomy(served: Served) -> Iterator[Served]:
-    """A node with 4 GiB free and a Deployment at 0."""
-    served.cluster.objects["/apis/apps/v1/namespaces/tts/deployments/tts/scale"] = {"spec": {}}
+    """A node with 4 GiB free, and two Deployments at 0."""
+    add_journal(served.cluster)
+    for each in (TTS, YTDLP):
+        add_deployment(served.cluster, each)
     with measured(served, card(4096)):
         yield served
 
 
-def run(served: Served, **changes: Any) -> int:
-    settings = replace(SETTINGS, exporter_port=served.exporter_port, **changes)
-    return gate.run(settings, served.api(), served.time.clock(), served.log())
+def run(served: Served, *gates: Gate, **changes: Any) -> int:
+    settings = replace(SETTINGS, exporter_port=served.exporter_port, gates=gates or SETTINGS.gates, **changes)
+    time = served.time
+    clock = Clock(monotonic=lambda: time.seconds, sleep=time.sleep, now=lambda: START + timedelta(seconds=time.seconds))
+    return gate.run(settings, served.api(), clock, served.log())
 
 
-def test_a_gate_would_open_only_when_enough_samples_agree(roomy: Served) -> None:
+def replicas(served: Served, of: Gate = TTS) -> int:
+    return int(served.cluster.objects[path_of(of)]["spec"]["replicas"])
+
+
+def messages(served: Served) -> list[str]:
+    return [line["message"] for line in served.lines()[1:]]
+
+
+def events(served: Served) -> list[tuple[str, str]]:
+    return [(event["reason"], event["note"]) for event in served.cluster.events.values()]
+
+
+def writes(served: Served) -> list[str]:
+    return [url for method, url in served.cluster.requests if method == "PATCH"]
+
+
+def test_a_gate_opens_once_when_enough_samples_agree(roomy: Served) -> None:
     assert run(roomy) == 0
-    assert [line["message"] for line in roomy.lines()[1:]] == [
+    assert messages(roomy) == [
         "would open if more samples agree",
         "would open if more samples agree",
         "would open",
-        "would open",
+        "did open",
+        "keep",
     ]
-    assert {method for method, _ in roomy.cluster.requests} == {"GET"}
+    assert replicas(roomy) == 1
+    assert events(roomy) == [
+        (names.EVENT_GATE_OPENED, "there is demand, and room: it is 03:00 in Etc/UTC, the window is 00:00-23:59")
+    ]
+    (event,) = roomy.cluster.events.values()
+    assert event["metadata"]["namespace"] == event["regarding"]["namespace"] == "voice"
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Deployment", "tts")
+
+
+def test_it_closes_when_there_is_no_demand(roomy: Served) -> None:
+    scale_by(roomy.cluster, "helm", 1)
+    assert run(roomy, NEVER) == 0
+    assert replicas(roomy) == 0
+    assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_CLOSED]
+
+
+def test_the_journal_is_written_before_the_act_and_outlives_the_run(roomy: Served) -> None:
+    assert run(roomy) == 0
+    assert writes(roomy) == [JOURNAL_PATH, JOURNAL_PATH, f"{path_of()}/scale?fieldManager={names.GATE}"]
+    opened = int((START + timedelta(seconds=20)).timestamp())
+    assert journaled(roomy)["tts"] == {
+        "uid": "uid-tts",
+        "generation": 1,
+        "replicas": 1,
+        "changed_at": opened,
+        "idle_since": None,
+    }
+
+
+def journaled(served: Served) -> dict[str, Any]:
+    data: str = served.cluster.objects[JOURNAL_PATH]["data"][names.JOURNAL_KEY]
+    content: dict[str, Any] = json.loads(data)
+    return content
+
+
+def test_two_gates_are_not_let_into_one_slack_not_even_by_two_runs(roomy: Served) -> None:
+    """4096 MiB are free all the time: the first loads, and its pod holds nothing yet."""
+    for _ in range(2):
+        assert run(roomy, ALWAYS, YTDLP) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (1, 0)
+    waits = [note for reason, note in events(roomy) if reason == names.EVENT_GATE_WAITS]
+    assert waits == [
+        "there is demand, and no room: 2048 MiB beside the floor and a margin of 256 must be free on every device of t4"
+    ]
+
+
+def test_who_was_closed_by_somebody_stays_closed_and_is_told_of(roomy: Served) -> None:
+    assert run(roomy) == 0
+    scale_by(roomy.cluster, "kubectl", 0)
+    assert run(roomy) == 0
+    assert replicas(roomy) == 0
+    assert events(roomy)[1:] == [
+        (
+            names.EVENT_GATE_LEFT_ALONE,
+            "the gate leaves it alone: kubectl scaled it to 0 after the gate left it at 1",
+        )
+    ]
+
+
+def test_who_gives_it_back_as_the_gate_left_it_has_it_managed_again(roomy: Served) -> None:
+    assert run(roomy) == 0
+    scale_by(roomy.cluster, "kubectl", 0)
+    scale_by(roomy.cluster, "kubectl", 1)
+    assert run(roomy, NEVER) == 0
+    assert replicas(roomy) == 0
+
+
+def test_an_autoscalers_deployment_is_left_alone(roomy: Served) -> None:
+    path = "/apis/autoscaling/v2/namespaces/voice/horizontalpodautoscalers"
+    target = {"kind": "Deployment", "name": "tts"}
+    scaler = {"metadata": {"name": "by-cpu"}, "spec": {"scaleTargetRef": target}}
+    roomy.cluster.objects[path] = {"metadata": {}, "items": [scaler]}
+    assert run(roomy, ALWAYS, YTDLP) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
+    assert (
+        names.EVENT_GATE_LEFT_ALONE,
+        "the gate leaves it alone: HorizontalPodAutoscaler by-cpu scales it",
+    ) in events(roomy)
+
+
+def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwritten(roomy: Served) -> None:
+    def change_when_it_acts() -> None:
+        if len(writes(roomy)) == 3:
+            scale_by(roomy.cluster, "kubectl", 2)
+
+    roomy.cluster.before_patch = change_when_it_acts
+    assert run(roomy) == 0
+    assert replicas(roomy) == 2
+    assert "the Deployment changed meanwhile; it is read again" in messages(roomy)
+    assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_LEFT_ALONE]
+    assert journaled(roomy)["tts"]["replicas"] == 0, "the act that did not happen is taken back"
+
+
+def test_a_conflict_with_a_change_of_something_else_is_tried_again(roomy: Served) -> None:
+    def change_the_image_once() -> None:
+        if len(writes(roomy)) == 3:
+            metadata = roomy.cluster.objects[path_of()]["metadata"]
+            metadata |= {"generation": 2, "resourceVersion": roomy.cluster.next_version()}
+
+    roomy.cluster.before_patch = change_the_image_once
+    assert run(roomy) == 0
+    assert replicas(roomy) == 1
+
+
+def test_an_answer_that_is_lost_after_the_act_leaves_the_act_the_gates(roomy: Served) -> None:
+    """The retry of what was done is a conflict, and looks as if somebody else had been faster."""
+    roomy.cluster.faults = [Fault("PATCH", path_of(), 409, "Conflict", "modified", times=0)]
+
+    def lose_the_answer() -> None:
+        if len(writes(roomy)) == 2:
+            scale_by(roomy.cluster, names.GATE, 1)
+
+    roomy.cluster.before_patch = lose_the_answer
+    assert run(roomy) == 0
+    assert run(roomy) == 0
+    assert replicas(roomy) == 1
+    assert journaled(roomy)["tts"]["replicas"] == 1
+
+
+def test_of_two_runs_at_once_one_acts(roomy: Served) -> None:
+    def write_first() -> None:
+        if len(writes(roomy)) == 2:
+            roomy.cluster.objects[JOURNAL_PATH]["metadata"]["resourceVersion"] = roomy.cluster.next_version()
+
+    roomy.cluster.before_patch = write_first
+    assert run(roomy, run_seconds=21) == 0
+    assert replicas(roomy) == 0
+    assert messages(roomy)[-1] == "nothing is done: another run of the gate wrote the journal meanwhile"
+
+
+def test_a_run_that_died_between_journal_and_act_holds_its_slack_and_is_then_forgotten(roomy: Served) -> None:
+    roomy.cluster.faults = [Fault("PATCH", path_of(), 503, "ServiceUnavailable", times=100)]
+    assert run(roomy, ALWAYS, run_seconds=21) == 1
+    assert run(roomy, ALWAYS, YTDLP, run_seconds=21) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 0)
+    assert "a run began to scale it and has not ended yet" in {line.get("why") for line in roomy.lines()}
+
+
+def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served) -> None:
+    def answer_late() -> None:
+        if len(writes(roomy)) == 2:
+            roomy.time.seconds += 31
+
+    roomy.cluster.before_patch = answer_late
+    assert run(roomy) == 0
+    assert "nothing is done: the API took so long that the sample is old" in messages(roomy)
+    assert replicas(roomy) == 0
+
+
+def test_a_dry_run_tells_and_scales_nothing(roomy: Served) -> None:
+    assert run(roomy, ALWAYS, replace(NEVER, name="ytdlp", deployment="ytdlp"), dry_run=True) == 0
+    assert replicas(roomy) == 0
+    assert set(writes(roomy)) == {JOURNAL_PATH}
+    assert events(roomy) == [(names.EVENT_GATE_WOULD_OPEN, "would open: there is demand, and room")]
+
+
+def test_a_dry_run_follows_what_people_do_instead(roomy: Served) -> None:
+    assert run(roomy, dry_run=True) == 0
+    scale_by(roomy.cluster, "kubectl", 1)
+    assert run(roomy, NEVER, dry_run=True) == 0
+    assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_WOULD_OPEN, names.EVENT_GATE_WOULD_CLOSE]
 
 
 def test_a_pass_that_the_server_failed_starts_the_count_again(roomy: Served) -> None:
@@ -191,19 +254,56 @@ def test_a_pass_that_the_server_failed_starts_the_count_again(roomy: Served) -> 
     assert [line.get("samples") for line in roomy.lines()[1:]] == [1, 2, None, 1]
 
 
+def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None:
+    dead = HttpJson(url="http://127.0.0.1:1/", field="pending")
+    assert run(roomy, replace(TTS, demand=dead), YTDLP) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
+
+
+def test_a_failed_probe_does_not_close_what_was_idle(roomy: Served) -> None:
+    scale_by(roomy.cluster, "helm", 1)
+    dead = HttpJson(url="http://127.0.0.1:1/", field="pending")
+    assert run(roomy, replace(TTS, demand=dead, idle_seconds=0)) == 0
+    assert replicas(roomy) == 1
+
+
 def test_a_deployment_that_is_not_there_keeps_its_gate_only(roomy: Served) -> None:
-    assert run(roomy, gates=(replace(TTS, name="gone", deployment="gone"), TTS), run_seconds=0) == 0
-    kept, opened = roomy.lines()[1:]
-    assert (kept["gate"], kept["message"]) == ("gone", "keep")
-    assert "404 NotFound" in kept["why"]
-    assert opened["gate"] == "tts"
+    assert run(roomy, replace(ALWAYS, name="gone", deployment="gone"), YTDLP) == 0
+    assert replicas(roomy, YTDLP) == 1
+    assert messages(roomy)[0] == "there is no Deployment of that name"
+
+
+def test_an_event_that_cannot_be_written_takes_nothing_back(roomy: Served) -> None:
+    roomy.cluster.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "cannot create events", times=9)]
+    assert run(roomy) == 0
+    assert replicas(roomy) == 1
 
 
 def test_missing_rights_end_the_run(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", "/apis/apps/v1", 403, "Forbidden", "cannot get deployments/scale")]
-    with pytest.raises(ApiError, match="cannot get deployments/scale"):
+    roomy.cluster.faults = [Fault("GET", "/apis/apps/v1", 403, "Forbidden", "cannot get deployments")]
+    with pytest.raises(ApiError, match="cannot get deployments"):
+        run(roomy)
+
+
+def test_without_the_right_to_scale_the_run_ends_loudly(roomy: Served) -> None:
+    roomy.cluster.faults = [Fault("PATCH", path_of(), 403, "Forbidden", "cannot patch deployments/scale")]
+    with pytest.raises(ApiError, match="cannot patch deployments/scale"):
+        run(roomy)
+
+
+def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
+    roomy.cluster.objects[JOURNAL_PATH]["data"] = {names.JOURNAL_KEY: '{"tts": {"uid": 1}}'}
+    with pytest.raises(JournalError, match=r"tts\.uid: must be a string .* remove its data to begin anew"):
         run(roomy)
 
 
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
+    add_journal(served.cluster)
     assert run(served) == 0
+
+
+def test_all_that_is_wrong_with_the_gates_is_told_at_once() -> None:
+    with pytest.raises(DecodeError) as refused:
+        declared('[{"name": 1, "demand": {}}, {"demand": {"kind": "moon"}}]')
+    assert "GATES.0.name: must be a string (got 1)" in refused.value.problems
+    assert "GATES.1.need_mib: is missing" in refused.value.problems

@@ -29,26 +29,62 @@ ON_DEMAND = {
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    args = GateArgs(spec=GateSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), on_demand=ON_DEMAND)
+    return of(GateSpec())
+
+
+def of(spec: GateSpec) -> Graph:
+    args = GateArgs(spec=spec, cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), on_demand=ON_DEMAND)
     return declared(Gate, "gate", args)
 
 
 def test_all_gates_are_one_cron_job(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Gate"))) == {"gate-identity", "gate-cron-job"}
+    assert names(graph.children(graph.one("Gate"))) == {"gate-identity", "gate-journal", "gate-cron-job"}
     cron_job = graph.one("CronJob")
     assert cron_job.inputs["metadata"]["name"] == "gpu-demand-gate"
     for binding in (*graph.all("RoleBinding"), *graph.all("ClusterRoleBinding")):
         assert graph.depends_on(cron_job, binding)
 
 
-def test_it_reads_the_scale_of_its_own_deployments_and_may_not_change_it(graph: Graph) -> None:
-    assert rights(graph) == {
-        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
-        (NODES, "/pods", "list", ()),
-        ("*", "/nodes", "list", ()),
-        ("voice", "apps/deployments/scale", "get", ("books-worker", "tts")),
-        ("media", "apps/deployments/scale", "get", ("video",)),
-    }
+READS = {
+    (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+    (SYSTEM, "/configmaps", "get", ("gpu-demand-gate-journal",)),
+    (SYSTEM, "/configmaps", "patch", ("gpu-demand-gate-journal",)),
+    (NODES, "/pods", "list", ()),
+    ("*", "/nodes", "list", ()),
+    ("voice", "apps/deployments", "get", ("books-worker", "tts")),
+    ("media", "apps/deployments", "get", ("video",)),
+    *(
+        (namespace, resource, verb, ())
+        for namespace in ("voice", "media")
+        for resource, verb in (
+            ("/pods", "list"),
+            ("autoscaling/horizontalpodautoscalers", "list"),
+            ("keda.sh/scaledobjects", "list"),
+            ("events.k8s.io/events", "create"),
+        )
+    ),
+}
+SCALES = {
+    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts")),
+    ("media", "apps/deployments/scale", "patch", ("video",)),
+}
+
+
+def test_it_is_not_armed_unless_told_and_may_scale_nothing_then(graph: Graph) -> None:
+    assert rights(graph) == READS
+    assert environment(dict(graph.one("CronJob").inputs))["DRY_RUN"] == "true"
+
+
+def test_armed_it_may_scale_its_own_deployments() -> None:
+    armed = of(GateSpec(armed=True))
+    assert rights(armed) == READS | SCALES
+    assert environment(dict(armed.one("CronJob").inputs))["DRY_RUN"] == "false"
+
+
+def test_its_journal_is_there_before_its_first_run_and_declares_no_data(graph: Graph) -> None:
+    journal = graph.one("ConfigMap")
+    assert (journal.inputs["metadata"]["name"], journal.inputs.get("data")) == ("gpu-demand-gate-journal", None)
+    assert graph.depends_on(graph.one("CronJob"), journal)
 
 
 def test_the_gates_are_served_by_name_because_the_configuration_has_no_order(graph: Graph) -> None:
@@ -67,6 +103,8 @@ def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
         "need_mib": 2048,
         "margin_mib": 256,
         "samples": 3,
+        "idle_seconds": 300,
+        "cool_down_seconds": 300,
         "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Etc/UTC"},
     }
     assert books["deployment"] == "books-worker"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -28,6 +29,8 @@ from tests.agents.cluster import Served
 from tests.agents.conftest import certificates, served  # noqa: F401 (fixtures)
 from tests.agents.curves import serving
 from tests.agents.exporters import card, measured
+from tests.agents.gating import TTS as GATE
+from tests.agents.gating import add_deployment, add_journal
 from tests.components.given import CLUSTER, CODE, LEDGER, declared, environment, rights
 from tests.engine import Graph
 
@@ -153,15 +156,16 @@ def watched(busy: Served) -> tuple[Graph, set[Call]]:
 
 
 def gated(busy: Served) -> tuple[Graph, set[Call]]:
-    always = WindowDemand(between="00:00-23:59")
+    now, hour = datetime.now(UTC), timedelta(hours=1)
+    always = WindowDemand(between=f"{now - hour:%H:%M}-{now + hour:%H:%M}")
     on_demand = {
-        "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=1, window=always),
-        "books": OnDemandSpec(tenant="media", pool="t4", need_mib=1, window=always, deployment="worker"),
+        "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=1, samples=1, window=always),
+        "books": OnDemandSpec(tenant="media", pool="t4", need_mib=1, samples=1, window=always, deployment="worker"),
     }
-    for namespace, deployment in (("voice", "tts"), ("media", "worker")):
-        scale = f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}/scale"
-        busy.cluster.objects[scale] = {"spec": {"replicas": 0}}
-    args = GateArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=GateSpec(), on_demand=on_demand)
+    for each in (GATE, replace(GATE, namespace="media", deployment="worker")):
+        add_deployment(busy.cluster, each)
+    add_journal(busy.cluster)
+    args = GateArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=GateSpec(armed=True), on_demand=on_demand)
     graph = declared(Gate, "g", args)
     given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
     assert gate.start(given, busy.log()) == 0

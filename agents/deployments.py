@@ -1,0 +1,145 @@
+"""Deployments behind gates, as much of them as the gate decides on, and who else may scale them."""
+
+import http.client
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from agents.api import Api, ApiError, Object
+from agents.events import Reference
+from tenancy.names import GATE, GPUMEM_SUFFIX
+from tenancy.workload import at, containers_of, maps_at
+
+_KIND = "Deployment"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """`scaled_by` owns spec.replicas, by the name of its field manager; None where the API server does not tell.
+
+    `seats` are the resources named …/gpumem that its pods ask for; `pods` is a label selector.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    generation: int = 1
+    replicas: int = 0
+    scaled_by: str | None = None
+    seats: tuple[str, ...] = ()
+    pods: str = ""
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="apps/v1", kind=_KIND, namespace=self.namespace, name=self.name, uid=self.uid)
+
+
+def read(api: Api, namespace: str, name: str) -> Deployment | None:
+    """None where there is none of that name. Raises ApiError."""
+    try:
+        return _deployment(api.get(_path(namespace, name)))
+    except ApiError as error:
+        if error.status == http.client.NOT_FOUND:
+            return None
+        raise
+
+
+def read_pods(api: Api, deployment: Deployment) -> frozenset[str]:
+    """The uids of its pods, those that are going included. Raises ApiError."""
+    path = f"/api/v1/namespaces/{deployment.namespace}/pods"
+    return frozenset(pod["metadata"]["uid"] for pod in api.items(path, labelSelector=deployment.pods))
+
+
+def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
+    """What scales each Deployment of a namespace by itself. Raises ApiError."""
+    found = {}
+    for kind, path in (
+        ("HorizontalPodAutoscaler", f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
+        ("ScaledObject", f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"),
+    ):
+        for item in _items(api, path):
+            target = at(item, "spec", "scaleTargetRef")
+            # KEDA's default, https://keda.sh/docs/latest/reference/scaledobject-spec/
+            if target.get("kind", _KIND) == _KIND:
+                found[str(target.get("name"))] = f"{kind} {item['metadata']['name']}"
+    return found
+
+
+def scale(api: Api, deployment: Deployment, replicas: int) -> None:
+    """Raises ApiError; it is `outdated` where anybody changed the Deployment since it was read."""
+    # A merge patch of the subresource takes the version of the whole object (ScaleREST in
+    # pkg/registry/apps/deployment/storage/storage.go).
+    body = {"metadata": {"resourceVersion": deployment.resource_version}, "spec": {"replicas": replicas}}
+    api.merge_patch(f"{_path(deployment.namespace, deployment.name)}/scale?fieldManager={GATE}", body)
+
+
+def _items(api: Api, path: str) -> Iterator[Object]:
+    """Nothing where the kind is not installed."""
+    try:
+        yield from api.items(path)
+    except ApiError as error:
+        if error.status != http.client.NOT_FOUND:
+            raise
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+
+
+def _deployment(item: Object) -> Deployment:
+    metadata, spec = item["metadata"], item["spec"]
+    return Deployment(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        generation=metadata["generation"],
+        replicas=spec["replicas"],
+        scaled_by=_scaled_by(metadata),
+        seats=tuple(sorted(_seats(at(spec, "template", "spec")))),
+        pods=",".join(_requirements(spec["selector"])),
+    )
+
+
+def _scaled_by(metadata: Object) -> str | None:
+    """The owner of spec.replicas; the gate where several are and it is one of them.
+
+    Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management. Who changes a field
+    takes it from all who had it; who applies the value that it has already shares it.
+    """
+    owners = [
+        entry["manager"]
+        for entry in metadata.get("managedFields") or ()
+        if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return GATE if GATE in owners else next(iter(owners), None)
+
+
+def _seats(pod_spec: Object) -> set[str]:
+    return {
+        resource
+        for container in containers_of(pod_spec)
+        for part in ("requests", "limits")
+        for resource in at(container, "resources", part)
+        if resource.endswith(GPUMEM_SUFFIX)
+    }
+
+
+def _requirements(selector: Object) -> Iterator[str]:
+    """A selector's requirements as a list request spells them.
+
+    Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
+    """
+    for key, value in at(selector, "matchLabels").items():
+        yield f"{key}={value}"
+    for requirement in maps_at(selector, "matchExpressions"):
+        key, values = requirement["key"], ",".join(requirement.get("values") or ())
+        match requirement["operator"]:
+            case "In":
+                yield f"{key} in ({values})"
+            case "NotIn":
+                yield f"{key} notin ({values})"
+            case "Exists":
+                yield key
+            case "DoesNotExist":
+                yield f"!{key}"

@@ -1,0 +1,69 @@
+"""What the gate tells of an intent: a line in its log, and an Event on the Deployment."""
+
+from agents.entrance import Act, Cause, Intent
+from agents.events import Event
+from agents.log import Log
+from tenancy.names import (
+    EVENT_GATE_CLOSED,
+    EVENT_GATE_LEFT_ALONE,
+    EVENT_GATE_OPENED,
+    EVENT_GATE_WAITS,
+    EVENT_GATE_WOULD_CLOSE,
+    EVENT_GATE_WOULD_OPEN,
+)
+
+_REASONS = {
+    (Act.OPEN, False): EVENT_GATE_OPENED,
+    (Act.CLOSE, False): EVENT_GATE_CLOSED,
+    (Act.OPEN, True): EVENT_GATE_WOULD_OPEN,
+    (Act.CLOSE, True): EVENT_GATE_WOULD_CLOSE,
+}
+
+
+def tell(intent: Intent, log: Log) -> None:
+    """The line of one sample."""
+    lean = intent.lean
+    doubt = "" if intent.ripe else " if more samples agree"
+    log.info(
+        lean.act if lean.act is Act.KEEP else f"would {lean.act}{doubt}",
+        gate=intent.gate.name,
+        cause=lean.cause,
+        why=lean.why,
+        samples=intent.samples,
+        needed=lean.needed,
+    )
+
+
+def act_event(intent: Intent, *, dry_run: bool) -> Event:
+    """Of an act that was carried out, with its numbers; of one that would be, in words that stay the same."""
+    lean, found = intent.lean, intent.entrance.deployment
+    return Event(
+        regarding=found.reference,
+        reason=_REASONS[lean.act, dry_run],
+        note=f"would {lean.act}: {lean.cause}" if dry_run else f"{lean.cause}: {lean.why}",
+        action="Scale",
+        warning=lean.cause is Cause.PRESSURE,
+        occasion="" if dry_run else found.resource_version,
+    )
+
+
+def keep_event(intent: Intent) -> Event | None:
+    """Why a gate that its tenant might expect to open, or to close, does not."""
+    gate, lean = intent.gate, intent.lean
+    if lean.cause is Cause.OTHER:
+        reason, note = EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {lean.why}"
+    elif lean.cause is Cause.NO_ROOM:
+        reason = EVENT_GATE_WAITS
+        note = (
+            f"{lean.cause}: {gate.need_mib} MiB beside the floor and a margin of {gate.margin_mib} must be free on "
+            f"every device of {gate.pool}"
+        )
+    else:
+        return None
+    return Event(
+        regarding=intent.entrance.deployment.reference,
+        reason=reason,
+        note=note,
+        action="Scale",
+        warning=lean.cause is Cause.OTHER,
+    )

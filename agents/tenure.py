@@ -1,0 +1,79 @@
+"""Whose a Deployment's replicas are: the gate's as long as it finds them as it left them, else whoever changed them.
+
+Times are whole seconds since 1970.
+"""
+
+from dataclasses import dataclass, replace
+
+from agents.deployments import Deployment
+from tenancy.names import GATE
+
+# The run that began an act has ended by then (components/agent.py).
+UNDER_WAY_SECONDS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """What the journal holds of a gate: at what it left its Deployment, when, and since when nothing asks for it.
+
+    `generation` is the Deployment's when `replicas` was decided: while it stands, nobody wrote its spec.
+    """
+
+    uid: str
+    generation: int
+    replicas: int
+    changed_at: int | None = None
+    idle_since: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """The gate's own, with the entry as the journal should have it, unless `other` says whose.
+
+    `under_way`: an act that was begun and that nobody sees yet.
+    """
+
+    entry: Entry | None
+    other: str | None = None
+    under_way: bool = False
+
+    @property
+    def own(self) -> bool:
+        return self.other is None and not self.under_way
+
+
+def standing(found: Deployment, entry: Entry | None, scaler: str | None, now: int) -> Standing:
+    """`scaler` scales the Deployment by itself; `entry` is the journal's, None at first sight."""
+    if entry is not None and entry.uid != found.uid:
+        entry = None  # of one that is gone
+    other = _other(found, entry, scaler)
+    if other is not None:
+        return Standing(entry=entry, other=other)
+    if entry is None:
+        return Standing(entry=Entry(uid=found.uid, generation=found.generation, replicas=found.replicas))
+    if entry.replicas == found.replicas:
+        return Standing(entry=entry)
+    if entry.generation == found.generation and 0 <= now - (entry.changed_at or 0) < UNDER_WAY_SECONDS:
+        return Standing(entry=entry, under_way=True)
+    return Standing(entry=follow(found, entry, now))
+
+
+def follow(found: Deployment, entry: Entry, now: int) -> Entry:
+    """The entry with the replicas as they are found; if they changed, they changed now."""
+    if entry.replicas == found.replicas:
+        return entry
+    return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)
+
+
+def _other(found: Deployment, entry: Entry | None, scaler: str | None) -> str | None:
+    if scaler is not None:
+        return f"{scaler} scales it"
+    if found.seats:
+        return f"its pods ask for {', '.join(found.seats)}: a seat and a gate would count them twice"
+    if found.replicas > 1:
+        return f"{found.scaled_by or 'somebody'} scaled it to {found.replicas}; a gate knows 0 and 1"
+    if entry is None or entry.replicas == found.replicas or entry.generation == found.generation:
+        return None
+    if found.scaled_by in (None, GATE):
+        return None
+    return f"{found.scaled_by} scaled it to {found.replicas} after the gate left it at {entry.replicas}"

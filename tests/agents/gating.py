@@ -1,0 +1,111 @@
+"""Gates for tests: one as it is declared, as it was found, and the devices that it decides on."""
+
+from dataclasses import replace
+from typing import Any
+
+from agents.demand import Answer, HttpJson, Window
+from agents.deployments import Deployment
+from agents.device import Device
+from agents.entrance import Act, Agreed, Cause, Entrance
+from agents.gates import Gate
+from agents.telemetry import MIB, NodeTelemetry
+from agents.tenure import Entry, Standing
+from tenancy import names
+from tenancy.ledger import Pool
+from tests.agents.cluster import SYSTEM, T4, FakeCluster
+
+YES, NO = Answer(True, "pending is 2, 1 asks for it"), Answer(False, "pending is 0, 1 asks for it")
+NOW = 1_795_219_200
+TTS = Gate(
+    name="tts",
+    namespace="voice",
+    deployment="tts",
+    pool="t4",
+    need_mib=2048,
+    margin_mib=256,
+    samples=3,
+    idle_seconds=300,
+    cool_down_seconds=300,
+    demand=HttpJson(url="http://queue/status", field="pending"),
+)
+NIGHTLY = replace(TTS, name="nightly", deployment="nightly", demand=Window(between="02:00-06:00"))
+NEEDED_MIB = 2048 + 1536 + 256
+OPEN_NEXT = Agreed(act=Act.OPEN, cause=Cause.ROOM, samples=2)
+PRESSED_BEFORE = Agreed(act=Act.CLOSE, cause=Cause.PRESSURE, samples=1)
+
+
+def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
+    free, total = free_mib * MIB, total_mib * MIB
+    return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
+
+
+def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | None = None) -> NodeTelemetry:
+    """A node whose devices have so much free memory, in the order of their index."""
+    devices = tuple(device(free, gpu) for gpu, free in enumerate(free_mib))
+    return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
+
+
+def deployment(gate: Gate = TTS, **fields: Any) -> Deployment:
+    name = gate.deployment
+    return Deployment(**{"namespace": gate.namespace, "name": name, "uid": f"uid-{name}", **fields})
+
+
+def entry(gate: Gate = TTS, replicas: int = 0, **fields: Any) -> Entry:
+    return Entry(**{"uid": f"uid-{gate.deployment}", "generation": 1, "replicas": replicas, **fields})
+
+
+def entrance(gate: Gate = TTS, replicas: int = 0, **fields: Any) -> Entrance:
+    """The gate's own; fields named changed_at and idle_since are its entry's."""
+    times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
+    standing = Standing(entry=entry(gate, replicas, **times))
+    found = deployment(gate, replicas=replicas)
+    return Entrance(**{"gate": gate, "deployment": found, "standing": standing, "answer": YES, **fields})
+
+
+JOURNAL_PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.GATE)}"
+
+
+def path_of(gate: Gate = TTS) -> str:
+    return f"/apis/apps/v1/namespaces/{gate.namespace}/deployments/{gate.deployment}"
+
+
+def add_deployment(cluster: FakeCluster, gate: Gate = TTS, *, owners: Any = (), **spec: Any) -> None:
+    """At 0, unless `spec` says otherwise."""
+    template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
+    cluster.objects[path_of(gate)] = {
+        "kind": "Deployment",
+        "metadata": {
+            "namespace": gate.namespace,
+            "name": gate.deployment,
+            "uid": f"uid-{gate.deployment}",
+            "resourceVersion": cluster.next_version(),
+            "generation": 1,
+            "managedFields": list(owners),
+        },
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": gate.deployment}}, "template": template, **spec},
+    }
+
+
+def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
+    """An entry of managedFields."""
+    return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
+
+
+def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: Gate = TTS) -> None:
+    """As somebody else does it."""
+    found = cluster.objects[path_of(gate)]
+    found["spec"]["replicas"] = replicas
+    found["metadata"]["generation"] += 1
+    found["metadata"] |= {"managedFields": [owner(manager)], "resourceVersion": cluster.next_version()}
+
+
+def add_running_pod(cluster: FakeCluster, gate: Gate = TTS) -> str:
+    """A pod of the gate's Deployment; returns its uid."""
+    uid = f"uid-{gate.deployment}-pod"
+    metadata = {"name": gate.deployment, "namespace": gate.namespace, "uid": uid, "labels": {"app": gate.deployment}}
+    cluster.pods.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
+    return uid
+
+
+def add_journal(cluster: FakeCluster) -> None:
+    cluster.objects[JOURNAL_PATH] = {"metadata": {"resourceVersion": cluster.next_version()}}

@@ -1,0 +1,377 @@
+"""Who is let in, who must leave, and that nobody is let into more than there is."""
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.admittance import decide, entry_after
+from agents.demand import Window
+from agents.entrance import Act, Agreed, Cause, Entrance, Intent
+from agents.telemetry import MIB, NodeTelemetry
+from agents.tenure import UNDER_WAY_SECONDS, Standing
+from tenancy.ledger import Pool
+from tests.agents.cluster import T4
+from tests.agents.gating import (
+    NEEDED_MIB,
+    NIGHTLY,
+    NO,
+    NOW,
+    OPEN_NEXT,
+    PRESSED_BEFORE,
+    TTS,
+    YES,
+    entrance,
+    entry,
+    reading,
+)
+
+CASES = 100_000
+IDLE_LONG, IDLE_SHORT = NOW - 300, NOW - 299
+CLOSE_NEXT = Agreed(act=Act.CLOSE, cause=Cause.NO_DEMAND, samples=2)
+
+
+def first(found: Entrance, *readings: NodeTelemetry) -> Intent:
+    (intent,) = decide([found], readings, NOW)
+    return intent
+
+
+OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Act, str]] = {
+    "room to the MiB": ({}, [reading(NEEDED_MIB)], Act.OPEN, "pending is 2"),
+    "a MiB too little": ({}, [reading(NEEDED_MIB - 1)], Act.KEEP, "3839 of them for newcomers; 3840 are needed"),
+    "room on both devices": ({}, [reading(NEEDED_MIB, 9000)], Act.OPEN, "pending is 2"),
+    "room on one device of two, and it may be given the other": ({}, [reading(2000, 9000)], Act.KEEP, "n, gpu 0: 2000"),
+    "no demand": ({"answer": NO}, [reading(9000)], Act.KEEP, "pending is 0"),
+    "a failed probe": ({"answer": None, "problem": "HTTP 500"}, [reading(9000)], Act.KEEP, "HTTP 500"),
+    "no node": ({}, [], Act.KEEP, "no node of the pool is measured"),
+    "no telemetry": ({}, [reading(problem="HTTP 503")], Act.KEEP, "n: HTTP 503"),
+    "telemetry of one node of two": ({}, [reading(9000), reading(node="m", problem="gone")], Act.KEEP, "m: gone"),
+    "a node without devices": ({}, [reading()], Act.KEEP, "n: no device"),
+    "closed a moment ago": ({"changed_at": NOW - 299}, [reading(9000)], Act.KEEP, "it opens again after 300"),
+    "closed long enough ago": ({"changed_at": NOW - 300}, [reading(9000)], Act.OPEN, "pending is 2"),
+    "closed in the future, by a clock that jumped": ({"changed_at": NOW + 9}, [reading(9000)], Act.KEEP, "closed 0 s"),
+    "somebody else's": ({"standing": Standing(entry=None, other="HPA x scales it")}, [reading(9000)], Act.KEEP, "HPA"),
+    "an act under way": (
+        {"standing": Standing(entry=entry(replicas=1), under_way=True)},
+        [reading(9000)],
+        Act.KEEP,
+        "a run began to scale it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPENING)
+def test_a_closed_gate_with(case: str) -> None:
+    fields, readings, act, words = OPENING[case]
+    intent = first(entrance(agreed=OPEN_NEXT, **fields), *readings)
+    assert intent.act is act
+    assert words in intent.lean.why
+
+
+CLOSING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Act, Cause]] = {
+    "demand": ({}, [reading(1536)], Act.KEEP, Cause.DEMAND),
+    "no demand for long enough": (
+        {"answer": NO, "idle_since": IDLE_LONG, "agreed": CLOSE_NEXT},
+        [reading(9000)],
+        Act.CLOSE,
+        Cause.NO_DEMAND,
+    ),
+    "no demand for a while": (
+        {"answer": NO, "idle_since": IDLE_SHORT, "agreed": CLOSE_NEXT},
+        [reading(9000)],
+        Act.KEEP,
+        Cause.IDLE,
+    ),
+    "no demand for the first time": ({"answer": NO, "agreed": CLOSE_NEXT}, [reading(9000)], Act.KEEP, Cause.IDLE),
+    "the end of its window": (
+        {"gate": NIGHTLY, "answer": NO, "agreed": CLOSE_NEXT},
+        [reading(9000)],
+        Act.CLOSE,
+        Cause.NO_DEMAND,
+    ),
+    "no demand, and no telemetry": (
+        {"answer": NO, "idle_since": IDLE_LONG, "agreed": CLOSE_NEXT},
+        [reading(problem="gone")],
+        Act.CLOSE,
+        Cause.NO_DEMAND,
+    ),
+    "a failed probe": ({"answer": None, "idle_since": IDLE_LONG}, [reading(9000)], Act.KEEP, Cause.NO_ANSWER),
+    "pressure": ({"agreed": PRESSED_BEFORE}, [reading(1535)], Act.CLOSE, Cause.PRESSURE),
+    "pressure for one sample": ({}, [reading(1535)], Act.KEEP, Cause.PRESSURE),
+    "pressure, and a failed probe": (
+        {"answer": None, "agreed": PRESSED_BEFORE},
+        [reading(1535)],
+        Act.CLOSE,
+        Cause.PRESSURE,
+    ),
+    "pressure on a device that it does not use": (
+        {"agreed": PRESSED_BEFORE, "used_mib": {"GPU-1": 900}},
+        [reading(1535, 9000)],
+        Act.KEEP,
+        Cause.DEMAND,
+    ),
+    "no telemetry": ({"agreed": PRESSED_BEFORE}, [reading(problem="gone")], Act.KEEP, Cause.DEMAND),
+    "no node": ({"agreed": PRESSED_BEFORE}, [], Act.KEEP, Cause.DEMAND),
+}
+
+
+@pytest.mark.parametrize("case", CLOSING)
+def test_an_open_gate_with(case: str) -> None:
+    fields, readings, act, cause = CLOSING[case]
+    intent = first(entrance(**{"replicas": 1, **fields}), *readings)
+    assert (intent.act, intent.lean.cause) == (act, cause)
+
+
+def test_a_gate_that_is_somebody_elses_is_not_closed_either() -> None:
+    standing = Standing(entry=entry(replicas=0), other="kubectl scaled it to 1 after the gate left it at 0")
+    intent = first(entrance(replicas=1, standing=standing, agreed=PRESSED_BEFORE), reading(10))
+    assert (intent.act, intent.lean.cause) == (Act.KEEP, Cause.OTHER)
+
+
+def test_as_many_samples_in_a_row_as_it_takes_open_a_gate() -> None:
+    agreed, acts = None, []
+    for _ in range(4):
+        intent = first(entrance(agreed=agreed), reading(9000))
+        agreed = intent.agreed
+        acts.append(intent.act)
+    assert acts == [Act.KEEP, Act.KEEP, Act.OPEN, Act.OPEN]
+
+
+def test_a_sample_that_says_something_else_starts_the_count_again() -> None:
+    assert first(entrance(agreed=OPEN_NEXT), reading(9000)).samples == 3
+    assert first(entrance(agreed=replace(OPEN_NEXT, act=Act.KEEP)), reading(9000)).samples == 1
+    assert first(entrance(agreed=replace(OPEN_NEXT, cause=Cause.PRESSURE)), reading(9000)).samples == 1
+
+
+OTHER = replace(TTS, name="ytdlp", deployment="ytdlp")
+
+
+def acts(entrances: Sequence[Entrance], *readings: NodeTelemetry) -> list[Act]:
+    return [intent.act for intent in decide(entrances, readings, NOW)]
+
+
+def test_two_gates_are_not_let_into_the_same_slack() -> None:
+    both = [entrance(agreed=OPEN_NEXT), entrance(OTHER, agreed=OPEN_NEXT)]
+    assert acts(both, reading(4096)) == [Act.OPEN, Act.KEEP]
+    assert acts(both, reading(NEEDED_MIB + 2048)) == [Act.OPEN, Act.OPEN]
+
+
+def test_who_is_not_ripe_takes_no_slack_from_who_is() -> None:
+    assert acts([entrance(), entrance(OTHER, agreed=OPEN_NEXT)], reading(4096)) == [Act.KEEP, Act.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "used_mib", "free_mib", "act"),
+    [
+        (1, {}, NEEDED_MIB + 2047, Act.KEEP),
+        (1, {}, NEEDED_MIB + 2048, Act.OPEN),
+        (1, {"GPU-0": 48}, NEEDED_MIB + 1999, Act.KEEP),
+        (1, {"GPU-0": 48}, NEEDED_MIB + 2000, Act.OPEN),
+        (1, {"GPU-0": 2048}, NEEDED_MIB, Act.OPEN),
+        (1, {"GPU-0": 3000}, NEEDED_MIB, Act.OPEN),
+        (2, {"GPU-0": 2048}, NEEDED_MIB + 2047, Act.KEEP),
+        (0, {"GPU-0": 2048}, NEEDED_MIB, Act.OPEN),
+    ],
+)
+def test_who_was_let_in_and_loads_still_holds_what_it_needs(
+    replicas: int, used_mib: dict[str, int], free_mib: int, act: Act
+) -> None:
+    loads = entrance(replicas=replicas, used_mib=used_mib)
+    assert acts([loads, entrance(OTHER, agreed=OPEN_NEXT)], reading(free_mib))[1] is act
+
+
+def test_who_loads_on_one_device_takes_nothing_of_the_other() -> None:
+    loads = entrance(replicas=1, used_mib={"GPU-1": 1})
+    newcomer = entrance(OTHER, agreed=OPEN_NEXT)
+    assert acts([loads, newcomer], reading(NEEDED_MIB, NEEDED_MIB + 2047))[1] is Act.OPEN
+
+
+def test_an_act_under_way_holds_its_slack_already() -> None:
+    begun = entrance(standing=Standing(entry=entry(replicas=1), under_way=True))
+    newcomer = entrance(OTHER, agreed=OPEN_NEXT)
+    assert acts([begun, newcomer], reading(NEEDED_MIB + 2047)) == [Act.KEEP, Act.KEEP]
+    assert acts([begun, newcomer], reading(NEEDED_MIB + 2048)) == [Act.KEEP, Act.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "used_mib", "expected"),
+    [
+        (1036, [1000, 1000], [Act.KEEP, Act.CLOSE]),
+        (536, [1000, 1000], [Act.KEEP, Act.CLOSE]),
+        (535, [1000, 1000], [Act.CLOSE, Act.CLOSE]),
+        (1036, [1000, None], [Act.CLOSE, Act.CLOSE]),
+        (1036, [None, 1000], [Act.KEEP, Act.CLOSE]),
+    ],
+)
+def test_under_pressure_the_last_leave_first_and_no_more_than_it_takes(
+    free_mib: int, used_mib: list[int | None], expected: list[Act]
+) -> None:
+    held: list[dict[str, int]] = [{} if used is None else {"GPU-0": used} for used in used_mib]
+    both = [
+        entrance(gate, replicas=1, used_mib=used, agreed=PRESSED_BEFORE)
+        for gate, used in zip((TTS, OTHER), held, strict=True)
+    ]
+    assert acts(both, reading(free_mib)) == expected
+
+
+@pytest.mark.parametrize(("seconds", "act"), [(UNDER_WAY_SECONDS - 1, Act.KEEP), (UNDER_WAY_SECONDS, Act.CLOSE)])
+def test_what_a_closed_gate_gives_back_is_waited_for_but_not_for_ever(seconds: int, act: Act) -> None:
+    going = entrance(OTHER, replicas=0, used_mib={"GPU-0": 1000}, changed_at=NOW - seconds)
+    stays = entrance(replicas=1, used_mib={"GPU-0": 1000}, agreed=PRESSED_BEFORE)
+    assert acts([stays, going], reading(1036))[0] is act
+
+
+def test_the_journal_holds_an_act_before_it_is_carried_out() -> None:
+    opens = first(entrance(agreed=OPEN_NEXT), reading(9000))
+    assert entry_after(opens, NOW, acts=True) == entry(replicas=1, changed_at=NOW)
+    assert entry_after(opens, NOW, acts=False) == entry(replicas=0)
+    closes = first(entrance(replicas=1, agreed=PRESSED_BEFORE, changed_at=NOW - 9), reading(1))
+    assert entry_after(closes, NOW, acts=True) == entry(replicas=0, changed_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("fields", "idle_since"),
+    [
+        ({"answer": NO}, NOW),
+        ({"answer": NO, "idle_since": NOW - 9}, NOW - 9),
+        ({"answer": YES, "idle_since": NOW - 9}, None),
+        ({"answer": None, "idle_since": NOW - 9}, NOW - 9),
+        ({"answer": NO, "idle_since": NOW - 9, "replicas": 0}, None),
+    ],
+)
+def test_the_journal_holds_since_when_an_open_gate_is_idle(fields: dict[str, Any], idle_since: int | None) -> None:
+    kept = entry_after(first(entrance(**{"replicas": 1, **fields}), reading(9000)), NOW, acts=True)
+    assert kept is not None
+    assert kept.idle_since == idle_since
+
+
+def test_the_journal_stays_as_it_is_while_somebody_else_scales() -> None:
+    theirs = entrance(replicas=1, standing=Standing(entry=entry(replicas=0), other="kubectl"), answer=NO)
+    assert entry_after(first(theirs, reading(9000)), NOW, acts=True) == entry(replicas=0)
+
+
+# Any sample: gates in two pools, open, closed, somebody else's, under way; devices with any free memory, or blind.
+POOLS = (T4, replace(T4, name="l4", floor_mib=0))
+
+
+def random_readings(dice: random.Random, pool: Pool) -> list[NodeTelemetry]:
+    nodes = (f"{pool.name}-{node}" for node in range(dice.choice((1, 1, 1, 0, 2))))
+    return [
+        NodeTelemetry(pool=pool, node=node, problem="gone")
+        if dice.random() < 0.05
+        else _placed(reading(*(dice.randrange(0, 9000, 64) for _ in range(dice.randint(1, 2))), pool=pool, node=node))
+        for node in nodes
+    ]
+
+
+def _placed(found: NodeTelemetry) -> NodeTelemetry:
+    return replace(found, devices=tuple(replace(d, uuid=f"{found.node}/{d.gpu}") for d in found.devices))
+
+
+def random_entrance(dice: random.Random, index: int) -> Entrance:
+    gate = replace(
+        dice.choice((TTS, NIGHTLY)),
+        name=f"g{index}",
+        deployment=f"g{index}",
+        pool=dice.choice(("t4", "t4", "l4")),
+        need_mib=dice.randrange(64, 4096, 64),
+        margin_mib=dice.choice((0, 256)),
+        samples=dice.randint(1, 3),
+    )
+    replicas = dice.choice((0, 0, 0, 1, 1, 2))
+    found = entrance(
+        gate,
+        replicas=replicas,
+        changed_at=dice.choice((None, NOW - 9, NOW - 400, NOW + 50)),
+        idle_since=dice.choice((None, NOW - 9, NOW - 400, NOW + 50)),
+        answer=dice.choice((YES, YES, NO, None)),
+        used_mib={
+            f"{gate.pool}-{node}/{gpu}": dice.randrange(0, 4096, 64)
+            for node in range(2)
+            for gpu in range(2)
+            if dice.random() < 0.2
+        },
+        agreed=dice.choice(
+            (
+                None,
+                Agreed(act=Act.OPEN, cause=Cause.ROOM, samples=dice.randint(1, 3)),
+                Agreed(act=Act.CLOSE, cause=dice.choice((Cause.NO_DEMAND, Cause.PRESSURE)), samples=dice.randint(1, 3)),
+            )
+        ),
+    )
+    if replicas > 1 or dice.random() < 0.1:
+        return replace(found, standing=replace(found.standing, other="somebody"))
+    if dice.random() < 0.1:
+        return replace(found, standing=Standing(entry=entry(gate, 1 - replicas, changed_at=NOW), under_way=True))
+    return found
+
+
+def check(entrances: list[Entrance], readings: list[NodeTelemetry]) -> None:
+    intents = decide(entrances, readings, NOW)
+    for pool in ("t4", "l4"):
+        _check_pool([i for i in intents if i.gate.pool == pool], [r for r in readings if r.pool.name == pool])
+
+
+def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
+    opened = [intent for intent in intents if intent.act is Act.OPEN]
+    free_mib = {device.uuid: device.free_bytes // MIB for reading in readings for device in reading.devices}
+    floor_mib = readings[0].pool.floor_mib if readings else 0
+    if opened:
+        assert readings
+        assert all(reading.problem is None for reading in readings), "opened without telemetry"
+        for uuid, free in free_mib.items():
+            promised = sum(_may_still_take(intent.entrance, uuid, free_mib.keys()) for intent in intents)
+            taken = sum(intent.gate.need_mib for intent in opened)
+            assert free - promised - taken >= floor_mib, "more than the slack"
+    pressed = any(free < floor_mib for free in free_mib.values())
+    for intent in intents:
+        _check_act(intent, pressed)
+
+
+def _may_still_take(found: Entrance, uuid: str, devices: Iterable[str]) -> int:
+    """Of one device, at worst."""
+    replicas = found.deployment.replicas
+    if found.standing.under_way:
+        replicas = 1
+    elsewhere = uuid not in found.used_mib and any(uuid in found.used_mib for uuid in devices)
+    return 0 if elsewhere else max(0, found.gate.need_mib * replicas - sum(found.used_mib.values()))
+
+
+def _check_act(intent: Intent, pressed: bool) -> None:
+    found, act = intent.entrance, intent.act
+    if act is Act.KEEP:
+        return
+    assert found.standing.own, "fought another owner"
+    if act is Act.OPEN:
+        assert found.deployment.replicas == 0
+        assert found.answer is not None
+        assert found.answer.wanted
+        closed_for = found.unchanged_for(NOW)
+        assert closed_for is None or closed_for >= found.gate.cool_down_seconds, "flaps"
+        assert found.agreed is not None or found.gate.samples == 1
+        return
+    assert found.deployment.replicas == 1
+    if found.answer is None or found.answer.wanted:
+        assert pressed, "closed on a probe that failed, or in spite of demand"
+        assert found.agreed is not None
+    elif not pressed and not isinstance(found.gate.demand, Window):
+        assert found.idle_for(NOW) >= found.gate.idle_seconds
+
+
+def test_no_sample_of_many_lets_in_more_than_the_slack_or_acts_on_what_is_not_known() -> None:
+    dice = random.Random(20261121)  # noqa: S311 (no secret)
+    entrances = [[random_entrance(dice, index) for _ in range(1000)] for index in range(4)]
+    readings = [[random_readings(dice, pool) for _ in range(500)] for pool in POOLS]
+    for _ in range(CASES):
+        found = [dice.choice(kind) for kind in entrances[: dice.randint(1, 4)]]
+        check(found, [each for pool in readings for each in dice.choice(pool)])
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_smallest_sample_that_breaks_a_promise_is_found(dice: random.Random) -> None:
+    found = [random_entrance(dice, index) for index in range(dice.randint(1, 4))]
+    check(found, [each for pool in POOLS for each in random_readings(dice, pool)])

@@ -1,0 +1,76 @@
+"""Demand signals: a probe says yes or no, or that it failed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from agents import demand
+from agents.demand import HttpJson, ProbeError, Prometheus, Window
+from agents.fetch import FetchError
+
+NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("window", "inside"),
+    [
+        (Window(between="02:00-06:00"), True),
+        (Window(between="03:00-06:00"), True),
+        (Window(between="02:00-03:00"), False),
+        (Window(between="22:00-04:00"), True),
+        (Window(between="22:00-02:00"), False),
+        (Window(between="02:00-06:00", time_zone="Asia/Tokyo"), False),
+        (Window(between="11:30-12:30", time_zone="Asia/Tokyo"), True),
+    ],
+)
+def test_a_window_is_read_in_its_time_zone_and_may_cross_midnight(window: Window, inside: bool) -> None:
+    assert demand.ask(window, NOW).wanted is inside
+
+
+HTTP = HttpJson(url="http://queue/status", field="queue.pending", at_least=2)
+QUERY = Prometheus(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
+
+
+@pytest.mark.parametrize(
+    ("signal", "body", "wanted"),
+    [
+        (HTTP, '{"queue": {"pending": 2}}', True),
+        (HTTP, '{"queue": {"pending": 1}}', False),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "2"]}]}}', True),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "1.5"]}]}}', False),
+        (QUERY, '{"data": {"resultType": "scalar", "result": [1, "7"]}}', True),
+    ],
+)
+def test_a_probe_compares_its_number(signal: HttpJson | Prometheus, body: str, wanted: bool) -> None:
+    asked: list[str] = []
+    assert demand.ask(signal, NOW, lambda url: asked.append(url) or body.encode()).wanted is wanted  # type: ignore[func-returns-value]
+    assert asked in (["http://queue/status"], ["http://prometheus:9090/api/v1/query?query=sum%28queue%29"])
+
+
+@pytest.mark.parametrize(
+    ("signal", "body"),
+    [
+        (HTTP, ""),
+        (HTTP, "[]"),
+        (HTTP, "{}"),
+        (HTTP, '{"queue": 3}'),
+        (HTTP, '{"queue": {"pending": "2"}}'),
+        (HTTP, '{"queue": {"pending": true}}'),
+        (HTTP, '{"queue": {"pending": NaN}}'),
+        (QUERY, "{}"),
+        (QUERY, '{"data": null}'),
+        (QUERY, '{"data": {"resultType": "vector", "result": []}}'),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"value": [1, "2"]}, {"value": [1, "2"]}]}}'),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"value": [1, "NaN"]}]}}'),
+        (QUERY, '{"data": {"resultType": "matrix", "result": [{"values": [[1, "2"]]}]}}'),
+    ],
+)
+def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | Prometheus, body: str) -> None:
+    with pytest.raises(ProbeError):
+        demand.ask(signal, NOW, lambda url: body.encode())
+
+
+def test_a_probe_that_cannot_be_reached_is_an_error_with_its_address() -> None:
+    with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:1/"):
+        demand.ask(replace(HTTP, url="http://127.0.0.1:1/"), NOW)

@@ -1,0 +1,111 @@
+"""A Deployment as the API shows it, and who scales it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents import deployments
+from agents.api import ApiError
+from tenancy.names import GATE
+from tests.agents.cluster import Fault, Served
+from tests.agents.gating import TTS, add_deployment, add_running_pod, owner, path_of
+
+
+def read(served: Served) -> deployments.Deployment:
+    found = deployments.read(served.api(), "voice", "tts")
+    assert found is not None
+    return found
+
+
+def test_a_deployment_that_is_not_there_is_none(served: Served) -> None:
+    assert deployments.read(served.api(), "voice", "tts") is None
+
+
+@pytest.mark.parametrize(
+    ("owners", "expected"),
+    [
+        ([], None),
+        ([owner("helm", "f:template")], None),
+        ([owner("helm"), owner("kubelet", "f:template")], "helm"),
+        ([owner("kubectl")], "kubectl"),
+        ([owner("helm"), owner(GATE)], GATE),
+        ([{"manager": "stripped"}, owner("kubectl")], "kubectl"),
+    ],
+)
+def test_who_owns_the_replicas_is_told_by_the_managed_fields(
+    served: Served, owners: list[dict[str, Any]], expected: str | None
+) -> None:
+    add_deployment(served.cluster, owners=owners)
+    assert read(served).scaled_by == expected
+
+
+def test_a_seat_is_any_gpumem_that_its_pods_name(served: Served) -> None:
+    add_deployment(served.cluster, resources={"limits": {"viktorbarzin.me/gpumem": "5k", "nvidia.com/gpu": "1"}})
+    assert read(served).seats == ("viktorbarzin.me/gpumem",)
+
+
+def test_its_pods_are_those_that_its_selector_selects(served: Served) -> None:
+    expressions = [
+        {"key": "tier", "operator": "In", "values": ["a", "b"]},
+        {"key": "env", "operator": "NotIn", "values": ["dev"]},
+        {"key": "gpu", "operator": "Exists"},
+        {"key": "debug", "operator": "DoesNotExist"},
+    ]
+    add_deployment(served.cluster, selector={"matchLabels": {"app": "tts"}, "matchExpressions": expressions})
+    assert read(served).pods == "app=tts,tier in (a,b),env notin (dev),gpu,!debug"
+
+
+def test_the_uids_of_its_pods_are_read_with_its_selector(served: Served) -> None:
+    add_deployment(served.cluster)
+    uid = add_running_pod(served.cluster)
+    add_running_pod(served.cluster, replace(TTS, deployment="other"))
+    assert deployments.read_pods(served.api(), read(served)) == {uid}
+
+
+def target(scaler: str, **reference: str) -> dict[str, Any]:
+    return {"metadata": {"name": scaler}, "spec": {"scaleTargetRef": reference}}
+
+
+def listed(*items: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {}, "items": list(items)}
+
+
+def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None:
+    served.cluster.objects |= {
+        "/apis/autoscaling/v2/namespaces/voice/horizontalpodautoscalers": listed(
+            target("by-cpu", kind="Deployment", name="tts"), target("sets", kind="StatefulSet", name="books")
+        ),
+        "/apis/keda.sh/v1alpha1/namespaces/voice/scaledobjects": listed(target("by-queue", name="video")),
+    }
+    assert deployments.read_scalers(served.api(), "voice") == {
+        "tts": "HorizontalPodAutoscaler by-cpu",
+        "video": "ScaledObject by-queue",
+    }
+
+
+def test_where_keda_is_not_installed_it_scales_nothing(served: Served) -> None:
+    assert deployments.read_scalers(served.api(), "voice") == {}
+
+
+def test_autoscalers_that_may_not_be_read_are_an_error(served: Served) -> None:
+    served.cluster.faults = [Fault("GET", "/apis/keda.sh", 403, "Forbidden", "cannot list scaledobjects")]
+    with pytest.raises(ApiError, match="cannot list scaledobjects"):
+        deployments.read_scalers(served.api(), "voice")
+
+
+def test_it_is_scaled_in_the_name_of_the_gate(served: Served) -> None:
+    add_deployment(served.cluster)
+    deployments.scale(served.api(), read(served), 1)
+    assert served.cluster.requests[-1] == ("PATCH", f"{path_of()}/scale?fieldManager={GATE}")
+    assert read(served).replicas == 1
+
+
+def test_one_that_changed_since_it_was_read_is_not_scaled(served: Served) -> None:
+    add_deployment(served.cluster)
+    found = read(served)
+    served.cluster.objects[path_of()]["metadata"]["resourceVersion"] = served.cluster.next_version()
+    with pytest.raises(ApiError) as refused:
+        deployments.scale(served.api(), found, 1)
+    assert refused.value.outdated
+    assert read(served).replicas == 0

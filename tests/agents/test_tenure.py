@@ -1,0 +1,94 @@
+"""Whose a Deployment's replicas are."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents.tenure import UNDER_WAY_SECONDS, Entry, Standing, follow, standing
+from tenancy.names import GATE
+from tests.agents.gating import NOW, deployment, entry
+
+LONG_AGO = NOW - UNDER_WAY_SECONDS
+
+
+def test_at_first_sight_a_deployment_is_the_gates_as_it_is_found() -> None:
+    for replicas in (0, 1):
+        found = deployment(replicas=replicas, generation=4, scaled_by="helm")
+        assert standing(found, None, None, NOW) == Standing(entry=entry(replicas=replicas, generation=4))
+
+
+def test_one_that_was_made_anew_is_a_first_sight() -> None:
+    assert standing(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Standing(entry=entry())
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_what_is_found_as_it_was_left_is_the_gates(replicas: int) -> None:
+    left = entry(replicas=replicas, changed_at=NOW - 9, idle_since=NOW - 5)
+    found = deployment(replicas=replicas, generation=7, scaled_by="somebody who applies the same value")
+    assert standing(found, left, None, NOW) == Standing(entry=left)
+
+
+OTHERS: dict[str, tuple[dict[str, Any], Entry | None, str | None, str]] = {
+    "an autoscaler": ({}, None, "HorizontalPodAutoscaler tts", "HorizontalPodAutoscaler tts scales it"),
+    "a seat": (
+        {"seats": ("example.com/gpumem",)},
+        None,
+        None,
+        "its pods ask for example.com/gpumem: a seat and a gate",
+    ),
+    "several replicas": ({"replicas": 3, "scaled_by": "kubectl"}, None, None, "kubectl scaled it to 3"),
+    "several replicas, by the gate's name": ({"replicas": 2, "scaled_by": GATE}, entry(), None, "scaled it to 2"),
+    "somebody who closed it": (
+        {"replicas": 0, "generation": 2, "scaled_by": "kubectl"},
+        entry(replicas=1, changed_at=LONG_AGO),
+        None,
+        "kubectl scaled it to 0 after the gate left it at 1",
+    ),
+    "somebody who opened it": (
+        {"replicas": 1, "generation": 2, "scaled_by": "argocd-controller"},
+        entry(replicas=0),
+        None,
+        "argocd-controller scaled it to 1 after the gate left it at 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_the_gate_leaves_it_alone_for(case: str) -> None:
+    fields, left, scaler, words = OTHERS[case]
+    found = standing(deployment(**fields), left, scaler, NOW)
+    assert found.other is not None
+    assert words in found.other
+    assert (found.own, found.entry) == (False, left)
+
+
+@pytest.mark.parametrize("scaled_by", [GATE, None])
+def test_the_gates_own_act_is_its_own_though_its_journal_took_it_back(scaled_by: str | None) -> None:
+    """The answer to the act was lost, the retry was a conflict, and the entry was undone."""
+    found = deployment(replicas=1, generation=2, scaled_by=scaled_by)
+    assert standing(found, entry(replicas=0), None, NOW) == Standing(
+        entry=entry(replicas=1, generation=2, changed_at=NOW)
+    )
+
+
+def test_an_act_that_was_begun_is_waited_for_as_long_as_its_run_may_last() -> None:
+    begun = entry(replicas=1, changed_at=LONG_AGO + 1)
+    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Standing(entry=begun, under_way=True)
+
+
+def test_an_act_that_never_happened_is_forgotten() -> None:
+    begun = entry(replicas=1, changed_at=LONG_AGO)
+    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Standing(entry=entry(changed_at=NOW))
+
+
+def test_an_act_in_the_future_was_begun_by_a_clock_that_jumped() -> None:
+    begun = entry(replicas=1, changed_at=NOW + 1)
+    assert standing(deployment(), begun, None, NOW).own
+
+
+def test_who_does_not_act_follows_what_others_do() -> None:
+    left = entry(replicas=0, changed_at=NOW - 9)
+    assert follow(deployment(generation=2), left, NOW) == left
+    followed = follow(deployment(replicas=1, generation=2), replace(left, idle_since=NOW - 5), NOW)
+    assert followed == entry(replicas=1, generation=2, changed_at=NOW)
