@@ -1,6 +1,7 @@
 """Rules over our agents: they read the ledger of the graph, and agree with it and with each other."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ def _agent(graph: Graph, ledger: Ledger, declared: list[Object], workload: Objec
     if "EXPORTER_PORT" in environment:
         yield from _exporter(graph, workload, environment)
     if "GATES" in environment:
-        yield from _gates(ledger, workload, environment["GATES"])
+        yield from _gates(ledger, workload, environment)
 
 
 def environment_of(workload: Object) -> Mapping[str, Any]:
@@ -72,13 +73,16 @@ def _exporter(graph: Graph, workload: Object, environment: Mapping[str, Any]) ->
         )
 
 
-def _gates(ledger: Ledger, workload: Object, text: str) -> Iterator[Finding]:
+def _gates(ledger: Ledger, workload: Object, environment: Mapping[str, Any]) -> Iterator[Finding]:
     """GATES is a JSON list; what it says of a workload is what the ledger says."""
     try:
-        gates = {gate["name"]: gate for gate in json.loads(text)}
+        gates = {gate["name"]: gate for gate in json.loads(environment["GATES"])}
         margins = {name: whole(given(gate, "margin_mib", 0)) for name, gate in gates.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise QuantityError(f"GATES is no list of gates: {error}") from None
+    for gate in gates.values():
+        yield from _seated(ledger, gate, workload.urn)
+        yield from _never_agrees(gate, environment, workload.urn)
     for on_demand in ledger.on_demand:
         gate = gates.pop(on_demand.name, None)
         stated = None if gate is None else (gate.get("namespace"), gate.get("pool"), gate.get("need_mib"))
@@ -94,6 +98,32 @@ def _gates(ledger: Ledger, workload: Object, text: str) -> Iterator[Finding]:
     for name in gates:
         message = f"{workload}: GATES lets {name} in, which the ledger does not know; add on_demand.{name}"
         yield Finding(message, workload.urn)
+
+
+def _seated(ledger: Ledger, gate: Mapping[str, Any], urn: str) -> Iterator[Finding]:
+    """Its memory would count twice: on paper, and as slack that it takes."""
+    deployment = gate.get("deployment", gate["name"])
+    for seat in ledger.seats_of(str(gate.get("namespace"))):
+        if seat.name == deployment:
+            yield Finding(
+                f"{gate['name']}: lets in {deployment}, which has a seat of {seat.gpumem_mib} MiB; take away "
+                f"residents.{seat.name} or on_demand.{gate['name']}",
+                urn,
+            )
+
+
+def _never_agrees(gate: Mapping[str, Any], environment: Mapping[str, Any], urn: str) -> Iterator[Finding]:
+    """Samples in a row are those of one run."""
+    if not {"INTERVAL_SECONDS", "RUN_SECONDS"} <= environment.keys():
+        return
+    samples, interval = whole(given(gate, "samples", 1)), whole(environment["INTERVAL_SECONDS"])
+    in_a_run = math.ceil(whole(environment["RUN_SECONDS"]) / interval)
+    if samples > in_a_run:
+        yield Finding(
+            f"{gate['name']}: {samples} samples must agree, a run takes {in_a_run}: its gate would never act; lower "
+            f"on_demand.{gate['name']}.samples or gate.interval_seconds",
+            urn,
+        )
 
 
 def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> Iterator[Finding]:

@@ -361,6 +361,18 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "agents",
         "needs 2048 MiB beside the floor of 1536 and the margin of 11000",
     ),
+    "a gate for a workload with a seat": (
+        "gate",
+        GATES,
+        json.dumps(
+            [
+                {"name": "tts", "namespace": "tts", "pool": "t4", "need_mib": 2048},
+                {"name": "frigate", "namespace": "frigate", "pool": "t4", "need_mib": 2000},
+            ]
+        ),
+        "agents",
+        "frigate: lets in frigate, which has a seat of 2000 MiB; take away residents.frigate or on_demand.frigate",
+    ),
     "gates that are no JSON": ("gate", GATES, "[", "agents", "cannot be proven: GATES is no list of gates"),
     "a wildcard": (
         f"{names.WATCHDOG} Role",
