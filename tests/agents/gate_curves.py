@@ -1,0 +1,222 @@
+"""A device over time and the gates before it, without a cluster: what a policy of opening and closing makes of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from agents.admittance import decide, entry_after
+from agents.demand import Answer, HttpJson
+from agents.deployments import Deployment
+from agents.entrance import Act, Agreed, Entrance
+from agents.gates import Gate
+from agents.reading import PodUse
+from agents.slack import used_mib
+from agents.telemetry import MIB, NodeTelemetry
+from agents.tenure import Entry, standing
+from tests.agents.cluster import T4
+from tests.agents.gating import device
+
+TOTAL_MIB = 15360
+GRACE_SECONDS = 10  # until a pod that was told to go has given its memory back
+RUN_SAMPLES = (0, 10, 20, 30, 40)  # of each minute
+
+Curve = Callable[[int], int]
+
+
+def steady(mib: int) -> Curve:
+    return lambda second: mib
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    """`queue` is what waits for it at a second, None where the probe fails; it loads `peak_mib` in so many seconds."""
+
+    gate: Gate
+    queue: Callable[[int], int | None]
+    peak_mib: int
+    load_seconds: int = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """`residents` is what they use; `seen` tells whether the exporter measures at a second."""
+
+    name: str
+    tenants: tuple[Tenant, ...]
+    residents: Curve
+    seconds: int
+    seen: Callable[[int], bool] = lambda second: True
+
+
+@dataclass
+class Life:
+    """A tenant's Deployment and what its pods hold. Times are seconds of the scenario."""
+
+    tenant: Tenant
+    replicas: int = 0
+    generation: int = 1
+    opened_at: int = 0
+    closed_at: int | None = None
+    left_mib: int = 0  # held when it was closed
+
+    def held_mib(self, second: int) -> int:
+        if self.replicas:
+            loaded = min(1.0, (second - self.opened_at) / self.tenant.load_seconds)
+            return int(self.tenant.peak_mib * loaded)
+        going = self.closed_at is not None and second < self.closed_at + GRACE_SECONDS
+        return self.left_mib if going else 0
+
+    def to_come_mib(self, second: int) -> int:
+        return self.tenant.peak_mib - self.held_mib(second) if self.replicas else 0
+
+    def scale(self, replicas: int, second: int) -> None:
+        if replicas:
+            self.opened_at = second
+        else:
+            self.left_mib, self.closed_at = self.held_mib(second), second
+        self.replicas = replicas
+        self.generation += 1
+
+
+@dataclass
+class Outcome:
+    """What came of it. `no_room`: openings of which the end is a device under its floor."""
+
+    openings: int = 0
+    no_room: int = 0
+    by_tenant: dict[str, int] = field(default_factory=dict)
+    under_floor_seconds: int = 0
+    least_free_mib: int = TOTAL_MIB
+    wanted_seconds: int = 0
+    served_seconds: int = 0
+
+
+class Policy(Protocol):
+    """Opens and closes by calling `scale` of a life."""
+
+    def step(self, scenario: Scenario, lives: Sequence[Life], second: int) -> None: ...
+
+
+def free_mib(scenario: Scenario, lives: Sequence[Life], second: int) -> int:
+    return TOTAL_MIB - scenario.residents(second) - sum(life.held_mib(second) for life in lives)
+
+
+def play(scenario: Scenario, policy: Policy) -> Outcome:
+    """The scenario second by second."""
+    lives = [Life(tenant) for tenant in scenario.tenants]
+    outcome = Outcome()
+    for second in range(scenario.seconds):
+        before = [life.replicas for life in lives]
+        policy.step(scenario, lives, second)
+        for life, was in zip(lives, before, strict=True):
+            if life.replicas > was:
+                _count_opening(outcome, scenario, lives, life, second)
+        free = free_mib(scenario, lives, second)
+        outcome.least_free_mib = min(outcome.least_free_mib, free)
+        outcome.under_floor_seconds += free < T4.floor_mib
+        outcome.wanted_seconds += sum(bool(life.tenant.queue(second)) for life in lives)
+        outcome.served_seconds += sum(bool(life.tenant.queue(second)) and life.replicas for life in lives)
+    return outcome
+
+
+def _count_opening(outcome: Outcome, scenario: Scenario, lives: Sequence[Life], life: Life, second: int) -> None:
+    name = life.tenant.gate.name
+    outcome.openings += 1
+    outcome.by_tenant[name] = outcome.by_tenant.get(name, 0) + 1
+    promised = sum(other.to_come_mib(second) for other in lives)
+    outcome.no_room += free_mib(scenario, lives, second) - promised < T4.floor_mib
+
+
+@dataclass
+class Ours:
+    """The gate as it runs: samples in a minute's run, which forgets at its end all but the journal."""
+
+    journal: dict[str, Entry] = field(default_factory=dict)
+    agreed: dict[str, Agreed] = field(default_factory=dict)
+
+    def step(self, scenario: Scenario, lives: Sequence[Life], second: int) -> None:
+        if second % 60 == 0:
+            self.agreed = {}
+        if second % 60 not in RUN_SAMPLES:
+            return
+        readings = [telemetry(scenario, lives, second)]
+        found = [self._found(life, readings, second) for life in lives]
+        for life, intent in zip(lives, decide(found, readings, second), strict=True):
+            self.agreed[intent.gate.name] = intent.agreed
+            entry = entry_after(intent, second, acts=True)
+            if entry is not None:
+                self.journal[intent.gate.name] = entry
+            if intent.act is not Act.KEEP:
+                life.scale(1 if intent.act is Act.OPEN else 0, second)
+
+    def _found(self, life: Life, readings: Sequence[NodeTelemetry], second: int) -> Entrance:
+        gate = life.tenant.gate
+        found = Deployment(
+            namespace=gate.namespace,
+            name=gate.deployment,
+            uid=gate.name,
+            generation=life.generation,
+            replicas=life.replicas,
+        )
+        waits = life.tenant.queue(second)
+        return Entrance(
+            gate=gate,
+            deployment=found,
+            standing=standing(found, self.journal.get(gate.name), None, second),
+            answer=None if waits is None else Answer(waits > 0, f"pending is {waits}"),
+            used_mib=used_mib(readings, {gate.name}),
+            agreed=self.agreed.get(gate.name),
+        )
+
+
+def telemetry(scenario: Scenario, lives: Sequence[Life], second: int) -> NodeTelemetry:
+    """What the exporter shows: an exporter that sees nothing says so."""
+    if not scenario.seen(second):
+        return NodeTelemetry(pool=T4, node="n", problem="HTTP 503")
+    uses = tuple(
+        PodUse(uid=life.tenant.gate.name, namespace="", pod="", uuid="GPU-0", used_bytes=life.held_mib(second) * MIB)
+        for life in lives
+        if life.held_mib(second)
+    )
+    return NodeTelemetry(pool=T4, node="n", devices=(device(free_mib(scenario, lives, second)),), uses=uses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """The gate that the seed's cluster ran: a CronJob every 3 minutes lets each tenant in by its own script, one every
+    5 minutes closes it under one and the same floor. What the exporter does not see counts as free.
+
+    Source: stacks/tts of ViktorBarzin/infra at 0cd4afb. It adds up what the exporter attributes, of 16 GiB.
+    """
+
+    floor_mib: int
+
+    def step(self, scenario: Scenario, lives: Sequence[Life], second: int) -> None:
+        attributed = scenario.residents(second) + sum(life.held_mib(second) for life in lives)
+        free = 16384 - (attributed if scenario.seen(second) else 0)
+        for life in lives:
+            waits = life.tenant.queue(second)
+            if second % 300 == 0 and life.replicas and free < self.floor_mib:
+                life.scale(0, second)
+            if second % 180 == 0 and waits is not None:
+                if waits and not life.replicas and free >= self.floor_mib:
+                    life.scale(1, second)
+                elif not waits and life.replicas:
+                    life.scale(0, second)
+
+
+def tenant(name: str, need_mib: int, queue: Callable[[int], int | None], **fields: int) -> Tenant:
+    """A tenant behind an HTTP probe that loads what it needs, on prod's terms."""
+    gate = Gate(
+        name=name,
+        namespace=name,
+        deployment=name,
+        pool="t4",
+        need_mib=need_mib,
+        margin_mib=256,
+        samples=3,
+        idle_seconds=300,
+        cool_down_seconds=300,
+        demand=HttpJson(url="http://queue/status", field="pending"),
+    )
+    return replace(Tenant(gate=gate, queue=queue, peak_mib=need_mib), **fields)
