@@ -18,6 +18,23 @@ LEDGER: Right = ("get", "", "configmaps", names.LEDGER)
 EVICTION: Right = ("create", "", "pods/eviction", "*")
 JOURNAL = names.journal(names.WATCHDOG)
 
+
+def _journal(agent: str) -> set[Right]:
+    return {(verb, "", "configmaps", names.journal(agent)) for verb in ("get", "patch")}
+
+
+def _gated(deployment: str) -> set[Right]:
+    """What the armed gate may do in the namespace of a Deployment."""
+    return {
+        PODS,
+        EVENTS,
+        ("get", "apps", "deployments", deployment),
+        ("patch", "apps", "deployments/scale", deployment),
+        ("list", "autoscaling", "horizontalpodautoscalers", "*"),
+        ("list", "keda.sh", "scaledobjects", "*"),
+    }
+
+
 # Account, its namespace, its rights everywhere, and those in single namespaces besides.
 RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     names.RECONCILE: (
@@ -47,11 +64,9 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
         SYSTEM,
         {NODE_LIST},
         {
-            SYSTEM: {LEDGER},
+            SYSTEM: {LEDGER, *_journal(names.GATE)},
             NODES: {PODS},
-            "tts": {("get", "apps", "deployments/scale", "tts")},
-            "ebook2audiobook": {("get", "apps", "deployments/scale", "ebook2audiobook")},
-            "ytdlp": {("get", "apps", "deployments/scale", "ytdlp")},
+            **{tenant: _gated(tenant) for tenant in ("tts", "ebook2audiobook", "ytdlp")},
         },
     ),
     names.EXPORTER: (NODES, {PODS}, {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}}),

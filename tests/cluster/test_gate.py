@@ -1,0 +1,209 @@
+"""The gate as its CronJob's container, under its own token, before real Deployments; what it measures is scripted."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from components import zipapp
+from components.exporter import ExporterSpec
+from components.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec
+from components.system import ClusterSpec, code_config_map, namespace
+from tenancy import names
+from tenancy.ledger import Ledger, Pool
+from tests.agents.curves import Use, answer
+from tests.cluster.rollout import eventually
+from tests.cluster.scripted import PORT, Scripted, pending
+from tests.engine import build
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.control_plane import NODE
+from toolchain.cluster.image import agent_image
+
+SYSTEM, TENANT = "gated-system", "gated"
+NODES = names.node_agent_namespace(SYSTEM)
+POOL = Pool(
+    name="t4",
+    node_selector={"kubernetes.io/hostname": NODE},
+    nodes=1,
+    device_count=1,
+    memory_mib=15360,
+    reserve_mib=1360,
+    floor_mib=1536,
+)
+NEEDS = {"books": 2048, "radio": 1, "tts": 2048, "video": 1}
+APPS = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
+
+Manifest = Mapping[str, Any]
+
+
+@dataclass
+class Gated:
+    """A cluster with gates for the Deployments of one tenant; `script` serves the metrics and the queues."""
+
+    cluster: HeldCluster
+    script: Scripted
+    cron_job: Manifest
+    runs: list[str] = field(default_factory=list)
+
+    def eventually(self, holds: Any, what: str) -> None:
+        """While the gate runs, minute after minute, as its CronJob makes it."""
+        eventually(lambda: self._runs() and holds(), what)
+
+    def _runs(self) -> bool:
+        if not self.runs or self.status(self.runs[-1]).get("completionTime"):
+            self.runs.append(f"run-{len(self.runs)}")
+            job = {"metadata": {"name": self.runs[-1]}, "spec": self.cron_job["spec"]["jobTemplate"]["spec"]}
+            self.cluster.api.create(f"/apis/batch/v1/namespaces/{SYSTEM}/jobs", job)
+        return True
+
+    def status(self, run: str) -> Manifest:
+        job = self.cluster.api.get(f"/apis/batch/v1/namespaces/{SYSTEM}/jobs/{run}")
+        assert job is not None
+        assert not job["status"].get("failed"), f"{run} failed: {job['status']}"
+        status: Manifest = job["status"]
+        return status
+
+    def replicas(self, name: str) -> int:
+        found = self.cluster.api.get(f"{APPS}/{name}")
+        assert found is not None
+        return int(found["spec"]["replicas"])
+
+    def scale(self, name: str, replicas: int) -> None:
+        self.cluster.api.patch(f"{APPS}/{name}/scale?fieldManager=kubectl", {"spec": {"replicas": replicas}})
+
+    def pod(self, name: str) -> str | None:
+        """The uid of the Deployment's only pod."""
+        found = self.cluster.api.get(f"/api/v1/namespaces/{TENANT}/pods?labelSelector=app%3D{name}") or {"items": []}
+        return found["items"][0]["metadata"]["uid"] if found["items"] else None
+
+    def told(self, name: str, reason: str) -> list[str]:
+        """The notes of the Events on a Deployment."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{TENANT}/events?fieldSelector=reason%3D{reason}"
+        found = self.cluster.api.get(path) or {"items": []}
+        return [event["note"] for event in found["items"] if event["regarding"]["name"] == name]
+
+    def measure(self, free_mib: int, **used_mib: int) -> None:
+        """What the exporter shows of the card from now on: these Deployments' pods, and a resident with the rest."""
+        uses = [Use(TENANT, name, self.pod(name) or "none", mib) for name, mib in used_mib.items()]
+        rest_mib = POOL.memory_mib - free_mib - sum(used_mib.values())
+        resident = Use("residents", "resident", "resident", rest_mib)
+        self.script.change(metrics=answer([*uses, resident], age_seconds=1))
+
+
+def deployment(name: str) -> Manifest:
+    """On the simulated nodes, where any image runs."""
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox:1.37.0"}]}}
+    return {"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}}
+
+
+def gate_objects(cluster: ClusterSpec, queues: str) -> list[Manifest]:
+    """What the stack declares for the gate."""
+    on_demand = {
+        name: OnDemandSpec(
+            tenant=TENANT,
+            pool=POOL.name,
+            need_mib=need,
+            idle_seconds=3,
+            cool_down_seconds=600,
+            http_json=HttpJsonDemand(url=f"http://{queues}:{PORT}/{name}", field="pending"),
+        )
+        for name, need in NEEDS.items()
+    }
+    args = GateArgs(
+        spec=GateSpec(interval_seconds=1, armed=True),
+        cluster=cluster,
+        code=zipapp.build(),
+        exporter=ExporterSpec(port=PORT),
+        on_demand=on_demand,
+    )
+    return list(build(lambda: Gate("gate", args)).objects())
+
+
+def collection(manifest: Manifest) -> str:
+    group = "/api/v1" if manifest["apiVersion"] == "v1" else f"/apis/{manifest['apiVersion']}"
+    home = manifest["metadata"].get("namespace")
+    return f"{group}{f'/namespaces/{home}' if home else ''}/{manifest['kind'].lower()}s"
+
+
+@pytest.fixture(scope="module")
+def gated(real_cluster: HeldCluster) -> Iterator[Gated]:
+    api = real_cluster.api
+    made = [namespace(SYSTEM, "restricted"), namespace(NODES, "privileged"), namespace(TENANT, "baseline")]
+    cluster = ClusterSpec(resource_domain="example.com", system_namespace=SYSTEM, agent_image=agent_image())
+    for each in made:
+        api.create(collection(each), each)
+    try:
+        ledger = json.dumps(Ledger(domain="example.com", pools=(POOL,)).to_data())
+        api.create(
+            f"/api/v1/namespaces/{SYSTEM}/configmaps",
+            {"metadata": {"name": names.LEDGER}, "data": {names.LEDGER_KEY: ledger}},
+        )
+        api.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", code_config_map(zipapp.build(), SYSTEM))
+        for name in NEEDS:
+            api.create(APPS, deployment(name))
+        script = Scripted(real_cluster, NODES, "scripted")
+        address = script.start({names.LABEL_NAME: names.EXPORTER}, {name: pending(1) for name in NEEDS})
+        made += gate_objects(cluster, address)
+        for each in made[3:]:
+            body = {**each, "spec": {**each["spec"], "suspend": True}} if each["kind"] == "CronJob" else each
+            api.create(collection(each), body)
+        (cron_job,) = (each for each in made if each["kind"] == "CronJob")
+        yield Gated(real_cluster, script, cron_job)
+    finally:
+        for each in reversed(made):
+            api.request("DELETE", f"{collection(each)}/{each['metadata']['name']}?propagationPolicy=Background")
+        eventually(
+            lambda: not any(api.get(f"{collection(each)}/{each['metadata']['name']}") for each in made), "all is gone"
+        )
+
+
+def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -> None:
+    scaler = {
+        "metadata": {"name": "by-cpu"},
+        "spec": {"maxReplicas": 2, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "video"}},
+    }
+    gated.cluster.api.create(f"/apis/autoscaling/v2/namespaces/{TENANT}/horizontalpodautoscalers", scaler)
+
+    # The exporter fails at first: nobody is let in. Then 4 GiB are free, and two of the tenants need 2 each.
+    gated.eventually(lambda: gated.told("video", names.EVENT_GATE_LEFT_ALONE), "the autoscaler is told of")
+    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0]
+    gated.measure(4096)
+    gated.eventually(lambda: gated.replicas("books") and gated.replicas("radio"), "the first, and a small one, are in")
+    gated.eventually(lambda: gated.told("tts", names.EVENT_GATE_WAITS), "the second waits while the first loads")
+    assert gated.replicas("tts") == 0
+
+    # The first has loaded, and as much again has become free.
+    gated.eventually(lambda: gated.pod("books") and gated.pod("radio"), "their pods are there")
+    gated.measure(4096, books=2048, radio=1)
+    gated.eventually(lambda: gated.replicas("tts"), "there is room for the second")
+
+    # Somebody closes one by hand: it stays closed. The API server keeps no name of who scales to 0.
+    gated.scale("radio", 0)
+    gated.eventually(lambda: gated.told("radio", names.EVENT_GATE_LEFT_ALONE), "it is told of")
+    assert gated.told("radio", names.EVENT_GATE_LEFT_ALONE) == [
+        "the gate leaves it alone: somebody scaled it to 0 after the gate left it at 1"
+    ]
+
+    # The card is under its floor: the last goes, the first stays.
+    gated.eventually(lambda: gated.pod("tts"), "its pod is there")
+    gated.measure(1000, books=2048, tts=2048)
+    gated.eventually(lambda: gated.replicas("tts") == 0, "the last has gone")
+    assert gated.replicas("books") == 1
+
+    # Its queue fails, which changes nothing; then it is empty.
+    gated.measure(4096, books=2048)
+    gated.script.change(books=None)
+    gated.script.change(books=pending(0))
+    gated.eventually(lambda: gated.replicas("books") == 0, "the idle one has gone")
+    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0]
+    assert gated.told("video", names.EVENT_GATE_LEFT_ALONE) == [
+        "the gate leaves it alone: HorizontalPodAutoscaler by-cpu scales it"
+    ]
+
+
+def test_its_runs_end_by_themselves_and_succeed(gated: Gated) -> None:
+    """The completed run is the heartbeat."""
+    eventually(lambda: all(gated.status(run).get("succeeded") for run in gated.runs), "every run has succeeded")
