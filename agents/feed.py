@@ -10,6 +10,9 @@ from agents.clock import Clock
 from agents.errors import AgentError
 from agents.watch import Watch
 
+# Of each thread, together within the second that SIGTERM leaves.
+_JOIN_SECONDS = 0.3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -34,8 +37,12 @@ class Feed:
         self._told: SimpleQueue[Object | FeedError] = SimpleQueue()
         self._watches: list[Watch] = []
         self._closed = False
-        for source in sources:
-            threading.Thread(target=self._follow, args=(source,), daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._follow, args=(source,), name=f"watch of {source.path}", daemon=True)
+            for source in sources
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def take(self, seconds: float) -> list[Object]:
         """The events that came meanwhile; none were there before that many seconds. Raises FeedError."""
@@ -51,10 +58,15 @@ class Feed:
             return events
 
     def close(self) -> None:
-        """Ends every watch; its thread closes the connection."""
+        """Ends every watch, and its thread, which closes the connection; one that is not answered yet is left behind.
+
+        A thread that ends while Python does may fail the run: pthread_exit aborts where libgcc_s is not installed.
+        """
         self._closed = True
         for watch in self._watches:
             watch.stop()
+        for thread in self._threads:
+            thread.join(_JOIN_SECONDS)
 
     def _follow(self, source: Source) -> None:
         why = "the server ended it"
