@@ -108,7 +108,10 @@ def _modules(library: Path) -> Iterator[Path]:
 def _shared_libraries(binaries: list[Path]) -> set[Path]:
     """What the dynamic loader would load for them, the loader itself included."""
     told = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, flags=re.MULTILINE)}
+    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, flags=re.MULTILINE)}
+    # glibc loads it when a thread ends by pthread_exit; the images of Python have it.
+    unwinders = {path.with_name("libgcc_s.so.1") for path in found if path.name == "libc.so.6"}
+    return found | {path for path in unwinders if path.exists()}
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = False) -> None:
