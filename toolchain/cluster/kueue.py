@@ -1,8 +1,8 @@
 """Kueue's controller as a process, whenever its Helm release is in the cluster.
 
-The release's Deployment gets a pod on a simulated node. This follows it: as long as the Deployment is there, the real
-controller runs under its ServiceAccount and configuration, and the API server reaches the webhooks because their
-Service becomes an ExternalName. The pod is Ready when the process is.
+The release's Deployment gets a pod on a simulated node. This follows it: as long as the Deployment wants a pod, the
+real controller runs under its ServiceAccount and configuration, and the API server reaches the webhooks because their
+Service becomes an ExternalName. The pod is Ready when the process is. Scaled to 0, Kueue is down.
 
 Each upgrade of the release puts its Service and APIServices back, so each step changes them again.
 """
@@ -43,7 +43,7 @@ class Kueue:
         """Raises OSError when the API server is away, ClusterError when it refuses."""
         self._remove_visibility()
         deployment = self._deployment()
-        if deployment is None:
+        if deployment is None or deployment["spec"]["replicas"] == 0:
             self.stop()
             return
         metadata = deployment["metadata"]
