@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolchain.cluster import paths, simulated
+from toolchain.cluster import node, paths, simulated
 from toolchain.cluster.api import PAUSE_SECONDS, Api, until
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
@@ -51,6 +51,10 @@ class Cluster:
         pid: int = self.folder.read_state()["processes"][process]
         return pid
 
+    def pid_on_node(self, *words: str) -> int:
+        """Of the process on the real node whose command line has these words. Raises ProcessLookupError."""
+        return node.find(self.pid_of("node"), words)
+
     def log(self, process: str) -> Path:
         """The log of a process: etcd, kube-apiserver, kueue, ..., supervisor."""
         return self.folder.log(process)
@@ -61,8 +65,8 @@ class Cluster:
 
     def add_nodes(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Further simulated nodes, of simulated.node; returns once all nodes are Ready. Raises ClusterError."""
-        for node in nodes:
-            self.api.create("/api/v1/nodes", node)
+        for each in nodes:
+            self.api.create("/api/v1/nodes", each)
         until(self._nodes_are_ready, NODE_SECONDS + len(nodes), "the new nodes are Ready")
 
     def _nodes_are_ready(self) -> bool:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -68,6 +68,21 @@ def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
 def gpu_libraries(folder: Folder) -> Path:
     """What containers of RuntimeClass nvidia see as the driver's libraries; a test puts its own there."""
     return folder.path / "nvidia"
+
+
+def find(holder: int, words: Sequence[str]) -> int:
+    """The node's process whose command line has these words, by its number on this machine; `holder` is the command's.
+
+    Raises ProcessLookupError while there is none.
+    """
+    below = [holder]
+    for pid in below:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if set(words) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
+                return pid
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                below.extend(map(int, children.read_text().split()))
+    raise ProcessLookupError(f"no process of the node has {' '.join(words)} in its command line")
 
 
 def remove_cgroups(folder: Folder) -> None:
