@@ -1,0 +1,211 @@
+"""The real reconcile agent, as a process under its own account, before a real API server that answers badly."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components import identity, node_status, zipapp
+from components.admission_policy import binding
+from components.capacity import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
+from components.system import ClusterSpec
+from tenancy import names
+from tenancy.ledger import Ledger, Pool
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
+from tests.cluster.api_server import ApiServer
+from tests.cluster.faults.proxy import Fault, Proxy, proxied
+from tests.cluster.rollout import eventually
+from toolchain.cluster.paths import Folder
+
+NAMES = Names("example.org")
+SYSTEM = "gpu-tenancy-system"
+NODE, NODES, PODS = "/api/v1/nodes/k8s-node1", "/api/v1/nodes?limit=", "/api/v1/pods?limit="
+WATCH = "/api/v1/nodes?watch=1"
+LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+POOL = Pool(
+    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360, floor_mib=1536
+)
+LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
+HARDWARE = {"cpu": "8", "nvidia.com/gpu": "100"}
+OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
+ENDS_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a pod of reconcile has mounted: code, token and CA; under the rights and policies of prod's."""
+    ledger = Ledger(domain=NAMES.domain, pools=(POOL,))
+    cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
+    code = zipapp.build()
+    args = CapacityArgs(cluster=cluster, code=code, ledger=ledger, reconcile=ReconcileSpec())
+    agent = reconcile_agent(args, ReconcileSpec(), run_seconds=0).identity
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
+    own, rbac = f"/api/v1/namespaces/{SYSTEM}", "/apis/rbac.authorization.k8s.io/v1"
+    server.api.create(f"{own}/serviceaccounts", identity.service_account(agent))
+    for reach, prefix in ((None, rbac), (SYSTEM, f"{rbac}/namespaces/{SYSTEM}")):
+        kind = "clusterrole" if reach is None else "role"
+        server.api.create(f"{prefix}/{kind}s", identity.role(agent, reach))
+        server.api.create(f"{prefix}/{kind}bindings", identity.binding(agent, reach))
+    for policy in (node_status.reconcile_writes(NAMES, SYSTEM), node_status.capacity_writers(NAMES, SYSTEM)):
+        server.apply(policy, "validatingadmissionpolicies")
+        server.apply(binding(policy), "validatingadmissionpolicybindings")
+    server.api.create(f"{own}/configmaps", ledger_config_map(ledger, SYSTEM, advertised=True))
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
+    token = server.api.create(f"{own}/serviceaccounts/{names.RECONCILE}/token", request)
+    mount = tmp_path_factory.mktemp("account")
+    (mount / names.AGENTS_KEY).write_bytes(code.content)
+    (mount / "token").write_text(token["status"]["token"])
+    (mount / "ca.crt").symlink_to(server.api.kubeconfig.parent / "pki" / "ca.crt")
+    return mount
+
+
+@pytest.fixture
+def node(server: ApiServer, account: Path) -> Iterator[ApiServer]:
+    """The API server with one node of the pool, not advertised yet."""
+    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "k8s-node1", "labels": LABELS}}
+    server.api.create("/api/v1/nodes", manifest)
+    server.api.patch(f"{NODE}/status", {"status": {"capacity": HARDWARE, "allocatable": HARDWARE}})
+    yield server
+    server.request("DELETE", NODE)
+
+
+@pytest.fixture
+def proxy(node: ApiServer) -> Iterator[Proxy]:
+    with proxied(Folder(node.api.kubeconfig.parent), node.api.server) as running:
+        yield running
+
+
+def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
+    """The agent behind the proxy; `run_seconds` 0 is the Job of a rollout, which ends when all is right."""
+    environment = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(proxy.port),
+        "SERVICE_ACCOUNT_DIRECTORY": str(account),
+        "LEDGER_NAMESPACE": SYSTEM,
+        "POD_NAME": "gpumem-reconcile-1",
+        "DRY_RUN": "false",
+        "INTERVAL_SECONDS": str(interval_seconds),
+        "RUN_SECONDS": str(run_seconds),
+    }
+    command = [sys.executable, "-I", str(account / names.AGENTS_KEY), "reconcile"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
+    """Its exit status, and what it logged."""
+    try:
+        said, _ = agent.communicate(timeout=ENDS_SECONDS)
+    finally:
+        agent.kill()
+    return agent.returncode, [json.loads(line) for line in said.splitlines()]
+
+
+def stop(agent: "subprocess.Popen[str]") -> None:
+    """As the kubelet does it. Raises AssertionError where it does not end by that."""
+    agent.send_signal(signal.SIGTERM)
+    code, log = end(agent)
+    assert (code, log[-1]["message"]) == (143, "stopped by SIGTERM")
+
+
+def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
+    status = server.request("GET", NODE).body["status"]
+    return status["capacity"], status["allocatable"]
+
+
+# What happens to which request, and how that request is answered until it is over.
+FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
+    "too many requests": (
+        Fault(method="PATCH", path=NODE, times=2, status=429, headers={"Retry-After": "1"}),
+        [429, 429, 200],
+    ),
+    "a list that fails": (Fault(method="GET", path=NODES, status=500), [500, 200]),
+    "a write that fails": (Fault(method="PATCH", path=NODE, status=502), [502, 200]),
+    "more failures than a request is repeated": (
+        Fault(method="GET", path=LEDGER, times=6, status=503),
+        [503, 503, 503, 503, 503, 503, 200],
+    ),
+    "a list that is cut off": (Fault(method="GET", path=NODES, body_bytes=100), [200, 200]),
+    "a write whose answer is lost": (Fault(method="PATCH", path=NODE, body_bytes=0), [200, 409]),
+    "an answer that the agent does not wait for": (Fault(method="GET", path=PODS, delay_seconds=60), [None, 200]),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_reconcile_gets_there_after(node: ApiServer, proxy: Proxy, account: Path, case: str) -> None:
+    fault, answered = FAULTS[case]
+    proxy.faults.append(Fault(**vars(fault)))
+    code, log = end(start(proxy, account))
+    assert (code, log[-1]["message"]) == (0, "every node is as wanted"), log
+    assert proxy.statuses(fault.method, fault.path)[: len(answered)] == answered
+    assert shown(node) == (HARDWARE | OURS, HARDWARE | OURS)
+
+
+def test_what_somebody_else_writes_at_the_same_moment_is_kept(node: ApiServer, proxy: Proxy, account: Path) -> None:
+    def somebody() -> None:
+        node.api.patch(NODE, {"metadata": {"labels": {"zone": "b"}}})
+        node.api.patch(f"{NODE}/status", {"status": {"capacity": {"cpu": "16"}, "allocatable": {"cpu": "15"}}})
+
+    proxy.faults.append(Fault(method="PATCH", path=NODE, meanwhile=somebody))
+    code, log = end(start(proxy, account))
+    assert code == 0, log
+    assert proxy.statuses("PATCH", NODE) == [409, 200]
+    assert node.request("GET", NODE).body["metadata"]["labels"]["zone"] == "b"
+    assert shown(node) == (HARDWARE | OURS | {"cpu": "16"}, HARDWARE | OURS | {"cpu": "15"})
+
+
+def test_a_node_that_leaves_the_pool_between_read_and_write_is_not_advertised(
+    node: ApiServer, proxy: Proxy, account: Path
+) -> None:
+    def leave() -> None:
+        node.api.patch(NODE, {"metadata": {"labels": {"gpu": None}}})
+
+    proxy.faults.append(Fault(method="PATCH", path=NODE, meanwhile=leave))
+    code, log = end(start(proxy, account))
+    assert (code, log[-1]["message"]) == (1, "not as wanted: pool t4: no node matches its node_selector")
+    assert proxy.statuses("PATCH", NODE) == [409]
+    assert shown(node) == (HARDWARE, HARDWARE)
+
+
+def test_a_run_that_never_gets_an_answer_says_so_and_fails(node: ApiServer, proxy: Proxy, account: Path) -> None:
+    proxy.faults.append(Fault(method="GET", path="/", times=1000, status=503))
+    code, log = end(start(proxy, account, run_seconds=2))
+    assert (code, log[-1]["level"]) == (1, "error")
+    assert f"GET {LEDGER}: 503 Service Unavailable: on order" in log[-1]["message"]
+    assert shown(node) == (HARDWARE, HARDWARE)
+
+
+def test_a_run_that_is_stopped_while_it_waits_ends_at_once(node: ApiServer, proxy: Proxy, account: Path) -> None:
+    proxy.faults.append(Fault(method="GET", path=LEDGER, times=1000, status=429, headers={"Retry-After": "30"}))
+    agent = start(proxy, account)
+    eventually(lambda: proxy.statuses("GET", LEDGER), "the agent has asked")
+    stop(agent)
+
+
+# The interval, and what happens to the nodes' watch.
+WATCHES: dict[str, tuple[int, Fault]] = {
+    "answered": (3600, Fault(method="GET", path=WATCH, times=0)),
+    "refused": (1, Fault(method="GET", path=WATCH, times=1000, status=500)),
+    "cut off in an event": (1, Fault(method="GET", path=WATCH, times=1000, body_bytes=1)),
+    "not answered": (1, Fault(method="GET", path=WATCH, times=1000, delay_seconds=60)),
+}
+
+
+@pytest.mark.parametrize("case", WATCHES)
+def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
+    node: ApiServer, proxy: Proxy, account: Path, case: str
+) -> None:
+    interval_seconds, fault = WATCHES[case]
+    proxy.faults.append(Fault(**vars(fault)))
+    agent = start(proxy, account, run_seconds=3600, interval_seconds=interval_seconds)
+    whole = (HARDWARE | OURS, HARDWARE | OURS)
+    eventually(lambda: shown(node) == whole, "the node is advertised")
+    eventually(lambda: proxy.statuses("GET", WATCH), "it watches")
+    without = dict.fromkeys(OURS)
+    node.api.patch(f"{NODE}/status", {"status": {"capacity": without, "allocatable": without}})
+    eventually(lambda: shown(node) == whole, "the node is advertised again")
+    stop(agent)
