@@ -31,8 +31,11 @@ class Rollout:
 
     def up(self, *arguments: str) -> Outcome:
         """As `make up` does it, after its preview: under the policy pack. Raises AssertionError with all it said."""
-        pack = ("--policy-pack", str(ROOT / "policy"))
-        return self._succeed("up", "--yes", "--skip-preview", *_PLAIN, *pack, *arguments)
+        return self._succeed(*_UP, *arguments)
+
+    def attempt_up(self) -> Outcome:
+        """The same, which may also fail."""
+        return self._run(*_UP)
 
     def refresh(self, *arguments: str) -> Outcome:
         return self._succeed("refresh", "--yes", "--skip-preview", *_PLAIN, *arguments)
@@ -49,11 +52,14 @@ class Rollout:
         return outcome.text
 
     def _succeed(self, *arguments: str) -> Outcome:
-        stack = () if arguments[0] == "stack" else ("--stack", "prod")
-        cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}
-        outcome = self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster)
+        outcome = self._run(*arguments)
         assert outcome.code == 0, f"{outcome.text}\nThe cluster's logs are in {self.cluster.log('x').parent}"
         return outcome
+
+    def _run(self, *arguments: str) -> Outcome:
+        stack = () if arguments[0] == "stack" else ("--stack", "prod")
+        cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}
+        return self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster)
 
     def get(self, path: str) -> Object:
         """The object. Raises AssertionError where there is none."""
@@ -80,6 +86,7 @@ class Rollout:
 
 
 _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
+_UP = ("up", "--yes", "--skip-preview", *_PLAIN, "--policy-pack", str(ROOT / "policy"))
 
 
 @contextmanager

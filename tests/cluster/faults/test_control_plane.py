@@ -1,0 +1,141 @@
+"""The API server, etcd and Kueue go away under an `up` and under the agents, and come back."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from tenancy import names
+from tests.cluster.faults.agents import run_once, succeeds
+from tests.cluster.rollout import (
+    GPUMEM,
+    SYSTEM,
+    Object,
+    Rollout,
+    await_running,
+    changes,
+    container,
+    eventually,
+    job,
+    jobs,
+    pods,
+    submit,
+)
+
+LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
+CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
+AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
+GUESTS = [f"guest-{number}" for number in range(10)]
+ETCD_PAUSE_SECONDS = 12  # longer than an agent waits for an answer
+
+
+def seats(prod: Rollout, tenant: str) -> Object:
+    hard: Object = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")["spec"]["hard"]
+    return hard
+
+
+def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
+    """The provider repeats no request. What it had made is neither lost nor made twice."""
+
+    def change(config: Any) -> None:
+        config["tenants"].update({name: {} for name in GUESTS})
+        config["residents"]["llama-swap"].update(gpumem_mib=5500)
+
+    prod.workspace.change(change)
+    with ThreadPoolExecutor() as background:
+        up = background.submit(prod.attempt_up)
+        eventually(lambda: prod.cluster.api.get(f"/api/v1/namespaces/{GUESTS[0]}"), "the first of the new objects")
+        prod.cluster.restart("kube-apiserver")
+        interrupted = up.result()
+    address = prod.cluster.api.server.removeprefix("https://")
+    assert interrupted.code != 0
+    assert f"dial tcp {address}: connect: connection refused" in interrupted.text, interrupted.text
+    prod.up()
+    prod.up("--expect-no-changes")
+    assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5500"}
+    assert all(prod.cluster.api.get(f"/api/v1/namespaces/{name}") for name in GUESTS)
+
+
+def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None:
+    def change(config: Any) -> None:
+        for name in GUESTS:
+            config["tenants"].pop(name, None)
+        config["residents"]["llama-swap"].update(gpumem_mib=5000)
+
+    before, etcd = prod.get(LEDGER)["data"], prod.cluster.pid_of("etcd")
+    prod.workspace.change(change)
+    with ThreadPoolExecutor() as background:
+        up = background.submit(prod.up)
+        eventually(lambda: prod.get(LEDGER)["data"] != before, "the ledger is the new one")
+        runs = [run_once(prod, agent) for agent in AGENTS]
+        os.kill(etcd, signal.SIGSTOP)
+        try:
+            time.sleep(ETCD_PAUSE_SECONDS)
+        finally:
+            os.kill(etcd, signal.SIGCONT)
+        assert changes(up.result())["replaced"] == 1
+    for run in runs:
+        succeeds(prod, run)
+    assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5k"}
+    assert prod.capacity("k8s-node1")[GPUMEM] == "14k"
+
+
+@contextmanager
+def without_kueue(prod: Rollout) -> Iterator[None]:
+    """Kueue's controller, and with it its webhooks, is down in the block; afterwards it answers again."""
+
+    def refused() -> bool:
+        return prod.create(f"{jobs('team-a')}?dryRun=All", job("asks", "team-a-gpu")).refusal is not None
+
+    def scale(replicas: int) -> None:
+        prod.cluster.api.patch(KUEUE, {"spec": {"replicas": replicas}})
+
+    scale(0)
+    try:
+        eventually(refused, "Kueue is down")
+        yield
+    finally:
+        scale(1)
+        eventually(lambda: not refused(), "Kueue answers again")
+
+
+def test_without_kueue_a_queue_tenants_job_is_refused_and_all_others_go_on(prod: Rollout) -> None:
+    resident = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "seat"},
+        "spec": {"containers": [container({GPUMEM: "1000"})]},
+    }
+    with without_kueue(prod):
+        answer = prod.create(jobs("team-a"), job("queued", "team-a-gpu"))
+        assert answer.code == 500
+        assert 'failed calling webhook "mjob.kb.io"' in str(answer.refusal)
+        assert "https://kueue-webhook-service.kueue-system.svc:" in str(answer.refusal)
+        await_running(prod, "default", submit(prod, "default", job("plain", None)))
+        assert prod.create(pods("frigate"), resident).refusal is None
+        eventually(lambda: prod.get(pods("frigate", "seat"))["status"].get("phase") == "Running", "a resident runs")
+        for agent in AGENTS:
+            succeeds(prod, run_once(prod, agent))
+    await_running(prod, "team-a", submit(prod, "team-a", job("queued", "team-a-gpu")))
+    for path in (jobs("default", "plain"), jobs("team-a", "queued"), pods("frigate", "seat")):
+        prod.delete(path)
+
+
+def test_an_up_without_kueue_changes_budgets_names_the_webhook_for_queues_and_finishes_later(prod: Rollout) -> None:
+    def change_preemption(config: Any) -> None:
+        config["queues"]["cluster_queues"]["gpu-cq"]["preemption"]["within_cluster_queue"] = "LowerOrNewerEqualPriority"
+
+    with without_kueue(prod):
+        prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5200))
+        prod.up()
+        assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5200"}
+        prod.workspace.change(change_preemption)
+        refused = prod.attempt_up()
+        assert refused.code != 0
+        assert 'failed calling webhook "vclusterqueue.kb.io"' in refused.text, refused.text
+    prod.up()
+    assert prod.get(CLUSTER_QUEUE)["spec"]["preemption"]["withinClusterQueue"] == "LowerOrNewerEqualPriority"

@@ -1,0 +1,123 @@
+"""A node is made anew, and the kubelet of the real one is restarted under a pod with GPU memory."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.cluster.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, eventually, pods
+from toolchain.cluster.api import MERGE, Api
+from toolchain.cluster.image import agent_image
+from toolchain.cluster.paths import program
+
+REAL = "/api/v1/nodes/localhost"
+T4 = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    "nvidia.com/gpu.memory": "15360",
+    "nvidia.com/gpu.count": "1",
+}
+
+
+def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
+    """A new object under the old name, as after a reimage: the keys are gone with the old one."""
+    node = prod.get("/api/v1/nodes/k8s-node1")
+    assert prod.delete("/api/v1/nodes/k8s-node1").refusal is None
+    hardware = {name: amount for name, amount in node["status"]["capacity"].items() if "viktorbarzin.me" not in name}
+    fresh = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {key: node["metadata"][key] for key in ("name", "labels", "annotations")},
+        "status": {"capacity": hardware, "allocatable": hardware},
+    }
+    assert prod.create("/api/v1/nodes", fresh).refusal is None
+    assert GPUMEM not in prod.capacity("k8s-node1")
+    eventually(lambda: prod.capacity("k8s-node1").get(GPUMEM) == "14k", "a later run advertises it")
+
+
+@pytest.fixture(scope="module")
+def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
+    """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB."""
+    label(prod, T4)
+    eventually(lambda: advertised(prod) == ("14k", "14k"), "the real node is advertised")
+    run(prod, "resident", {GPUMEM: "5000"})
+    yield prod
+    for found in prod.items(pods("default")):
+        prod.delete(pods("default", found["metadata"]["name"]))
+    label(prod, dict.fromkeys(T4))
+    eventually(lambda: advertised(prod) == (None, None), "the real node is no GPU node any more")
+
+
+def label(prod: Rollout, labels: Mapping[str, str | None]) -> None:
+    prod.cluster.api.patch(REAL, {"metadata": {"labels": labels}})
+
+
+def advertised(prod: Rollout) -> tuple[str | None, str | None]:
+    status = prod.get(REAL)["status"]
+    return status["capacity"].get(GPUMEM), status["allocatable"].get(GPUMEM)
+
+
+def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
+    """A pod on the real node, which is where pods of the agents' image go; returns when its container runs."""
+    command = ["python", "-IS", "-c", "import signal; signal.pause()"]
+    spec = {
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{**container(limits), "image": agent_image(), "command": command}],
+    }
+    manifest: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    assert prod.create(pods("default"), manifest).refusal is None
+    eventually(lambda: started(prod, name).get("running"), f"{name} runs")
+
+
+def started(prod: Rollout, name: str) -> Object:
+    """The state of the pod's container; empty before the kubelet has told of it."""
+    statuses = prod.get(pods("default", name))["status"].get("containerStatuses", [{"state": {}}])
+    state: Object = statuses[0]["state"]
+    return state
+
+
+def restart_kubelet(prod: Rollout, *, probe: str) -> None:
+    """Killed, and started again by the node. It looks at its pods from the oldest on, so that when it has started
+    `probe`, a new one, it has judged all the others."""
+    kubelet = program("kubelet")
+    old = prod.cluster.pid_on_node(kubelet)
+    os.kill(old, signal.SIGKILL)
+    eventually(lambda: prod.cluster.pid_on_node(kubelet) != old, "the kubelet runs again")
+    run(prod, probe, {})
+
+
+@pytest.mark.parametrize("registrations", ["kept", "wiped"])
+def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, registrations: str) -> None:
+    """Wiped as by a reimage. Then a kubelet that registers sets all extended resources to 0 and refuses what runs,
+    unless something is in the folder; that of 1.36 has its own socket there before it registers."""
+    prod = real_gpu_node
+    folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
+    for file in folder.iterdir():
+        file.unlink()
+    if registrations == "kept":
+        (folder / "kubelet_internal_checkpoint").write_text("{}")
+    before = prod.get(pods("default", "resident"))
+    restart_kubelet(prod, probe=f"after-{registrations}")
+    after = prod.get(pods("default", "resident"))
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["phase"] == "Running"
+    assert container_ids(after) == container_ids(before)
+    assert advertised(prod) == ("14k", "14k")
+
+
+def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
+    """As a kubelet does that registers without anything in that folder (pkg/kubelet/kubelet_node_status.go)."""
+    prod = real_gpu_node
+    before = prod.get(pods("default", "resident"))
+    nothing = {GPUMEM: "0", GPU_COUNT: "0"}
+    kubelet = Api(prod.cluster.folder.kubeconfig_of("kubelet"))
+    kubelet.patch(f"{REAL}/status", {"status": {"capacity": nothing, "allocatable": nothing}}, MERGE)
+    eventually(lambda: advertised(prod) == ("14k", "14k"), "the node is advertised again")
+    after = prod.get(pods("default", "resident"))
+    assert (after["status"]["phase"], container_ids(after)) == ("Running", container_ids(before))
+
+
+def container_ids(pod: Object) -> list[str]:
+    return [status["containerID"] for status in pod["status"]["containerStatuses"]]
