@@ -14,7 +14,7 @@ _KIND = "Deployment"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """`scaled_by` owns spec.replicas, by the name of its field manager; None where the API server does not tell.
+    """`scaled_by` owns spec.replicas, by the name of its field manager; None after a scale to 0, which has no owner.
 
     `seats` are the resources named …/gpumem that its pods ask for; `pods` is a label selector.
     """
@@ -102,17 +102,13 @@ def _deployment(item: Object) -> Deployment:
 
 
 def _scaled_by(metadata: Object) -> str | None:
-    """The owner of spec.replicas; the gate where several are and it is one of them.
-
-    Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management. Who changes a field
-    takes it from all who had it; who applies the value that it has already shares it.
-    """
-    owners = [
+    """Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management."""
+    owners = (
         entry["manager"]
         for entry in metadata.get("managedFields") or ()
         if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    ]
-    return GATE if GATE in owners else next(iter(owners), None)
+    )
+    return next(owners, None)
 
 
 def _seats(pod_spec: Object) -> set[str]:

@@ -164,18 +164,31 @@ class _Run:
                 record = self._undo(record, intent, now)
                 continue
             try:
-                deployments.scale(self.api, intent.entrance.deployment, 1 if intent.act is Act.OPEN else 0)
+                done = self._carry_out(intent)
             except ApiError as error:
-                if error.outdated:
-                    self.log.info("the Deployment changed meanwhile; it is read again", gate=name)
-                    record = self._undo(record, intent, now)
-                else:
-                    failure = error  # whether it was done is not known; the journal says that it was begun
-            else:
+                failure = error  # whether it was done is not known; the journal says that it was begun
+                continue
+            if done:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
                 self._record(notices.act_event(intent, dry_run=False))
+            else:
+                self.log.info("the Deployment changed meanwhile; it is read again", gate=name)
+                record = self._undo(record, intent, now)
         if failure is not None:
             raise failure
+
+    def _carry_out(self, intent: Intent) -> bool:
+        """False where somebody changed the Deployment since it was read. Raises ApiError."""
+        found, replicas = intent.entrance.deployment, 1 if intent.act is Act.OPEN else 0
+        try:
+            deployments.scale(self.api, found, replicas)
+        except ApiError as error:
+            if not error.outdated:
+                raise
+            # The answer to an attempt before this one may have been lost.
+            now = deployments.read(self.api, found.namespace, found.name)
+            return now is not None and now.replicas == replicas
+        return True
 
     def _undo(self, record: Record, intent: Intent, now: int) -> Record:
         """Takes back what the journal says of an act that did not happen."""

@@ -6,7 +6,6 @@ Times are whole seconds since 1970.
 from dataclasses import dataclass, replace
 
 from agents.deployments import Deployment
-from tenancy.names import GATE
 
 # The run that began an act has ended by then (components/agent.py).
 UNDER_WAY_SECONDS = 60
@@ -66,14 +65,13 @@ def follow(found: Deployment, entry: Entry, now: int) -> Entry:
 
 
 def _other(found: Deployment, entry: Entry | None, scaler: str | None) -> str | None:
+    by = found.scaled_by or "somebody"
     if scaler is not None:
         return f"{scaler} scales it"
     if found.seats:
         return f"its pods ask for {', '.join(found.seats)}: a seat and a gate would count them twice"
     if found.replicas > 1:
-        return f"{found.scaled_by or 'somebody'} scaled it to {found.replicas}; a gate knows 0 and 1"
+        return f"{by} scaled it to {found.replicas}; a gate knows 0 and 1"
     if entry is None or entry.replicas == found.replicas or entry.generation == found.generation:
         return None
-    if found.scaled_by in (None, GATE):
-        return None
-    return f"{found.scaled_by} scaled it to {found.replicas} after the gate left it at {entry.replicas}"
+    return f"{by} scaled it to {found.replicas} after the gate left it at {entry.replicas}"

@@ -45,6 +45,12 @@ OTHERS: dict[str, tuple[dict[str, Any], Entry | None, str | None, str]] = {
         None,
         "kubectl scaled it to 0 after the gate left it at 1",
     ),
+    "somebody who leaves no name, as a scale to 0 does": (
+        {"replicas": 0, "generation": 2, "scaled_by": None},
+        entry(replicas=1, changed_at=LONG_AGO),
+        None,
+        "somebody scaled it to 0 after the gate left it at 1",
+    ),
     "somebody who opened it": (
         {"replicas": 1, "generation": 2, "scaled_by": "argocd-controller"},
         entry(replicas=0),
@@ -61,15 +67,6 @@ def test_the_gate_leaves_it_alone_for(case: str) -> None:
     assert found.other is not None
     assert words in found.other
     assert (found.own, found.entry) == (False, left)
-
-
-@pytest.mark.parametrize("scaled_by", [GATE, None])
-def test_the_gates_own_act_is_its_own_though_its_journal_took_it_back(scaled_by: str | None) -> None:
-    """The answer to the act was lost, the retry was a conflict, and the entry was undone."""
-    found = deployment(replicas=1, generation=2, scaled_by=scaled_by)
-    assert standing(found, entry(replicas=0), None, NOW) == Standing(
-        entry=entry(replicas=1, generation=2, changed_at=NOW)
-    )
 
 
 def test_an_act_that_was_begun_is_waited_for_as_long_as_its_run_may_last() -> None:
