@@ -113,6 +113,7 @@ def test_sigterm_ends_a_run_that_waits_for_a_server_that_says_nothing(
     zipapp: Path, served: Served, agent: str, environ: Mapping[str, str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
         port = str(silent.getsockname()[1])
         with started(zipapp, agent, {**environ, **served.environ(), "KUBERNETES_SERVICE_PORT": port}) as process:
             connected, _ = silent.accept()
