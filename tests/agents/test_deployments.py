@@ -29,7 +29,6 @@ def test_a_deployment_that_is_not_there_is_none(served: Served) -> None:
         ([owner("helm", "f:template")], None),
         ([owner("helm"), owner("kubelet", "f:template")], "helm"),
         ([owner("kubectl")], "kubectl"),
-        ([owner("helm"), owner(GATE)], GATE),
         ([{"manager": "stripped"}, owner("kubectl")], "kubectl"),
     ],
 )

@@ -13,10 +13,9 @@ from agents.api import ApiError
 from agents.clock import Clock
 from agents.demand import HttpJson, Window
 from agents.gate import Settings
-from agents.gates import Gate, declared
+from agents.gates import Gate
 from agents.journal import JournalError
 from tenancy import names
-from tenancy.decode import DecodeError
 from tests.agents.cluster import SYSTEM, Fault, Served
 from tests.agents.exporters import card, measured
 from tests.agents.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
@@ -300,10 +299,3 @@ def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
     add_journal(served.cluster)
     assert run(served) == 0
-
-
-def test_all_that_is_wrong_with_the_gates_is_told_at_once() -> None:
-    with pytest.raises(DecodeError) as refused:
-        declared('[{"name": 1, "demand": {}}, {"demand": {"kind": "moon"}}]')
-    assert "GATES.0.name: must be a string (got 1)" in refused.value.problems
-    assert "GATES.1.need_mib: is missing" in refused.value.problems
