@@ -259,6 +259,23 @@ def test_a_stale_lock_is_removed(project: Path, gone: int, capsys: pytest.Captur
     assert (calls(project), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
 
 
+@pytest.mark.parametrize(("holder", "kept"), [("gone", {"prod.json.bak.attrs"}), ("alive", None)])
+def test_attributes_that_were_being_written_at_the_kill_are_removed(
+    project: Path, gone: int, holder: str, kept: set[str] | None
+) -> None:
+    """Seen: "failed to load checkpoint: EOF", of a state that was whole."""
+    folder = project / ".pulumi" / "stacks" / "gpu-tenancy"
+    folder.mkdir(parents=True)
+    whole = json.dumps({"user.content_type": "application/json"})
+    for name, content in (("prod.json.attrs", ""), ("prod.json.bak.attrs", whole), ("prod2.json.attrs", "")):
+        (folder / name).write_text(content)
+    before = {file.name for file in folder.iterdir()}
+    locked_by(project, gone if holder == "gone" else os.getpid())
+    recovery.main(["prod"])
+    after = {file.name for file in folder.iterdir()}
+    assert after == ({"prod2.json.attrs", *kept} if kept else before)
+
+
 def test_a_run_that_goes_on_is_named_and_nothing_is_done(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     locked_by(project, os.getpid())
     assert recovery.main(["prod"]) == 1

@@ -15,7 +15,7 @@ import yaml
 
 from toolchain.recovery import state
 from toolchain.recovery.cli import CliError, Stack, scratch
-from toolchain.recovery.lock import locks
+from toolchain.recovery.lock import locks, remove_torn_attributes
 from toolchain.recovery.state import Deployment, Operation
 
 CONFIRM = Path(__file__).resolve().parents[1] / "confirm.sh"
@@ -58,6 +58,8 @@ def _is_locked_by_the_dead(stack: Stack) -> bool:
         if not lock.is_stale:
             cancel = f"PULUMI_BACKEND_URL={stack.backend} .toolchain/bin/pulumi cancel --stack {stack.name}"
             raise RecoveryError(f"{stack.name} is in use by {lock}. Wait; or, if you know that it is gone: {cancel}")
+    if held:
+        remove_torn_attributes(stack.backend, project, stack.name)
     return bool(held)
 
 

@@ -1,6 +1,7 @@
-"""The locks that runs hold on a stack in a `file://` backend.
+"""What a run leaves in a `file://` backend when it is killed: its lock, and attributes that it was about to write.
 
-Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir).
+Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
+(attrs.go), which puts a new state in its place in one step, but truncates the attributes beside it and then writes.
 """
 
 import json
@@ -33,14 +34,28 @@ class Lock:
 
 def locks(backend: str, project: str, stack: str) -> list[Lock]:
     """All locks on the stack; none where the backend is no folder, and Pulumi itself has to say who holds it."""
-    if not backend.startswith(_SCHEME):
-        return []
-    root = Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser()
-    files = (root / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")
+    root = _root(backend)
+    files = (root / "locks" / "organization" / project / stack).glob("*.json") if root else ()
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)]
     return [
         Lock(content["pid"], content["username"], content["hostname"], content["timestamp"]) for content in contents
     ]
+
+
+def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
+    """Without the file, which has a checksum and a media type, the state is read; with a torn one it is not."""
+    root = _root(backend)
+    for file in (root / "stacks" / project).glob(f"{stack}.json*.attrs") if root else ():
+        try:
+            json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            file.unlink()
+
+
+def _root(backend: str) -> Path | None:
+    if not backend.startswith(_SCHEME):
+        return None
+    return Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
 
 
 def _user() -> str:
