@@ -5,9 +5,10 @@ Units: whole MiB of GPU memory, whole seconds.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from agents.device import MIB
 from agents.entrance import Entrance
 from agents.gates import Gate
-from agents.telemetry import MIB, NodeTelemetry
+from agents.telemetry import NodeTelemetry
 from agents.tenure import UNDER_WAY_SECONDS
 
 

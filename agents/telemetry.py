@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from agents.api import Api
-from agents.device import MIB, Device
+from agents.device import Device
 from agents.errors import AgentError
 from agents.exposition import ExpositionError
 from agents.fetch import fetch
@@ -15,8 +15,6 @@ from agents.reading import PodUse, TelemetryError, Trouble, parse
 from tenancy.ledger import Pool, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME
 from tenancy.selector import matches
-
-__all__ = ["MIB", "NodeTelemetry", "read"]
 
 # Exporters asked at the same time, so that one that hangs delays none of the others.
 _AT_ONCE = 16

@@ -7,11 +7,12 @@ from typing import Protocol
 from agents.admittance import decide, entry_after
 from agents.demand import Answer, HttpJson
 from agents.deployments import Deployment
+from agents.device import MIB
 from agents.entrance import Act, Agreed, Entrance
 from agents.gates import Gate
 from agents.reading import PodUse
 from agents.slack import used_mib
-from agents.telemetry import MIB, NodeTelemetry
+from agents.telemetry import NodeTelemetry
 from agents.tenure import Entry, standing
 from tests.agents.cluster import T4
 from tests.agents.gating import device

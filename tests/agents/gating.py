@@ -5,10 +5,10 @@ from typing import Any
 
 from agents.demand import Answer, HttpJson, Window
 from agents.deployments import Deployment
-from agents.device import Device
+from agents.device import MIB, Device
 from agents.entrance import Act, Agreed, Cause, Entrance
 from agents.gates import Gate
-from agents.telemetry import MIB, NodeTelemetry
+from agents.telemetry import NodeTelemetry
 from agents.tenure import Entry, Standing
 from tenancy import names
 from tenancy.ledger import Pool

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from agents.admittance import decide, entry_after
 from agents.demand import Window
+from agents.device import MIB
 from agents.entrance import Act, Agreed, Cause, Entrance, Intent
-from agents.telemetry import MIB, NodeTelemetry
+from agents.telemetry import NodeTelemetry
 from agents.tenure import UNDER_WAY_SECONDS, Standing
 from tenancy.ledger import Pool
 from tests.agents.cluster import T4

@@ -63,10 +63,10 @@ class Api:
         body: object = None,
         *,
         user: str | None = None,
-        groups: tuple[str, ...] = (),
         content_type: str = "application/json",
     ) -> Answer:
-        """One request, in `user`'s name where one is given. Raises OSError when the server cannot be reached."""
+        """One request, in `user`'s name where one is given; a ServiceAccount's has its groups as well. Raises OSError
+        when the server cannot be reached."""
         request = urllib.request.Request(  # noqa: S310 (https)
             f"{self.server}{path}",
             method=method,
@@ -75,8 +75,6 @@ class Api:
         )
         if user is not None:
             request.add_header("Impersonate-User", user)
-        for group in groups:
-            request.add_header("Impersonate-Group", group)
         try:
             with urllib.request.urlopen(request, context=self._context, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
                 return Answer(answer.status, _decoded(answer.read()))

@@ -1,4 +1,4 @@
-"""One rollout for all that only looks at prod; what changes it comes last."""
+"""One rollout, in each process, for all that only looks at prod; what changes it comes last."""
 
 from collections.abc import Iterator
 
