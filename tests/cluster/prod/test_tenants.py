@@ -114,7 +114,12 @@ def test_a_pod_that_has_nothing_to_do_with_a_gpu_is_left_as_it_is(residents: Rol
 @pytest.fixture
 def queue(prod: Rollout) -> Iterator[Rollout]:
     """Prod with empty queues before and after."""
+    empty_queues(prod)
     yield prod
+    empty_queues(prod)
+
+
+def empty_queues(prod: Rollout) -> None:
     for team in ("team-a", "team-b"):
         for found in prod.items(jobs(team)):
             prod.delete(jobs(team, found["metadata"]["name"]))
