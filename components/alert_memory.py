@@ -120,8 +120,8 @@ def over_budget() -> Manifest:
 
 def undeclared(ledger: Ledger) -> Manifest:
     """Of pods that the API has named, and of tenants that are not on record as users without a budget."""
-    on_record = {*ledger.queue_tenants, *(o.tenant for o in ledger.on_demand), *(u.tenant for u in ledger.unbudgeted)}
-    tenants = f', namespace!~"{"|".join(sorted(on_record))}"' if on_record else ""
+    on_record = "|".join(sorted(ledger.tenants_without_budget))
+    tenants = f', namespace!~"{on_record}"' if on_record else ""
     users = f'sum by (namespace, pod) ({names.METRIC_POD_USED}{{pod!=""{tenants}}})'
     declared = f"max by (namespace, pod) ({names.METRIC_POD_DECLARED})"
     return alert(
