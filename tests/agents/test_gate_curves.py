@@ -67,7 +67,7 @@ def test_gates_open_at_most_once_in_a_cool_down_however_the_residents_waver() ->
         check(play(world(dice, residents=steps(dice, 6000, 13000, dice.choice((7, 15, 200)))), Ours()))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.randoms(use_true_random=False))
 def test_the_smallest_world_that_breaks_a_promise_is_found(dice: random.Random) -> None:
     check(play(world(dice, residents=steps(dice, 6000, 13000, 200)), Ours()))

@@ -374,7 +374,7 @@ def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
     assert recycles > LIVES / 4, "it does act"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_nor_does_an_order_that_hypothesis_thinks_of(dice: Random, passes: int) -> None:
     live(dice, passes)

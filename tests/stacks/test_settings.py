@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from stacks import settings
@@ -349,7 +348,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(st.data())
-@hypothesis_settings(deadline=None)
 def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.DataObject) -> None:
     config: Any = raw()
     *parents, last = data.draw(st.sampled_from(places(config)[1:]))

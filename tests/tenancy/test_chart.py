@@ -33,7 +33,7 @@ def bars(chart: str) -> list[str]:
 
 
 @given(ledgers(), WIDTHS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
     for colour in (False, True):
         assert (
@@ -43,13 +43,13 @@ def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
 
 
 @given(ledgers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_bar_has_the_whole_width(ledger: Ledger) -> None:
     assert {len(bar) for bar in bars(seating_chart(ledger, width=90))} == {90}
 
 
 @given(ledgers(), WIDTHS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_seat_is_named_with_its_budget(ledger: Ledger, width: int) -> None:
     chart = " ".join(seating_chart(ledger, width=width).split())
     for one in ledger.seats:
@@ -57,7 +57,7 @@ def test_every_seat_is_named_with_its_budget(ledger: Ledger, width: int) -> None
 
 
 @given(ledgers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_colour_changes_nothing_but_colour(ledger: Ledger) -> None:
     plain = seating_chart(ledger)
     assert "\x1b" not in plain
@@ -65,7 +65,7 @@ def test_colour_changes_nothing_but_colour(ledger: Ledger) -> None:
 
 
 @given(ledgers())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_overrun_is_said_and_nothing_else_is(ledger: Ledger) -> None:
     chart = seating_chart(ledger, width=200)
     for pool in ledger.pools:
