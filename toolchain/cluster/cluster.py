@@ -19,9 +19,9 @@ from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT, Folder
 
-START_SECONDS = 120
+START_SECONDS = 300
 STOP_SECONDS = 120
-NODE_SECONDS = 30
+NODE_SECONDS = 120
 SUPERVISOR = "supervisor"
 
 

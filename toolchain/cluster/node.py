@@ -29,7 +29,7 @@ from toolchain.cluster.relay import End, Tcp, Unix, serve
 TAINT = "gpu-tenancy/real-node"
 _SYSTEM_PROGRAMS = ("runc", "unshare", "mount", "ip")
 _RESTART_SECONDS = 0.5
-_RUNTIME_SECONDS = 30
+_RUNTIME_SECONDS = 120
 _SOCKET = "/run/containerd.sock"
 _CGROUPS = Path("/sys/fs/cgroup")
 _ADDRESS = "10.3.0.1"

@@ -2,12 +2,13 @@
 
 import ctypes
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from toolchain.cluster.errors import ClusterError
@@ -15,6 +16,7 @@ from toolchain.cluster.paths import Folder
 
 STOP_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
+_PORTS = range(20000, 30000)  # below those that kernels choose, and below those of NodePorts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +81,15 @@ class Process:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 on which nobody listens, all different."""
-    with ExitStack() as open_sockets:
-        sockets = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [s.getsockname()[1] for s in sockets]
+    """So many neighbouring ports of 127.0.0.1 on which nobody listens. Not the kernel's to choose: until the cluster
+    listens there, and while a part of it is restarted, the kernel would give them to others."""
+    while True:
+        first = secrets.choice(range(_PORTS.start, _PORTS.stop - count))
+        ports = list(range(first, first + count))
+        with suppress(OSError), ExitStack() as open_sockets:
+            for port in ports:
+                open_sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+            return ports
 
 
 _libc = ctypes.CDLL(None)  # loaded before the fork: a child may not import

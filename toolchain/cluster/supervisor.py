@@ -26,7 +26,7 @@ from toolchain.cluster.paths import Folder
 from toolchain.cluster.process import Command, Process
 
 STEP_SECONDS = 0.5
-READY_SECONDS = 60
+READY_SECONDS = 120
 _STOP = "stop"
 
 
