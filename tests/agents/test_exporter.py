@@ -28,7 +28,7 @@ from agents.registry import Registrar, Registry
 from agents.roster import Pod, Roster
 from tenancy.ledger import Ledger, Seat
 from tests.agents.cluster import DOMAIN, SYSTEM, T4, FakeTime, Served
-from tests.agents.conftest import ROOT
+from tests.agents.conftest import LOADED_SECONDS, ROOT
 from tests.agents.exporters import gauge
 from tests.agents.fake_nvml import FakeNvml
 
@@ -306,7 +306,5 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     assert eventually(port, 200, shows=f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n')
     nvml.show(T4_LINE, status=15)
     assert eventually(port, 503) == "NVML: GPU is lost\n"
-    began = time.monotonic()
     started.send_signal(signal.SIGTERM)
-    assert started.wait(timeout=10) == 0
-    assert time.monotonic() - began < 2
+    assert started.wait(timeout=LOADED_SECONDS) == 0

@@ -16,7 +16,7 @@ import pytest
 
 from agents.__main__ import main
 from tests.agents.cluster import SYSTEM, T4, Served
-from tests.agents.conftest import ROOT
+from tests.agents.conftest import LOADED_SECONDS, ROOT
 from tests.agents.test_environment import RECONCILE, TTS, WATCHDOG, gates
 
 PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
@@ -81,21 +81,27 @@ def test_an_api_that_is_away_ends_the_run_with_its_address_in_the_log(zipapp: Pa
     assert "NoAnswer" in str(lines[-1]["message"])
 
 
-# The promise is 2 s, and GRACE_SECONDS keeps it; a machine that runs the other tests beside this one may need longer.
-LOADED_SECONDS = 8
-
-
 def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
-    """What it still logs after SIGTERM, which ends it in time and not as a success."""
+    """What it still logs after SIGTERM, which ends it soon and not as a success."""
     assert process.stdout is not None
     assert process.stderr is not None
-    began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     lines = [json.loads(line) for line in process.stdout]
-    assert process.wait(timeout=10) == 128 + signal.SIGTERM
-    assert time.monotonic() - began < LOADED_SECONDS
+    assert process.wait(timeout=LOADED_SECONDS) == 128 + signal.SIGTERM
     assert process.stderr.read() == ""
     return lines
+
+
+def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: Served) -> None:
+    took_seconds = []
+    for _ in range(3):
+        with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
+            assert process.stdout is not None
+            assert "starts" in process.stdout.readline()
+            began = time.monotonic()
+            stopped(process)
+            took_seconds.append(time.monotonic() - began)
+    assert min(took_seconds) < 2  # a busy machine may hold up one
 
 
 def test_sigterm_ends_a_waiting_run(zipapp: Path, served: Served) -> None:

