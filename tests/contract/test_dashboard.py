@@ -68,7 +68,8 @@ def configuration(exporter: int, state: int) -> dict[str, Any]:
     labels = {**pod, "__meta_kubernetes_pod_node_name": "k8s-node1"}
     target = {"targets": [f"127.0.0.1:{exporter}"], "labels": labels}
     return {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        # A scrape may take as long as the interval, on a busy machine too.
+        "global": {"scrape_interval": "3s", "scrape_timeout": "3s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
         "scrape_configs": [
             {"job_name": "exporter", "static_configs": [target], "relabel_configs": relabel_configs()},
