@@ -14,7 +14,9 @@ from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
-PATIENCE_SECONDS = 90
+# Of what comes to pass sooner or later: a CronJob's next run begins within a minute and lasts as long, and a busy
+# machine starts containers slowly.
+PATIENCE_SECONDS = 240
 
 Object = Mapping[str, Any]
 
@@ -150,11 +152,15 @@ def submit(prod: Rollout, team: str, manifest: Object) -> str:
     return str(manifest["metadata"]["name"])
 
 
+def job_pods(prod: Rollout, namespace: str, name: str) -> list[Object]:
+    """The Job's pods."""
+    return prod.items(f"{pods(namespace)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
+
+
 def running_pods(prod: Rollout, team: str, name: str) -> list[str]:
-    found = prod.items(f"{pods(team)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
     return [
         item["metadata"]["name"]
-        for item in found
+        for item in job_pods(prod, team, name)
         if item["status"].get("phase") == "Running" and "deletionTimestamp" not in item["metadata"]
     ]
 

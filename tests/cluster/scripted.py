@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolchain.cluster.api import until
+from tests.cluster.rollout import eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 
@@ -64,7 +64,7 @@ class Scripted:
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", **metadata}
         create(f"{rbac}{where}/rolebindings", {"metadata": metadata, "roleRef": ref, "subjects": [subject]})
         create(f"{core}{where}/pods", {"metadata": {**metadata, "labels": dict(labels)}, "spec": self._pod()})
-        address: str = until(self._address, 90, f"{self.name} runs")
+        address: str = eventually(self._address, f"{self.name} runs")
         return address
 
     def change(self, **script: str | None) -> None:

@@ -1,13 +1,12 @@
 """Prod's admission policies in a real API server: that they compile, what they stamp, what they refuse."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from stacks import platform, settings
 from tests.cluster.api_server import SCHEDULER, Answer, ApiServer
+from tests.cluster.rollout import eventually
 from tests.engine import build
 from tests.stacks.prod import PROD
 
@@ -21,7 +20,6 @@ PLURALS = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
-PATIENCE_SECONDS = 30
 
 Pod = dict[str, Any]
 
@@ -70,17 +68,20 @@ def cluster(server: ApiServer) -> ApiServer:
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
-    # The API server picks policies up in its own time, the two kinds apart.
-    until(lambda: create(server, "immich", gpu_pod()).body["spec"].get("priorityClassName") == "gpu-workload")
-    until(lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None)
+    eventually(lambda: in_force(server), "the API server has taken up every policy")
     return server
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+def in_force(server: ApiServer) -> bool:
+    """The API server takes policies up in its own time, and not all at once."""
+    stamped = {"immich": "gpu-workload", "tts": "tier-2-gpu"}
+    admitted = {namespace: create(server, namespace, gpu_pod()).body.get("spec", {}) for namespace in stamped}
+    queued = create(server, "team-a", gpu_pod(None)).body.get("spec", {})
+    return (
+        {namespace: spec.get("priorityClassName") for namespace, spec in admitted.items()} == stamped
+        and queued.get("nodeSelector") == WHOLE
+        and all(create(server, namespace, manifest).refusal for namespace, manifest, _ in REFUSED.values())
+    )
 
 
 NO_BUDGET = f"reaches a GPU without a budget: add {GPUMEM}"
@@ -201,7 +202,7 @@ def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
             return "No limit is specified" in (answer.refusal or "")
         return bool(answer.body["spec"]["containers"][0]["resources"].get("limits") == {GPUMEM: "14k"})
 
-    until(is_in_force)
+    eventually(is_in_force, "the LimitRange is in force")
 
 
 WHOLE = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "none"}

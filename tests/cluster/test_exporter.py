@@ -77,13 +77,15 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
     try:
         yield eventually(lambda: ready_pod(real_cluster), "the exporter is ready")
     finally:
-        for path in (
+        made = (
             *(f"/api/v1/namespaces/{name}" for name in (TENANT, NODES, SYSTEM)),
             f"{_RBAC}/clusterroles/{names.EXPORTER}",
             f"{_RBAC}/clusterrolebindings/{names.EXPORTER}",
-        ):
+        )
+        for path in made:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
+        eventually(lambda: not any(map(api.get, made)), "all is gone")
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:

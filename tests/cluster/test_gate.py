@@ -14,7 +14,7 @@ from components.system import ClusterSpec, code_config_map, namespace
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tests.agents.curves import Use, answer
-from tests.cluster.rollout import eventually
+from tests.cluster.rollout import PATIENCE_SECONDS, eventually
 from tests.cluster.scripted import PORT, Scripted, pending
 from tests.engine import build
 from toolchain.cluster.cluster import HeldCluster
@@ -48,13 +48,14 @@ class Gated:
     runs: list[str] = field(default_factory=list)
 
     def eventually(self, holds: Any, what: str) -> None:
-        """While the gate runs, minute after minute, as its CronJob makes it."""
+        """While the gate runs, again and again as its CronJob makes it, however late a busy machine starts a run."""
         eventually(lambda: self._runs() and holds(), what)
 
     def _runs(self) -> bool:
         if not self.runs or self.status(self.runs[-1]).get("completionTime"):
             self.runs.append(f"run-{len(self.runs)}")
-            job = {"metadata": {"name": self.runs[-1]}, "spec": self.cron_job["spec"]["jobTemplate"]["spec"]}
+            spec = {**self.cron_job["spec"]["jobTemplate"]["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}
+            job = {"metadata": {"name": self.runs[-1]}, "spec": spec}
             self.cluster.api.create(f"/apis/batch/v1/namespaces/{SYSTEM}/jobs", job)
         return True
 
@@ -75,8 +76,17 @@ class Gated:
 
     def pod(self, name: str) -> str | None:
         """The uid of the Deployment's only pod."""
-        found = self.cluster.api.get(f"/api/v1/namespaces/{TENANT}/pods?labelSelector=app%3D{name}") or {"items": []}
-        return found["items"][0]["metadata"]["uid"] if found["items"] else None
+        return next((pod["metadata"]["uid"] for pod in self._pods(name)), None)
+
+    def keep_pods(self, name: str, finalizers: list[str]) -> None:
+        """With a finalizer, the Deployment's pods stay in their end."""
+        for pod in self._pods(name):
+            path = f"/api/v1/namespaces/{TENANT}/pods/{pod['metadata']['name']}"
+            self.cluster.api.patch(path, {"metadata": {"finalizers": finalizers}})
+
+    def _pods(self, name: str) -> list[Manifest]:
+        found = self.cluster.api.get(f"/api/v1/namespaces/{TENANT}/pods?labelSelector=app%3D{name}")
+        return list((found or {"items": []})["items"])
 
     def told(self, name: str, reason: str) -> list[str]:
         """The notes of the Events on a Deployment."""
@@ -189,12 +199,14 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
 
     # The card is under its floor: the last goes, the first stays.
     gated.eventually(lambda: gated.pod("tts"), "its pod is there")
+    gated.keep_pods("tts", ["example.com/loaded"])
     gated.measure(1000, books=2048, tts=2048)
     gated.eventually(lambda: gated.replicas("tts") == 0, "the last has gone")
     assert gated.replicas("books") == 1
 
     # Its queue fails, which changes nothing; then it is empty.
     gated.measure(4096, books=2048)
+    gated.keep_pods("tts", [])
     gated.script.change(books=None)
     gated.script.change(books=pending(0))
     gated.eventually(lambda: gated.replicas("books") == 0, "the idle one has gone")

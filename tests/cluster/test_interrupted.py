@@ -1,5 +1,6 @@
 """Runs that are killed, and the runs after them: each test leaves the cluster as the next one wants it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenancy import names
+from tests.cluster.faults.agents import run_once, without_runs
 from tests.cluster.remains import left_behind
 from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually
 from tests.preview.cli import TOOLS, workspace
@@ -28,8 +30,10 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
     rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("interrupted")))
     rollout.init()
     yield rollout
-    rollout.recover()
-    rollout.destroy()
+    try:
+        rollout.recover()
+    finally:
+        rollout.destroy()
 
 
 def advertise_jobs(stack: Rollout) -> list[Object]:
@@ -41,8 +45,16 @@ def is_retiring(stack: Rollout) -> bool:
     return "deletionTimestamp" in stack.get(LEDGER)["metadata"]
 
 
+def is_creating(stack: Rollout, kind: str) -> bool:
+    """Whether the state says so of an object of that kind."""
+    state = stack.workspace.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / "prod.json"
+    pending = json.loads(state.read_text())["checkpoint"]["latest"].get("pending_operations") or []
+    return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
+
+
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
-    """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does."""
+    """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does. They stand
+    still while it is looked whether the moment has come, so that it is not over at the kill."""
     log = stack.workspace.folder / f"killed-{command}.log"
     with (
         log.open("wb") as output,
@@ -57,22 +69,33 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
         ) as process,
     ):
         try:
-            eventually(lambda: process.poll() is not None or moment(), f"{command} comes to where it is to be killed")
+            eventually(
+                lambda: process.poll() is not None or stands_still_at(process.pid, moment),
+                f"{command} comes to where it is to be killed",
+            )
         finally:
-            kill_session(process.pid)
+            signal_session(process.pid, signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL, log.read_text()
 
 
-def kill_session(session: int) -> None:
+def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
+    signal_session(session, signal.SIGSTOP)
+    if moment():
+        return True
+    signal_session(session, signal.SIGCONT)
+    return False
+
+
+def signal_session(session: int, number: signal.Signals) -> None:
     """The CLI's plugins have process groups of their own."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
-                os.kill(int(stat.parent.name), signal.SIGKILL)
+                os.kill(int(stat.parent.name), number)
 
 
 def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(stack: Rollout) -> None:
-    kill_amid(stack, "up", lambda: stack.items(INSTALLS))
+    kill_amid(stack, "up", lambda: stack.items(INSTALLS) and is_creating(stack, "Release"))
     said = stack.recover()
     assert "\n  Release kueue-system/kueue: half installed, so removed\n" in said
     assert said.endswith("\nprod: unlocked\n")
@@ -83,9 +106,9 @@ def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(
 def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:
     """The budgets are others than those of the killed runs: an object under another field manager than the one that
     applied it would refuse the change as a conflict."""
-    kill_amid(stack, "up", lambda: stack.items("/api/v1/resourcequotas"))
+    kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
     assert "creating ResourceQuota" in stack.recover()
-    kill_amid(stack, "up", lambda: advertise_jobs(stack))
+    kill_amid(stack, "up", lambda: advertise_jobs(stack) and is_creating(stack, "Job"))
     (job,) = advertise_jobs(stack)
     assert f"creating Job {SYSTEM}/{job['metadata']['name']}\n" in stack.recover()
     stack.workspace.change(lambda config: [seat.update(gpumem_mib=1000) for seat in config["residents"].values()])
@@ -118,7 +141,9 @@ def test_kueue_answers_again_after_its_release_put_its_services_back(stack: Roll
 
 def test_up_makes_anew_what_a_destroy_that_was_killed_had_asked_to_go(stack: Rollout) -> None:
     before = stack.get(LEDGER)["metadata"]["uid"]
-    kill_amid(stack, "destroy", lambda: is_retiring(stack))
+    with without_runs(stack, names.RECONCILE):  # or the ledger might be gone before the kill
+        kill_amid(stack, "destroy", lambda: is_retiring(stack))
+    run_once(stack, names.RECONCILE)
     assert f"\n  ConfigMap {SYSTEM}/{names.LEDGER}: not there\n" in stack.recover()
     stack.up()
     assert stack.get(LEDGER)["metadata"]["uid"] != before

@@ -61,9 +61,10 @@ def test_nobody_is_let_in_without_a_certificate(real_cluster: HeldCluster) -> No
 
 def test_the_audit_log_tells_who_asked_for_what(real_cluster: HeldCluster) -> None:
     real_cluster.api.request("GET", "/api/v1/nodes", user="somebody-else")
-    entries = [json.loads(line) for line in real_cluster.log(AUDIT).read_text().splitlines()]
-    asked = [entry for entry in entries if entry.get("impersonatedUser", {}).get("username") == "somebody-else"]
-    assert [(entry["verb"], entry["objectRef"]["resource"]) for entry in asked] == [("list", "nodes")]
+    (line,) = (line for line in real_cluster.log(AUDIT).read_text().splitlines() if '"somebody-else"' in line)
+    entry = json.loads(line)
+    assert entry["impersonatedUser"]["username"] == "somebody-else"
+    assert (entry["verb"], entry["objectRef"]["resource"]) == ("list", "nodes")
 
 
 def test_a_second_cluster_runs_beside_the_first_and_takes_its_end_alone(

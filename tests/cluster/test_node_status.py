@@ -1,6 +1,5 @@
 """Who may write a node's capacity, and what: prod's two policies on nodes/status in a real API server."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +9,12 @@ from components import node_status
 from components.admission_policy import binding
 from tenancy.names import Names
 from tests.cluster.api_server import ADMIN, RECONCILE, WATCHDOG, Answer, ApiServer
+from tests.cluster.rollout import eventually
 
 SYSTEM = "gpu-tenancy-system"
 NAMES = Names("example.org")
 # Before the domain was example.org it was example.com.
 HELD = {"cpu": "8", "example.com/gpumem": "14k", "example.com/gpu-count": "1", "nvidia.com/gpu": "1"}
-PATIENCE_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +32,11 @@ def cluster(server: ApiServer) -> ApiServer:
     for policy in (node_status.reconcile_writes(NAMES, SYSTEM), node_status.capacity_writers(NAMES, SYSTEM)):
         server.apply(policy, "validatingadmissionpolicies")
         server.apply(binding(policy), "validatingadmissionpolicybindings")
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not all(
-        patch(server, both({NAMES.gpumem: "1", "cpu": "9"}), user=user).refusal for user in (RECONCILE, WATCHDOG)
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    forbidden = both({NAMES.gpumem: "1", "cpu": "9"})
+    eventually(
+        lambda: all(patch(server, forbidden, user=user).refusal for user in (RECONCILE, WATCHDOG)),
+        "both policies are in force",
+    )
     return server
 
 

@@ -13,6 +13,7 @@ from tenancy import names
 from tests.agents.curves import T4_MIB, Use, answer
 from tests.cluster.rollout import (
     GPUMEM,
+    PATIENCE_SECONDS,
     SYSTEM,
     Object,
     Rollout,
@@ -20,6 +21,7 @@ from tests.cluster.rollout import (
     container,
     eventually,
     job,
+    job_pods,
     jobs,
     pods,
     rolled_out,
@@ -104,8 +106,14 @@ class Card:
         return uid
 
     def told(self, namespace: str, reason: str, uid: str) -> list[str]:
-        found = self.prod.events(namespace, reason)
-        return [str(event["note"]) for event in found if event["regarding"]["uid"] == uid]
+        """The notes of the Events on a pod, which come after the act."""
+
+        def notes() -> list[str]:
+            found = self.prod.events(namespace, reason)
+            return [str(event["note"]) for event in found if event["regarding"]["uid"] == uid]
+
+        told: list[str] = eventually(notes, f"{reason} is told")
+        return told
 
     def await_replaced(self, namespace: str, app: str, uid: str) -> None:
         eventually(lambda: self.pod(namespace, app) not in (None, uid), f"{app} has another pod")
@@ -148,15 +156,21 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 
 def run_now(prod: Rollout, name: str) -> str:
-    """One more run of the CronJob, beside those that it makes itself."""
+    """One more run of the CronJob, beside those that it makes itself; however late it starts, it comes to its end."""
     cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}")
-    prod.cluster.api.create(jobs(SYSTEM), {"metadata": {"name": name}, "spec": cron_job["spec"]["jobTemplate"]["spec"]})
+    spec = {**cron_job["spec"]["jobTemplate"]["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}
+    prod.cluster.api.create(jobs(SYSTEM), {"metadata": {"name": name}, "spec": spec})
     return name
+
+
+def quota_used(prod: Rollout) -> str:
+    (flavor,) = prod.get(f"{WORKLOADS}/clusterqueues/memory-cq")["status"]["flavorsUsage"]
+    return str(flavor["resources"][0]["total"])
 
 
 def last_words(prod: Rollout, name: str) -> str | None:
     """What a run ended with: "succeeded", or its last log line; None until it has ended."""
-    found = prod.items(f"{pods(SYSTEM)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
+    found = job_pods(prod, SYSTEM, name)
     for state in (status["state"] for pod in found for status in pod["status"].get("containerStatuses", ())):
         if "terminated" in state:
             ended = state["terminated"]
@@ -196,8 +210,7 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     assert card.prod.get(path)["spec"]["active"] is False
     assert card.prod.get(jobs("lab", "train"))["spec"]["suspend"] is True
     assert card.prod.get(jobs("lab", "train"))["status"].get("failed") is None
-    (usage,) = card.prod.get(f"{WORKLOADS}/clusterqueues/memory-cq")["status"]["flavorsUsage"]
-    assert usage["resources"][0]["total"] == "0"
+    eventually(lambda: quota_used(card.prod) == "0", "the queue shows it")
     (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
     assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
     # Queued again, it runs again.
@@ -216,7 +229,7 @@ def test_a_disruption_budget_holds_the_runaway_until_it_is_gone(card: Card) -> N
         lambda: card.prod.get(f"{budgets}/always").get("status", {}).get("currentHealthy") == 1, "the budget is counted"
     )
     uid = card.runs_away("immich", "immich-ml")
-    (note,) = eventually(lambda: card.told("immich", names.EVENT_BLOCKED, uid), "the refusal is told")
+    (note,) = card.told("immich", names.EVENT_BLOCKED, uid)
     assert "Cannot evict pod as it would violate the pod's disruption budget." in note
     assert card.pod("immich", "immich-ml") == uid
     card.prod.delete(f"{budgets}/always")

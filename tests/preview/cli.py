@@ -12,6 +12,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / ".toolchain"
+COMMAND_SECONDS = 900  # far more than any needs, also on a busy machine
 PROGRAM = (
     "Pulumi.yaml",
     "__main__.py",
@@ -53,7 +54,7 @@ class Workspace:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=300,
+            timeout=COMMAND_SECONDS,
             check=False,
         )
         return Outcome(done.returncode, done.stdout)

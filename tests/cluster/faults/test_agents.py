@@ -11,11 +11,10 @@ from contextlib import suppress
 import pytest
 
 from tenancy import names
-from tests.cluster.faults.agents import run_once, succeeds
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, condition, eventually, jobs, pods
+from tests.cluster.faults.agents import pods_of, run_once, succeeds, without_runs
+from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, condition, eventually, job_pods, jobs, pods
 
 NODE = "/api/v1/nodes/k8s-node1"
-CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.RECONCILE}"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
 SEED, KILLS = 42, 6
 LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass, pod's start included
@@ -23,25 +22,8 @@ LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass
 
 @pytest.fixture
 def nobody_else_reconciles(prod: Rollout) -> Iterator[Rollout]:
-    """The CronJob starts no run, and none of its runs is under way."""
-
-    def suspend(suspended: bool) -> None:
-        prod.cluster.api.patch(CRON_JOB, {"spec": {"suspend": suspended}})
-
-    suspend(True)
-    try:
-        for run in prod.get(CRON_JOB)["status"].get("active", []):
-            prod.delete(jobs(SYSTEM, run["name"]))
-        eventually(lambda: not pods_of(prod, names.RECONCILE), "no run is under way")
+    with without_runs(prod, names.RECONCILE):
         yield prod
-    finally:
-        suspend(False)
-
-
-def pods_of(prod: Rollout, agent: str) -> list[str]:
-    """Those that have not ended."""
-    found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
-    return [item["metadata"]["name"] for item in found if item["status"].get("phase") not in ("Succeeded", "Failed")]
 
 
 def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
@@ -65,8 +47,7 @@ def delete_at_once(prod: Rollout, pod: str) -> None:
 
 def pod_of(prod: Rollout, job: str) -> str:
     """The name of the Job's first pod; waits for it."""
-    selector = f"labelSelector=batch.kubernetes.io%2Fjob-name%3D{job}"
-    found = eventually(lambda: prod.items(f"{pods(SYSTEM)}?{selector}"), f"{job} has a pod")
+    found = eventually(lambda: job_pods(prod, SYSTEM, job), f"{job} has a pod")
     return str(found[0]["metadata"]["name"])
 
 

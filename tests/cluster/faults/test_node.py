@@ -32,8 +32,9 @@ def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
         "metadata": {key: node["metadata"][key] for key in ("name", "labels", "annotations")},
         "status": {"capacity": hardware, "allocatable": hardware},
     }
-    assert prod.create("/api/v1/nodes", fresh).refusal is None
-    assert GPUMEM not in prod.capacity("k8s-node1")
+    created = prod.create("/api/v1/nodes", fresh)
+    assert created.refusal is None
+    assert GPUMEM not in created.body["status"]["capacity"]
     eventually(lambda: prod.capacity("k8s-node1").get(GPUMEM) == "14k", "a later run advertises it")
 
 
@@ -41,12 +42,14 @@ def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
     """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB."""
     label(prod, T4)
-    eventually(lambda: advertised(prod) == ("14k", "14k"), "the real node is advertised")
-    run(prod, "resident", {GPUMEM: "5000"})
-    yield prod
-    for found in prod.items(pods("default")):
-        prod.delete(pods("default", found["metadata"]["name"]))
-    label(prod, dict.fromkeys(T4))
+    try:
+        eventually(lambda: advertised(prod) == ("14k", "14k"), "the real node is advertised")
+        run(prod, "resident", {GPUMEM: "5000"})
+        yield prod
+    finally:
+        for found in prod.items(pods("default")):
+            prod.delete(pods("default", found["metadata"]["name"]))
+        label(prod, dict.fromkeys(T4))
     eventually(lambda: advertised(prod) == (None, None), "the real node is no GPU node any more")
 
 
@@ -95,7 +98,7 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
     prod = real_gpu_node
     folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
     for file in folder.iterdir():
-        file.unlink()
+        file.unlink(missing_ok=True)
     if registrations == "kept":
         (folder / "kubelet_internal_checkpoint").write_text("{}")
     before = prod.get(pods("default", "resident"))

@@ -121,14 +121,17 @@ def demo(prod: Rollout) -> Iterator[Example]:
 
 
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
-    """Of two equal Workloads made in the same second Kueue takes the one of the lower UID: either may be the first."""
+    """Of two equal Workloads made in the same second Kueue takes the one of the lower UID: either may be the first.
+    On a busy machine it looks only when all three are there, and then the urgent one preempts nobody."""
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")
-    (preempted,) = (job for job in EQUALS if "Preempted" in conditions(workload(prod, *job)))
-    (second,) = EQUALS - {preempted}
-    assert conditions(workload(prod, *preempted))["Preempted"] == ("True", "InClusterQueue")
-    assert running_pods(prod, *preempted) == []
-    await_waiting(prod, *second, "insufficient unused quota for nvidia.com/gpu")
+    preempted = {job for job in EQUALS if "Preempted" in conditions(workload(prod, *job))}
+    assert len(preempted) <= 1
+    for each in preempted:
+        assert conditions(workload(prod, *each))["Preempted"] == ("True", "InClusterQueue")
+        assert running_pods(prod, *each) == []
+    for each in EQUALS - preempted:
+        await_waiting(prod, *each, "insufficient unused quota for nvidia.com/gpu")
     complete(prod, "team-b", "high-priority")
 
     def running() -> list[tuple[str, str]]:
@@ -149,7 +152,8 @@ EQUALS = {("team-a", "low-priority"), ("team-b", "second")}
 
 def conditions(found: Object) -> dict[str, tuple[str, str]]:
     """Status and reason of each condition."""
-    return {entry["type"]: (entry["status"], entry["reason"]) for entry in found["status"]["conditions"]}
+    entries = found.get("status", {}).get("conditions", [])
+    return {entry["type"]: (entry["status"], entry["reason"]) for entry in entries}
 
 
 def workloads(team: str) -> str:

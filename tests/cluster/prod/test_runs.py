@@ -7,25 +7,21 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.cluster.rollout import SYSTEM, Object, Rollout, condition, eventually, jobs, pods
+from tests.cluster.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 from toolchain.cluster.control_plane import NODE
 
 CRON_JOBS = [names.RECONCILE, names.WATCHDOG, names.GATE]
 CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def last_run(prod: Rollout, agent: str) -> Object:
-    """The pod of the CronJob's last completed run."""
-    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
-    eventually(lambda: prod.get(cron_job)["status"].get("lastSuccessfulTime"), f"{agent} succeeds")
-    (done,) = (
+def completed_run(prod: Rollout, agent: str) -> Object | None:
+    """The pod of a completed run of the CronJob. The one before it may just be on its way out."""
+    runs = (
         job["metadata"]["name"]
         for job in prod.items(jobs(SYSTEM))
-        if job["metadata"].get("ownerReferences", [{}])[0].get("name") == agent
-        and condition(job, "Complete").get("status") == "True"
+        if job["metadata"].get("ownerReferences", [{}])[0].get("name") == agent and condition(job, "Complete")
     )
-    (pod,) = prod.items(f"{pods(SYSTEM)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{done}")
-    return pod
+    return next((pod for run in runs for pod in job_pods(prod, SYSTEM, run)), None)
 
 
 def mounts(pod: Object) -> dict[str, Object]:
@@ -38,7 +34,7 @@ def mounts(pod: Object) -> dict[str, Object]:
 def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_credentials(
     prod: Rollout, agent: str
 ) -> None:
-    pod = last_run(prod, agent)
+    pod = eventually(lambda: completed_run(prod, agent), f"a run of {agent} has completed")
     assert (pod["spec"]["nodeName"], pod["status"]["phase"]) == (NODE, "Succeeded")
     (container,) = pod["status"]["containerStatuses"]
     assert container["containerID"].startswith("containerd://")

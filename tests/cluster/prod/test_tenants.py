@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tenancy import names
 from tests.cluster.rollout import (
     GPUMEM,
     Rollout,
@@ -44,14 +45,23 @@ def phase(prod: Rollout, namespace: str, name: str) -> str:
 @pytest.fixture(scope="module")
 def residents(prod: Rollout) -> Iterator[Rollout]:
     """Prod with its five residents running."""
-    for name, (tenant, mib) in RESIDENTS.items():
-        answer = prod.create(pods(tenant), pod(name, {GPUMEM: mib, "nvidia.com/gpu": "1"}))
-        assert answer.refusal is None, answer.refusal
-    for name, (tenant, _) in RESIDENTS.items():
-        eventually(lambda n=name, t=tenant: phase(prod, t, n) == "Running", f"{name} runs")
-    yield prod
-    for name, (tenant, _) in RESIDENTS.items():
-        prod.delete(pods(tenant, name))
+    try:
+        for name, (tenant, mib) in RESIDENTS.items():
+            answer = prod.create(pods(tenant), pod(name, {GPUMEM: mib, "nvidia.com/gpu": "1"}))
+            assert answer.refusal is None, answer.refusal
+        for name, (tenant, _) in RESIDENTS.items():
+            eventually(lambda n=name, t=tenant: phase(prod, t, n) == "Running", f"{name} runs")
+        yield prod
+    finally:
+        for name, (tenant, _) in RESIDENTS.items():
+            prod.delete(pods(tenant, name))
+    eventually(lambda: {used(prod, tenant) for tenant, _ in RESIDENTS.values()} == {"0"}, "the quotas are free again")
+
+
+def used(prod: Rollout, tenant: str) -> str:
+    """What of the tenant's budget its quota counts as used."""
+    quota = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")
+    return str(quota["status"]["used"][f"requests.{GPUMEM}"])
 
 
 def test_the_five_residents_run_on_the_shared_card_under_their_class(residents: Rollout) -> None:
@@ -86,6 +96,7 @@ def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_says_why(
 
     assert f"Insufficient {GPUMEM}" in eventually(reason, "the scheduler judged the sixth")
     residents.delete("/api/v1/namespaces/elsewhere")
+    eventually(lambda: residents.cluster.api.get("/api/v1/namespaces/elsewhere") is None, "elsewhere is gone")
 
 
 def test_tts_gets_the_class_that_is_evicted_first(residents: Rollout) -> None:
