@@ -75,10 +75,11 @@ class Lookout:
     def _watch(self, settled: Settled, until: float) -> bool:
         self._feed = self._feed or Feed(self.api, self.clock, settled.sources(), seconds=WATCH_SECONDS)
         while (left := until - self.clock.monotonic()) > 0:
+            changed = False
             for event in self._feed.take(left):
                 if event["object"].get("kind") == "ConfigMap" and event["type"] != "BOOKMARK":
                     return True
-                settled.view.tell(event)
-            if settled.stirred:
+                changed = settled.view.tell(event) or changed
+            if changed and settled.stirred:
                 return True
         return False

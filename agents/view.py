@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from agents.api import Api, Object
 from agents.capacity import Snapshot
@@ -13,6 +14,9 @@ from tenancy.workload import pod_request
 PODS = "/api/v1/pods"
 # Bound and not ended: what the scheduler counts against a node.
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+
+
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
@@ -40,21 +44,15 @@ class View:
             bound_mib[seat.node] = bound_mib.get(seat.node, 0) + seat.mib
         return Snapshot(nodes=tuple(self.nodes[name] for name in sorted(self.nodes)), bound_mib=bound_mib)
 
-    def tell(self, event: Object) -> None:
-        """An event of a watch of the NODES, or of the PODS that are BOUND. Raises AgentError as `read` does."""
-        found, deleted = event["object"], event["type"] == "DELETED"
+    def tell(self, event: Object) -> bool:
+        """An event of a watch of the NODES, or of the PODS that are BOUND; whether there is anything else to decide on:
+        most events are heartbeats of kubelets. Raises AgentError as `read` does."""
+        kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
         if event["type"] == "BOOKMARK":
-            return
-        if found["kind"] == "Node":
-            if deleted:
-                self.nodes.pop(found["metadata"]["name"], None)
-            else:
-                self.add_nodes([found])
-        elif found["kind"] == "Pod":
-            if deleted:
-                self.seats.pop(found["metadata"]["uid"], None)
-            else:
-                self.add_pods([found])
+            return False
+        if kind == "Node":
+            return _tell(self.nodes, metadata["name"], event, self.add_nodes)
+        return kind == "Pod" and _tell(self.seats, metadata["uid"], event, self.add_pods)
 
     def add_nodes(self, items: Sequence[Object]) -> None:
         """Nodes, or what became of them."""
@@ -71,6 +69,15 @@ class View:
                 raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {self.resource}: {error}") from None
             if request:
                 self.seats[metadata["uid"]] = Seat(pod["spec"]["nodeName"], request)
+
+
+def _tell(held: dict[str, Held], key: str, event: Object, add: Callable[[Sequence[Object]], None]) -> bool:
+    before = held.get(key)
+    if event["type"] == "DELETED":
+        held.pop(key, None)
+    else:
+        add([event["object"]])
+    return held.get(key) != before
 
 
 def read(api: Api, resource: str) -> View:

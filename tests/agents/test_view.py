@@ -64,8 +64,33 @@ def test_told_of_every_change_it_is_what_a_list_would_show(before: list[Any], af
 
 def test_a_bookmark_is_no_object() -> None:
     seen = listed({"a": node("a", "1")})
-    seen.tell({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
+    assert not seen.tell({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
     assert list(seen.nodes) == ["a"]
+
+
+def test_a_heartbeat_is_nothing_to_decide_on_and_yet_the_version_to_write_on() -> None:
+    seen = listed({"a": node("a", "1")})
+    beat = node("a", "1")
+    beat["metadata"]["resourceVersion"] = "2"
+    beat["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}]
+    assert not seen.tell({"type": "MODIFIED", "object": beat})
+    assert seen.nodes["a"].resource_version == "2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("ADDED", node("b", "1")),
+        ("MODIFIED", node("a", "2")),
+        ("DELETED", node("a", "1")),
+        ("ADDED", pod("q", "a", "1")),
+        ("DELETED", pod("p", "a", "1")),
+    ],
+)
+def test_what_may_change_what_a_node_advertises_is(kind: str, found: dict[str, Any]) -> None:
+    seen = listed({"a": node("a", "1"), "p": pod("p", "a", "1")})
+    assert seen.tell({"type": kind, "object": found})
+    assert not seen.tell({"type": kind, "object": found})
 
 
 def test_a_pod_whose_request_cannot_be_read_is_named() -> None:
