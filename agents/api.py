@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 
 from agents.clock import Clock
 from agents.errors import AgentError
+from agents.refusals import ApiError, Object, refusal_in, unanswered
 from tenancy.names import PROJECT
 
-Object = Mapping[str, Any]
+__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Object", "Stream", "in_cluster"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TIMEOUT_SECONDS = 10.0
@@ -26,44 +27,6 @@ ATTEMPTS = 4
 BACKOFF_SECONDS = 0.25  # doubles with each attempt, with full jitter
 LONGEST_WAIT_SECONDS = 30.0
 PAGE = 100  # objects; bounds what a list holds in memory at once
-
-_RETRIED = frozenset({429, 500, 502, 503, 504})
-# The cause of the 429 that no throttling explains (policy/v1, DisruptionBudgetCause).
-_DISRUPTION_BUDGET = "DisruptionBudget"
-
-
-class ApiError(AgentError):
-    """The API did not do as asked. `status` is the HTTP status, None where no answer came."""
-
-    def __init__(self, request: str, status: int | None, reason: str, message: str) -> None:
-        super().__init__(f"{request}: {f'{status} ' if status else ''}{reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.causes: frozenset[str] = frozenset()
-        self.retry_after_seconds: float | None = None
-
-    @property
-    def held_by_budget(self) -> bool:
-        """A PodDisruptionBudget refuses this eviction: it may allow it in minutes, or never."""
-        return _DISRUPTION_BUDGET in self.causes
-
-    @property
-    def retried(self) -> bool:
-        """Whether the same request may succeed in a moment."""
-        if self.status is None:
-            return self.reason == "NoAnswer"
-        return self.status in _RETRIED and not self.held_by_budget
-
-    @property
-    def transient(self) -> bool:
-        """Whether a new pass may go better: also an expired list (410)."""
-        return self.retried or self.status == http.client.GONE
-
-    @property
-    def outdated(self) -> bool:
-        """The object changed or went since it was read: read it again and decide again."""
-        return self.status in (http.client.CONFLICT, http.client.NOT_FOUND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +137,7 @@ class Api:
             connection.connect()
             stream = Stream(connection, connection.sock, self._send(connection, "GET", path))
             if stream.response.status >= http.client.BAD_REQUEST:
-                raise _refusal(request, stream.response, stream.response.read())
+                raise refusal_in(request, stream.response, stream.response.read())
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise unanswered(request, error) from None
@@ -205,7 +168,7 @@ class Api:
             self._connection.close()
             raise unanswered(request, error) from None
         if response.status >= http.client.BAD_REQUEST:
-            raise _refusal(request, response, content)
+            raise refusal_in(request, response, content)
         return _object(request, content)
 
     def _connect(self) -> http.client.HTTPSConnection:
@@ -253,23 +216,6 @@ def _tls(ca_file: Path) -> ssl.SSLContext:
     return context
 
 
-def unanswered(request: str, error: Exception) -> ApiError:
-    """No complete answer came over the connection; `error` is an OSError or an HTTPException."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}")
-    return ApiError(request, None, "NoAnswer", str(error) or type(error).__name__)
-
-
-def refusal(request: str, status: Object) -> ApiError:
-    """The error that a Status object describes."""
-    error = ApiError(
-        request, status.get("code"), str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
-    )
-    causes = (status.get("details") or {}).get("causes") or ()
-    error.causes = frozenset(str(cause.get("reason")) for cause in causes)
-    return error
-
-
 def _date(header: str) -> datetime | None:
     try:
         return parsedate_to_datetime(header)
@@ -294,17 +240,3 @@ def _object(request: str, content: bytes) -> Object:
     if not isinstance(answer, dict):
         raise ApiError(request, None, "NoAnswer", "the answer is no JSON object")
     return answer
-
-
-def _refusal(request: str, response: http.client.HTTPResponse, content: bytes) -> ApiError:
-    """The error of an answer of status 400 or above; a proxy's may be no Status."""
-    try:
-        status = json.loads(content)
-    except ValueError:
-        status = None
-    if not isinstance(status, dict):
-        status = {"message": content[:200].decode(errors="replace")}
-    error = refusal(request, {"reason": response.reason, **status, "code": response.status})
-    retry_after = response.getheader("Retry-After", "")
-    error.retry_after_seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
-    return error

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Self
 from urllib.parse import urlencode
 
-from agents.api import Api, ApiError, Object, refusal, unanswered
+from agents.api import Api, ApiError, Object
 from agents.clock import Clock
+from agents.refusals import refusal, unanswered
 
 # etcd takes objects of at most 1.5 MiB by default; as JSON they are somewhat larger.
 EVENT_BYTES = 4 * 2**20
