@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,8 +79,16 @@ class Gated:
         """The uid of the Deployment's only pod."""
         return next((pod["metadata"]["uid"] for pod in self._pods(name)), None)
 
-    def keep_pods(self, name: str, finalizers: list[str]) -> None:
-        """With a finalizer, the Deployment's pods stay in their end."""
+    @contextmanager
+    def lingering(self, name: str) -> Iterator[None]:
+        """In the block, the Deployment's pods do not get past their end."""
+        self._finalize(name, ["example.com/unloads"])
+        try:
+            yield
+        finally:
+            self._finalize(name, [])
+
+    def _finalize(self, name: str, finalizers: list[str]) -> None:
         for pod in self._pods(name):
             path = f"/api/v1/namespaces/{TENANT}/pods/{pod['metadata']['name']}"
             self.cluster.api.patch(path, {"metadata": {"finalizers": finalizers}})
@@ -199,14 +208,13 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
 
     # The card is under its floor: the last goes, the first stays.
     gated.eventually(lambda: gated.pod("tts"), "its pod is there")
-    gated.keep_pods("tts", ["example.com/loaded"])
-    gated.measure(1000, books=2048, tts=2048)
-    gated.eventually(lambda: gated.replicas("tts") == 0, "the last has gone")
-    assert gated.replicas("books") == 1
+    with gated.lingering("tts"):
+        gated.measure(1000, books=2048, tts=2048)
+        gated.eventually(lambda: gated.replicas("tts") == 0, "the last has gone")
+        assert gated.replicas("books") == 1
+        gated.measure(4096, books=2048)
 
     # Its queue fails, which changes nothing; then it is empty.
-    gated.measure(4096, books=2048)
-    gated.keep_pods("tts", [])
     gated.script.change(books=None)
     gated.script.change(books=pending(0))
     gated.eventually(lambda: gated.replicas("books") == 0, "the idle one has gone")
