@@ -5,26 +5,29 @@ import re
 from components.manifest import Manifest
 from tenancy import names
 
-_RUNBOOK = "docs/operations.md"
+# A run succeeds once a minute, a few seconds earlier or later, and is seen up to two scrapes after it. One that fails
+# by itself leaves 120 s between two successes. With the group's interval the alert is there within three minutes of the
+# last success.
+SILENT_SECONDS = 165
 
 
 def alert(
     name: str, expression: str, *, hold: str, summary: str, description: str, stays: str | None = None, **labels: str
 ) -> Manifest:
-    """Has an entry of its name in the run book. `stays`: it fires so long after its cause went, so that an episode with
-    gaps is told once."""
+    """`stays`: it fires so long after its cause went, so that an episode with gaps is told once."""
     return {
         "alert": name,
         "expr": expression,
         "for": hold,
         **({"keep_firing_for": stays} if stays else {}),
         "labels": {names.ALERT_LABEL: names.PROJECT, **labels},
-        "annotations": {
-            "summary": summary,
-            "description": description,
-            "runbook_url": f"{_RUNBOOK}#{name.lower()}",
-        },
+        "annotations": {"summary": summary, "description": description},
     }
+
+
+def referring(rule: Manifest, run_book: str) -> Manifest:
+    """The rule, with the entry of its name in the run book."""
+    return rule | {"annotations": rule["annotations"] | {"runbook_url": f"{run_book}#{rule['alert'].lower()}"}}
 
 
 def allocatable(resource: str) -> str:

@@ -7,21 +7,17 @@ import pulumi
 from pydantic import Field
 
 from components import alert_memory, digest, exporter
-from components.alert import alert, allocatable, sanitised
+from components.alert import SILENT_SECONDS, alert, allocatable, referring, sanitised
 from components.dashboard import dashboard
 from components.digest import DigestSpec
 from components.manifest import Manifest, component_type, register
-from components.spec import DnsLabel, LabelKey, LabelValue, Spec
+from components.spec import DnsLabel, HttpUrl, LabelKey, LabelValue, Spec
 from components.system import ClusterSpec
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Sharing
 
 _API = "monitoring.coreos.com/v1"
 
-# A run succeeds once a minute, a few seconds earlier or later, and is seen up to two scrapes after it. One that fails
-# by itself leaves 120 s between two successes. With the group's interval the alert is there within three minutes of the
-# last success.
-SILENT_SECONDS = 165
 INTERVAL_SECONDS = 15
 
 
@@ -33,6 +29,9 @@ class AlertsSpec(Spec):
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict,
         description="What your Prometheus selects rules and monitors by, for instance release: prometheus.",
+    )
+    run_book: HttpUrl | None = Field(
+        default=None, description="Where your people read docs/operations.md, for the links of alerts and dashboard."
     )
     digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
     dashboard_labels: dict[LabelKey, LabelValue] = Field(
@@ -55,6 +54,10 @@ class AlertsArgs:
     @property
     def namespace(self) -> str:
         return self.spec.namespace or self.cluster.system_namespace
+
+    @property
+    def run_book(self) -> str:
+        return self.spec.run_book or "docs/operations.md"
 
     @property
     def memory_pools(self) -> list[Pool]:
@@ -80,7 +83,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
                 {
                     "name": names.ALERTS,
                     "interval": f"{INTERVAL_SECONDS}s",
-                    "rules": rules,
+                    "rules": [referring(rule, args.run_book) for rule in rules],
                 }
             ]
         },
@@ -203,7 +206,8 @@ class Alerts(pulumi.ComponentResource):
         declared = register(rule, f"{name}-rule", parent=self)
         register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
         if args.spec.dashboard_labels:
-            register(dashboard(args.namespace, args.spec.dashboard_labels), f"{name}-dashboard", parent=self)
+            config_map = dashboard(args.namespace, args.spec.dashboard_labels, args.run_book)
+            register(config_map, f"{name}-dashboard", parent=self)
         if args.spec.digest is not None:
             register(digest.alertmanager_config(args.spec.digest, _metadata(args)), f"{name}-digest", parent=self)
         alerts = [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]

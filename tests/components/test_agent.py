@@ -9,7 +9,7 @@ import pytest
 from agents import environment as agent_environment
 from agents.__main__ import AGENTS
 from components.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
-from components.alerts import SILENT_SECONDS
+from components.alert import SILENT_SECONDS
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from components.alerts import SILENT_SECONDS, Alerts, AlertsArgs, AlertsSpec, prometheus_rule
+from components.alert import SILENT_SECONDS
+from components.alerts import Alerts, AlertsArgs, AlertsSpec, prometheus_rule
 from components.digest import DigestSpec, SlackWebhook
 from tenancy.ledger import OnDemand, Unbudgeted
 from tests.components.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
@@ -76,6 +77,12 @@ def test_each_alert_says_whose_it_is_how_bad_it_is_what_it_saw_and_where_to_read
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])
         assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
+
+
+def test_an_alert_links_to_the_run_book_where_its_readers_have_it() -> None:
+    url = "https://git.example.com/gpu-tenancy/docs/operations.md"
+    linked = rules(replace(ARGS, spec=AlertsSpec(run_book=url)))
+    assert {rule["annotations"]["runbook_url"] for rule in linked} == {f"{url}#{r['alert'].lower()}" for r in linked}
 
 
 def test_no_cron_job_no_heartbeat_alert() -> None:

@@ -131,16 +131,26 @@ def query(address: str, expression: str) -> list[dict[str, Any]]:
     return list(answer(address, "query", query=expression)["result"])
 
 
+def with_all(expression: str) -> str:
+    """As Grafana fills in its variables while all of their values are chosen."""
+    return re.sub(r"\$\w+", ".*", expression)
+
+
+def model(run_book: str = "docs/operations.md") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(dashboard("monitoring", {}, run_book)["data"]["gpu-tenancy.json"])
+    return found
+
+
 @pytest.mark.parametrize(("panel", "legend"), QUERIES)
 def test_a_panel_shows_something_with_every_label_of_its_legend(prometheus: str, panel: str, legend: str) -> None:
-    shown = query(prometheus, QUERIES[panel, legend].replace("$node", ".*"))
+    shown = query(prometheus, with_all(QUERIES[panel, legend]))
     assert shown
     labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
     assert all(labels <= series["metric"].keys() for series in shown)
 
 
 def test_the_areas_of_the_first_panel_add_up_to_the_device(prometheus: str) -> None:
-    areas = [query(prometheus, q.expression.replace("$node", ".*")) for q in PANELS[0].queries]
+    areas = [query(prometheus, with_all(q.expression)) for q in PANELS[0].queries]
     assert sum(float(series["value"][1]) for area in areas for series in area) == USE.device.total_bytes
 
 
@@ -168,24 +178,36 @@ def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(p
 
 
 def test_the_dashboard_is_json_whose_panels_do_not_overlap() -> None:
-    config_map = dashboard("monitoring", {"grafana_dashboard": "1"})
+    config_map = dashboard("monitoring", {"grafana_dashboard": "1"}, "docs/operations.md")
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
-    model = json.loads(config_map["data"]["gpu-tenancy.json"])
+    panels = json.loads(config_map["data"]["gpu-tenancy.json"])["panels"]
     cells = [
         (x, y)
-        for panel in model["panels"]
+        for panel in panels
         for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
-    assert [panel["title"] for panel in model["panels"]] == [panel.title for panel in PANELS]
-    assert {target["datasource"]["uid"] for p in model["panels"] for target in p["targets"]} == {"${datasource}"}
+    assert [panel["title"] for panel in panels] == [panel.title for panel in PANELS]
+    assert {target["datasource"]["uid"] for panel in panels for target in panel["targets"]} == {"${datasource}"}
 
 
-def test_the_nodes_to_choose_from_are_those_that_are_measured(prometheus: str) -> None:
-    model = json.loads(dashboard("monitoring", {})["data"]["gpu-tenancy.json"])
-    (variable,) = (each for each in model["templating"]["list"] if each["name"] == "node")
-    metric = re.fullmatch(r"label_values\((\w+), node\)", variable["query"])
-    assert metric
-    assert {series["metric"]["node"] for series in query(prometheus, metric[1])} == {"k8s-node1"}
+@pytest.mark.parametrize(("name", "values"), [("node", {"k8s-node1"}), ("gpu", {"0"}), ("pool", {"t4"})])
+def test_what_there_is_to_choose_from_is_what_is_measured(prometheus: str, name: str, values: set[str]) -> None:
+    (variable,) = (each for each in model()["templating"]["list"] if each["name"] == name)
+    found = re.fullmatch(rf"label_values\((.+), {name}\)", variable["query"])
+    assert found
+    assert {series["metric"][name] for series in query(prometheus, with_all(found[1]))} == values
+
+
+def test_every_variable_of_a_query_or_a_title_can_be_chosen() -> None:
+    used = set(re.findall(r"\$(\w+)", " ".join(f"{panel.title} {panel.repeat}" for panel in PANELS)))
+    used |= {name for expression in QUERIES.values() for name in re.findall(r"\$(\w+)", expression)}
+    assert used | {"datasource"} == {each["name"] for each in model()["templating"]["list"]}
+
+
+def test_the_run_book_is_a_link_where_it_has_an_address() -> None:
+    assert model()["links"] == []
+    (link,) = model("https://git.example.com/operations.md")["links"]
+    assert (link["title"], link["url"]) == ("Run book", "https://git.example.com/operations.md")
