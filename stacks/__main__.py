@@ -31,7 +31,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     try:
         match given.command:
             case "chart":
-                text = _chart(_stack_file(root, given.stack))
+                text = _chart(root, given.stack)
             case "new":
                 text = _new(root, given.stack)
             case "schema":
@@ -59,8 +59,11 @@ def _stack_file(root: Path, stack: str) -> Path:
     return root / f"Pulumi.{stack}.yaml"
 
 
-def _chart(path: Path) -> str:
+def _chart(root: Path, stack: str) -> str:
     """Overruns are marked, not refused: the gate is the policy pack."""
+    path = _stack_file(root, stack)
+    if not path.exists():
+        raise _CommandError(f"{path} is not there; begin with make new-stack STACK={stack}")
     terminal = sys.stdout.isatty()
     width = min(max(shutil.get_terminal_size().columns, 80), 120) if terminal else 100
     colour = terminal and not os.environ.get("NO_COLOR")

@@ -42,6 +42,8 @@ def current(paths: Sequence[Path]) -> Cluster:
     configs = list(_documents(paths))
     where = ", ".join(map(str, paths))
     context = next((name for config in configs if (name := config.get("current-context"))), None)
+    if not any(path.exists() for path in paths):
+        raise KubeconfigError(f"no cluster: {where} is not there; set KUBECONFIG, or start a throw-away: make cluster")
     if context is None:
         raise KubeconfigError(f"no cluster: {where} names no current-context; run kubectl config use-context")
     cluster = _entry(configs, "contexts", "context", context).get("cluster")

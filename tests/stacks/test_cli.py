@@ -80,7 +80,10 @@ def test_a_refused_stack_prints_its_lines_on_stderr(project: Path, capsys: pytes
 
 def test_a_stack_without_a_file_is_a_sentence(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chart", "--stack", "staging"], project) == 1
-    assert capsys.readouterr().err == f"{project}/Pulumi.staging.yaml: cannot be read: No such file or directory\n"
+    assert (
+        capsys.readouterr().err
+        == f"{project}/Pulumi.staging.yaml is not there; begin with make new-stack STACK=staging\n"
+    )
 
 
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
@@ -219,7 +222,8 @@ def test_what_is_behind_a_proxy_is_taken_at_its_word(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (None, "names no current-context; run kubectl config use-context"),
+        (None, "is not there; set KUBECONFIG, or start a throw-away: make cluster"),
+        ("{}", "names no current-context; run kubectl config use-context"),
         ("current-context: x", "has no server for the context x"),
         ("{current-context: x, contexts: [{name: x}], clusters: 5}", "has no server for the context x"),
         ("{current-context: x, contexts: {x: y}}", "has no server for the context x"),
