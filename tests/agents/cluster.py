@@ -139,7 +139,7 @@ class FakeCluster:
 
     def await_watches(self, number: int) -> None:
         with self.happened:
-            assert self.happened.wait_for(lambda: self.watching == number, timeout=20), self.watching
+            assert self.happened.wait_for(lambda: self.watching == number, timeout=60), self.watching
 
     def end_watches(self) -> None:
         with self.happened:

@@ -268,7 +268,7 @@ def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple
 
 def get(port: int, path: str) -> tuple[int, str]:
     """Asks until the server listens; a status other than 200 is an answer too."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
@@ -284,7 +284,7 @@ def get(port: int, path: str) -> tuple[int, str]:
 
 def eventually(port: int, status: int, shows: str = "") -> str:
     """The body of /metrics once it answers with this status and shows that text."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         found, body = get(port, "/metrics")
         if found == status and shows in body:

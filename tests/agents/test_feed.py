@@ -8,7 +8,7 @@ from agents.clock import Clock
 from agents.feed import Feed, Source
 from tests.agents.cluster import Served
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 def following() -> list[str]:

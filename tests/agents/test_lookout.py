@@ -19,7 +19,7 @@ from tests.agents.cluster import LABELS, SYSTEM, T4, Fault, Served
 FULL = ("14k", "1", "14k", "1")
 NOTHING = (None, None, None, None)
 WATCHES = 3  # the ledger, the nodes, the bound pods
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 @dataclass

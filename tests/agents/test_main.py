@@ -143,11 +143,11 @@ def test_sigterm_ends_a_run_in_the_middle_of_a_write(zipapp: Path, served: Serve
 
     def hold() -> None:
         writing.set()
-        over.wait(timeout=30)
+        over.wait(timeout=60)
 
     served.cluster.before_patch = hold
     with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
-        assert writing.wait(timeout=30)
+        assert writing.wait(timeout=60)
         assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
         over.set()
 

@@ -101,7 +101,7 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
         add_exporter(served, node=node.name, ip=f"10.0.0.{node.name}")
 
     def get(url: str) -> bytes:
-        both.wait(timeout=30)
+        both.wait(timeout=60)
         return served_text(CARD).encode()
 
     found = telemetry.read(served.api(), [T4], nodes, namespace="nodes", port=9401, get=get)

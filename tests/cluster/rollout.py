@@ -106,6 +106,21 @@ def rolled_out(
         rollout.destroy()
 
 
+def register_anew(prod: Rollout, node: str) -> Object:
+    """The node as a new object under its old name, as after a reimage: what was advertised went with the old one."""
+    path = f"/api/v1/nodes/{node}"
+    old = prod.get(path)
+    hardware = {name: amount for name, amount in old["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
+    fresh = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {field: old["metadata"][field] for field in ("name", "labels", "annotations")},
+        "status": {"capacity": hardware, "allocatable": hardware},
+    }
+    assert prod.delete(path).refusal is None
+    return prod.cluster.api.create("/api/v1/nodes", fresh)
+
+
 def changes(outcome: Outcome) -> dict[str, int]:
     """What a run of the engine says it did: "updated", "replaced", "created", "deleted", "unchanged" and how often."""
     counted = re.findall(r"(\d+) (created|updated|replaced|deleted|unchanged)", outcome.text)

@@ -16,6 +16,7 @@ from tests.cluster.rollout import (
     eventually,
     job,
     pods,
+    register_anew,
     submit,
 )
 
@@ -71,19 +72,9 @@ def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
-    """The CronJob's own container under its own token; the node is a new object under the old name."""
-    node = prod.get(T4_NODE)
-    kept = {field: node["metadata"][field] for field in ("name", "labels", "annotations")}
-    hardware = {name: amount for name, amount in node["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
-    fresh = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": kept,
-        "status": {"capacity": hardware, "allocatable": hardware},
-    }
+    """By the CronJob's own container under its own token."""
     pod = eventually(lambda: active(prod, names.RECONCILE, at_least=5, at_most=25), "a run of reconcile is active")
-    assert prod.delete(T4_NODE).refusal is None
-    assert prod.create("/api/v1/nodes", fresh).refusal is None
+    register_anew(prod, "k8s-node1")
     whole = eventually(lambda: whole_node(prod), "the node is whole again")
     assert advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]) < timedelta(seconds=10)
     said = prod.get(f"{pods(SYSTEM, pod)}/log")["message"]

@@ -180,12 +180,12 @@ def exported(busy: Served) -> tuple[Graph, set[Call]]:
     given = {**environment(dict(graph.one("DaemonSet").inputs)), **busy.environ(), "PORT": port, "NODE_NAME": "node"}
     asked: set[Call] = set()
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(asked) < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
             asked = calls(busy)
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     return graph, asked
 
 

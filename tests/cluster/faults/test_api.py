@@ -33,7 +33,7 @@ POOL = Pool(
 LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 HARDWARE = {"cpu": "8", "nvidia.com/gpu": "100"}
 OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
-ENDS_SECONDS = 60
+ENDS_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,8 @@ def stop(agent: "subprocess.Popen[str]") -> None:
     """As the kubelet does it. Raises AssertionError where it does not end by that."""
     agent.send_signal(signal.SIGTERM)
     code, log = end(agent)
-    assert (code, log[-1]["message"]) == (143, "stopped by SIGTERM")
+    assert code == 143
+    assert log[-1]["message"].startswith("stopped by SIGTERM")  # on a busy machine perhaps in the middle of a call
 
 
 def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, eventually, pods
+from tests.cluster.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, eventually, pods, register_anew
 from toolchain.cluster.api import MERGE, Api
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
@@ -22,19 +22,8 @@ T4 = {
 
 
 def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
-    """A new object under the old name, as after a reimage: the keys are gone with the old one."""
-    node = prod.get("/api/v1/nodes/k8s-node1")
-    assert prod.delete("/api/v1/nodes/k8s-node1").refusal is None
-    hardware = {name: amount for name, amount in node["status"]["capacity"].items() if "viktorbarzin.me" not in name}
-    fresh = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {key: node["metadata"][key] for key in ("name", "labels", "annotations")},
-        "status": {"capacity": hardware, "allocatable": hardware},
-    }
-    created = prod.create("/api/v1/nodes", fresh)
-    assert created.refusal is None
-    assert GPUMEM not in created.body["status"]["capacity"]
+    created = register_anew(prod, "k8s-node1")
+    assert GPUMEM not in created["status"]["capacity"]
     eventually(lambda: prod.capacity("k8s-node1").get(GPUMEM) == "14k", "a later run advertises it")
 
 
