@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from agents import capacity, ledger, view
+from agents import capacity, ledger, schedule, view
 from agents.api import Api, ApiError, in_cluster
 from agents.capacity import Action, Change, Finding
 from agents.clock import Clock
@@ -106,7 +106,8 @@ class Reconcile:
         """Passes until the run is over. Returns how the last one ended."""
         once = self.settings.run_seconds == 0
         endless = once and not self.settings.dry_run
-        end = math.inf if endless else self.clock.monotonic() + self.settings.run_seconds
+        lasts = schedule.seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
+        end = math.inf if endless else self.clock.monotonic() + lasts
         while True:
             began = self.clock.monotonic()
             outcome = self._attempt()

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,18 +13,22 @@ from tenancy.names import EVENT_ADVERTISED, EVENT_REFUSED, EVENT_REMOVED, LABEL_
 from tests.agents.cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
 
 FULL = ("14k", "1", "14k", "1")
+MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 NOTHING = (None, None, None, None)
 
 
-def agent(served: Served, *, run_seconds: int = 0, dry_run: bool = False) -> Reconcile:
+def agent(
+    served: Served, *, run_seconds: int = 0, dry_run: bool = False, pod_name: str = "gpumem-reconcile-1"
+) -> Reconcile:
     settings = Settings(
         ledger_namespace=SYSTEM,
-        pod_name="gpumem-reconcile-1",
+        pod_name=pod_name,
         dry_run=dry_run,
         interval_seconds=10,
         run_seconds=run_seconds,
     )
-    return Reconcile(settings=settings, api=served.api(), clock=served.time.clock(), log=served.log())
+    clock = replace(served.time.clock(), now=lambda: MINUTE + timedelta(seconds=served.time.seconds))
+    return Reconcile(settings=settings, api=served.api(), clock=clock, log=served.log())
 
 
 def patches(served: Served) -> list[str]:
@@ -135,6 +140,16 @@ def test_a_run_passes_every_interval_until_its_time_is_over(served: Served) -> N
     served.cluster.add_node()
     assert agent(served, run_seconds=50).run() == 0
     assert served.time.slept == [10.0] * 4
+
+
+def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served) -> None:
+    """12 s late, of 45 s it has 36."""
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    served.time.seconds = 12
+    scheduled = int(MINUTE.timestamp()) // 60
+    assert agent(served, run_seconds=45, pod_name=f"gpumem-reconcile-{scheduled}-x7k2p").run() == 0
+    assert served.time.slept == [10.0] * 3
 
 
 def test_a_node_that_lost_its_keys_is_whole_again_after_one_interval(served: Served) -> None:

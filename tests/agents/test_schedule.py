@@ -1,0 +1,35 @@
+"""How long a run lasts, by the name of its pod and the time at which it starts."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from agents.schedule import LAST_PASS_SECONDS, seconds_left
+from components.agent import DEADLINE_SECONDS, RUN_SECONDS
+
+MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
+SCHEDULED = f"gpu-vram-watchdog-{int(MINUTE.timestamp()) // 60}-x7k2p"
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "left_seconds"),
+    [(0, 45), (2, 45), (3, 45), (12, 36), (47, 1), (48, 0), (59, 0), (60, 45), (-1, 45)],
+)
+def test_a_run_that_starts_late_ends_before_its_jobs_deadline_all_the_same(
+    late_seconds: int, left_seconds: int
+) -> None:
+    """Outside its minute the clocks disagree, and nothing is known."""
+    assert seconds_left(45, SCHEDULED, MINUTE + timedelta(seconds=late_seconds)) == left_seconds
+
+
+@pytest.mark.parametrize("pod_name", ["gpu-vram-watchdog-by-hand-x7k2p", "first-x7k2p", "pod", "watchdog-1-x7k2p"])
+def test_a_run_that_no_schedule_made_lasts_as_long_as_ever(pod_name: str) -> None:
+    assert seconds_left(45, pod_name, MINUTE + timedelta(seconds=40)) == 45
+
+
+def test_a_single_pass_stays_one() -> None:
+    assert seconds_left(0, SCHEDULED, MINUTE) == 0
+
+
+def test_the_deadline_leaves_time_for_the_last_pass_and_one_more() -> None:
+    assert RUN_SECONDS < LAST_PASS_SECONDS <= DEADLINE_SECONDS - 10
