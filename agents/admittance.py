@@ -68,7 +68,7 @@ def _leaving(entrance: Entrance, slack: Slack, now: int) -> Lean:
         # A probe that fails does not keep a tenant where its neighbours starve.
         return Lean(act=Act.CLOSE, cause=Cause.PRESSURE, why=slack.leaving[gate.name], needed=PRESSED_SAMPLES)
     if answer is None:
-        return Lean(act=Act.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem)
+        return Lean(act=Act.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
     if answer.wanted:
         return Lean(act=Act.KEEP, cause=Cause.DEMAND, why=answer.why)
     if entrance.idle_for(now) < gate.grace_seconds:
@@ -80,7 +80,7 @@ def _leaving(entrance: Entrance, slack: Slack, now: int) -> Lean:
 def _entering(entrance: Entrance, slack: Slack, now: int) -> Lean:
     gate, answer = entrance.gate, entrance.answer
     if answer is None:
-        return Lean(act=Act.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem)
+        return Lean(act=Act.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
     if not answer.wanted:
         return Lean(act=Act.KEEP, cause=Cause.NO_DEMAND, why=answer.why)
     closed_for = entrance.unchanged_for(now)

@@ -7,6 +7,7 @@ from tenancy.names import (
     EVENT_GATE_CLOSED,
     EVENT_GATE_LEFT_ALONE,
     EVENT_GATE_OPENED,
+    EVENT_GATE_UNANSWERED,
     EVENT_GATE_WAITS,
     EVENT_GATE_WOULD_CLOSE,
     EVENT_GATE_WOULD_OPEN,
@@ -58,6 +59,11 @@ def keep_event(intent: Intent) -> Event | None:
             f"{lean.cause}: {gate.need_mib} MiB beside the floor and a margin of {gate.margin_mib} must be free on "
             f"every device of {gate.pool}"
         )
+    elif lean.cause is Cause.NO_ANSWER:
+        reason, note = (
+            EVENT_GATE_UNANSWERED,
+            f"{lean.cause}, so nothing changes: its probe fails; the gate's log says why",
+        )
     else:
         return None
     return Event(
@@ -65,5 +71,5 @@ def keep_event(intent: Intent) -> Event | None:
         reason=reason,
         note=note,
         action="Scale",
-        warning=lean.cause is Cause.OTHER,
+        warning=lean.cause is not Cause.NO_ROOM,
     )

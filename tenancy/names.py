@@ -93,6 +93,7 @@ EVENT_GATE_WOULD_OPEN = "GpuGateWouldOpen"
 EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
 EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
+EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"

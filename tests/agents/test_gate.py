@@ -299,3 +299,7 @@ def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
     add_journal(served.cluster)
     assert run(served) == 0
+    assert events(roomy)[0] == (
+        names.EVENT_GATE_UNANSWERED,
+        "whether there is demand is not known, so nothing changes: its probe fails; the gate's log says why",
+    )
