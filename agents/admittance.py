@@ -11,6 +11,9 @@ from agents.tenure import Entry
 # In a row, under the floor: one may be the moment in which a model is exchanged for another.
 PRESSED_SAMPLES = 2
 
+# What rests on a reading, which counts once however often it is asked for.
+_MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
+
 
 def decide(entrances: Sequence[Entrance], readings: Sequence[NodeTelemetry], now: int) -> tuple[Intent, ...]:
     """What one sample says about each gate, in their order: slack that one takes is no other's."""
@@ -25,7 +28,7 @@ def decide(entrances: Sequence[Entrance], readings: Sequence[NodeTelemetry], now
     intents = []
     for entrance in entrances:
         slack = pools[entrance.gate.pool]
-        intent = _counted(entrance, _lean(entrance, slack, now))
+        intent = _counted(entrance, _lean(entrance, slack, now), slack)
         if intent.act is Act.OPEN:
             slack.take(entrance.gate.need_mib)
         intents.append(intent)
@@ -47,10 +50,11 @@ def entry_after(intent: Intent, now: int, *, acts: bool) -> Entry | None:
     return replace(entry, idle_since=since if idle else None)
 
 
-def _counted(entrance: Entrance, lean: Lean) -> Intent:
+def _counted(entrance: Entrance, lean: Lean, slack: Slack) -> Intent:
     before = entrance.agreed
     in_a_row = before is not None and (before.act, before.cause) == (lean.act, lean.cause)
-    return Intent(entrance=entrance, lean=lean, samples=before.samples + 1 if before and in_a_row else 1)
+    counts = lean.cause not in _MEASURED or not slack.repeats(entrance.gate)
+    return Intent(entrance=entrance, lean=lean, samples=(before.samples if before and in_a_row else 0) + counts)
 
 
 def _lean(entrance: Entrance, slack: Slack, now: int) -> Lean:
@@ -64,9 +68,10 @@ def _lean(entrance: Entrance, slack: Slack, now: int) -> Lean:
 
 def _leaving(entrance: Entrance, slack: Slack, now: int) -> Lean:
     gate, answer = entrance.gate, entrance.answer
-    if gate.name in slack.leaving:
+    pressure = slack.pressure(gate)
+    if pressure is not None:
         # A probe that fails does not keep a tenant where its neighbours starve.
-        return Lean(act=Act.CLOSE, cause=Cause.PRESSURE, why=slack.leaving[gate.name], needed=PRESSED_SAMPLES)
+        return Lean(act=Act.CLOSE, cause=Cause.PRESSURE, why=pressure, needed=PRESSED_SAMPLES)
     if answer is None:
         return Lean(act=Act.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
     if answer.wanted:

@@ -1,9 +1,14 @@
-"""Time, injectable, and the loop of a CronJob's run inside its minute."""
+"""Time, injectable, what makes it unbelievable, and the loop of a CronJob's run inside its minute."""
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+# Between two passes the time of day moves as the monotonic clock does, but for the server's whole seconds.
+JUMP_SECONDS = 5
+# Between this node's time of day and the API server's.
+APART_SECONDS = 30
 
 
 def _utc_now() -> datetime:
@@ -29,3 +34,20 @@ class Clock:
             if due >= end:
                 return
             self.sleep(due - now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The clocks of a pass: `at` is monotonic seconds, `server` the API server's time of day, `local` this node's."""
+
+    at: float
+    server: datetime
+    local: datetime
+
+    def problem(self, before: "Moment | None") -> str | None:
+        """Why no time of day is to be believed; `before` is the moment of the pass before this one."""
+        apart = (self.server - self.local).total_seconds()
+        if abs(apart) > APART_SECONDS:
+            return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
+        jump = 0 if before is None else (self.server - before.server).total_seconds() - (self.at - before.at)
+        return f"the clock jumped by {jump:+.0f} s" if abs(jump) > JUMP_SECONDS else None

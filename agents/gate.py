@@ -7,21 +7,24 @@ journal and then acts: of two runs at once one writes, and the other does nothin
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 
 from agents import demand, deployments, notices, sampling
 from agents.admittance import decide, entry_after
 from agents.api import Api, ApiError, in_cluster
-from agents.clock import Clock
+from agents.clock import Clock, Moment
 from agents.demand import Answer, Demand, ProbeError
 from agents.entrance import Act, Agreed, Entrance, Intent
-from agents.environment import read, text, variable
+from agents.environment import read, variable
 from agents.events import Event, Recorder
 from agents.fetch import FetchError
 from agents.gates import Gate, declared
 from agents.journal import Journal, JournalError, Record
 from agents.log import Log
+from agents.nodes import read_nodes
 from agents.reading import FRESH_SECONDS
+from agents.sampling import UnsoundError
 from agents.slack import used_mib
 from agents.telemetry import NodeTelemetry
 from agents.tenure import Entry, follow, standing
@@ -36,7 +39,6 @@ PROBES = 8
 class Settings(sampling.Settings):
     """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name."""
 
-    pod_name: str = variable(text)
     gates: tuple[Gate, ...] = variable(declared)
 
 
@@ -63,24 +65,26 @@ class _Demand:
 
 @dataclass(kw_only=True)
 class _Run:
-    """`agreed` is what each gate's last samples agree on; `told` are the events of this run."""
+    """`agreed` is what each gate's last samples agree on, `readings` and `moment` are the last sample's; `told` are the
+    events of this run."""
 
     settings: Settings
     api: Api
     clock: Clock
     log: Log
     agreed: Mapping[str, Agreed] = field(default_factory=dict)
+    readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
+    moment: Moment | None = None
     told: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
         """One sample. Raises AgentError."""
         before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
         record = self._journal.read()
-        began = self.clock.monotonic()
-        readings = sampling.sample(self.settings, self.api, self.log)
+        began, now = self.clock.monotonic(), int(self._now().timestamp())
+        readings = self._measure()
         if readings is None:
             return
-        now = int(self.clock.now().timestamp())
         intents = decide(self._entrances(_entries(record), readings, before, now), readings, now)
         written = self._write(record, intents, now)
         if written is None:
@@ -90,6 +94,25 @@ class _Run:
         self._report(intents)
         if not self.settings.dry_run:
             self._act(written, [intent for intent in intents if intent.act is not Act.KEEP], now, began)
+
+    def _measure(self) -> tuple[NodeTelemetry, ...] | None:
+        """None where there is no ledger. Raises AgentError."""
+        before, self.readings = self.readings, {}
+        ledger = sampling.read_ledger(self.settings, self.api, self.log)
+        if ledger is None:
+            return None
+        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger.pools, read_nodes(self.api))
+        self.readings = {reading.node: reading for reading in readings}
+        return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
+
+    def _now(self) -> datetime:
+        """Idleness, cool-down and windows are told by it. Raises UnsoundError where it cannot be believed."""
+        before, now = self.moment, self.clock.now()
+        self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
+        problem = self.moment.problem(before)
+        if problem is not None:
+            raise UnsoundError(f"no gate is opened or closed: {problem}")
+        return now
 
     def _entrances(
         self,

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from agents.clock import JUMP_SECONDS, Moment
 from agents.device import MIB, Device
 from agents.pods import Pod
 from agents.reading import FRESH_SECONDS, PodUse, Trouble
@@ -16,12 +17,6 @@ HOUR = timedelta(hours=1)
 SETTLE_SECONDS = 30
 # So long after the end of its grace a pod still counts as going; then its node is gone, or its process hangs.
 LATE_SECONDS = 60
-# Between two passes the time of day moves as the monotonic clock does, but for the server's whole seconds.
-JUMP_SECONDS = 5
-# Between this node's time of day and the API server's.
-APART_SECONDS = 30
-# Two readings less than this apart are one, asked for twice.
-_STEP_SECONDS = 1.0
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Decision:
@@ -30,24 +25,23 @@ def decide(snapshot: Snapshot, now: datetime) -> Decision:
     problem = _clock_problem(snapshot, now)
     if problem is not None:
         blind = [Blind(node=each.node, trouble=Trouble.IMPLAUSIBLE, problem=problem) for each in snapshot.readings]
-        return Decision(verdicts=(), blind=tuple(blind), memory=Memory(at=snapshot.at, now=now))
+        return Decision(verdicts=(), blind=tuple(blind), memory=Memory(moment=_moment(snapshot, now)))
     return _Pass(snapshot, now).judge()
 
 
 def _clock_problem(snapshot: Snapshot, now: datetime) -> str | None:
     """Ages, cool-down and cap are told by the time of day: all of them are wrong with it."""
-    apart = (now - snapshot.local_now).total_seconds()
-    if abs(apart) > APART_SECONDS:
-        return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
-    before = snapshot.memory
-    if before.now is not None:
-        jump = (now - before.now).total_seconds() - (snapshot.at - before.at)
-        if abs(jump) > JUMP_SECONDS:
-            return f"the clock jumped by {jump:+.0f} s"
+    problem = _moment(snapshot, now).problem(snapshot.memory.moment)
+    if problem is not None:
+        return problem
     ahead = max(((each.at - now).total_seconds() for each in snapshot.recycled), default=0)
     if ahead > JUMP_SECONDS:
         return f"the journal tells of a recycle in {ahead:.0f} s: the clock went back"
     return None
+
+
+def _moment(snapshot: Snapshot, now: datetime) -> Moment:
+    return Moment(at=snapshot.at, server=now, local=snapshot.local_now)
 
 
 class _UnbelievableError(Exception):
@@ -77,13 +71,14 @@ class _Pass:
                 self._lose(reading, reading.trouble or Trouble.MISSING, reading.problem)
             elif (seconds := self._snapshot.at - still_since[reading.node]) > FRESH_SECONDS:
                 self._lose(reading, Trouble.STALE, f"nothing in it has changed for {seconds:.0f} s, not even its age")
+            elif (seconds := self._snapshot.at - reading.read_at) > FRESH_SECONDS:
+                self._lose(reading, Trouble.STALE, f"it was read {seconds:.0f} s ago: the API took so long to answer")
             elif reading.uses is None:
                 self._lose(reading, Trouble.PARTIAL, reading.uses_problem or "who uses the devices is not known")
             else:
                 self._node(reading, reading.uses)
         memory = Memory(
-            at=self._snapshot.at,
-            now=self._now,
+            moment=_moment(self._snapshot, self._now),
             readings={reading.node: reading for reading in self._snapshot.readings},
             still_since=still_since,
             pressed={(v.node, v.device.uuid): 0 if v.recycle else v.samples for v in self._verdicts},
@@ -95,17 +90,11 @@ class _Pass:
 
     def _still_since(self, reading: NodeTelemetry) -> float:
         before = self._snapshot.memory.readings.get(reading.node)
-        same = before is not None and _content(before) == _content(reading)
-        return self._snapshot.memory.still_since[reading.node] if same else self._snapshot.at
-
-    def _is_new(self, reading: NodeTelemetry) -> bool:
-        before = self._snapshot.memory.readings.get(reading.node)
-        if before is None:
-            return True
-        return reading.read_at - before.read_at > _STEP_SECONDS and _content(before) != _content(reading)
+        still = reading.stands_still(before)
+        return self._snapshot.memory.still_since[reading.node] if still else self._snapshot.at
 
     def _node(self, reading: NodeTelemetry, uses: Sequence[PodUse]) -> None:
-        new = self._is_new(reading)
+        new = reading.is_new(self._snapshot.memory.readings.get(reading.node))
         used: dict[str, dict[str, int]] = {}
         for use in uses:
             used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
@@ -204,10 +193,6 @@ class _Pass:
             ago = (self._now - self._cooling[target.workload]).total_seconds()
             return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"
         return None
-
-
-def _content(reading: NodeTelemetry) -> object:
-    return reading.age_seconds, reading.devices, reading.uses, reading.problem
 
 
 def _targets(pods: Iterable[Pod], used: Mapping[str, Mapping[str, int]], uuid: str) -> Sequence[Target]:

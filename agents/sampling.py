@@ -1,24 +1,27 @@
 """What watchdog and gate share: a run samples the devices' telemetry again and again, and decides on each sample."""
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from agents import ledger, telemetry
+from agents import ledger, schedule, telemetry
 from agents.api import Api
 from agents.clock import Clock
 from agents.environment import PORT, RUN_SECONDS, SECONDS, flag, text, variable
 from agents.errors import AgentError
 from agents.log import Log
-from agents.nodes import read_nodes
+from agents.nodes import Node
 from agents.telemetry import NodeTelemetry
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Pool
+
+# Before the one more pass of a run that would leave something unsettled: what the Job's deadline leaves after a run.
+_ONCE_MORE_SECONDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Where the ledger and the exporters are, and how long a run lasts."""
 
+    pod_name: str = variable(text)
     ledger_namespace: str = variable(text)
     exporter_namespace: str = variable(text)
     exporter_port: int = variable(PORT)
@@ -35,12 +38,6 @@ class UnsoundError(AgentError):
         return True
 
 
-def sample(settings: Settings, api: Api, log: Log) -> tuple[NodeTelemetry, ...] | None:
-    """What the exporters measure on the ledger's pools; None where there is no ledger. Raises AgentError."""
-    found = read_ledger(settings, api, log)
-    return None if found is None else read_telemetry(settings, api, found)
-
-
 def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
     """The ledger; None where there is none, or none much longer. Raises AgentError."""
     stored = ledger.read(api, settings.ledger_namespace)
@@ -51,16 +48,16 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 
 
 def read_telemetry(
-    settings: Settings, api: Api, found: Ledger, monotonic: Callable[[], float] = time.monotonic
+    settings: Settings, api: Api, clock: Clock, pools: Iterable[Pool], nodes: Sequence[Node]
 ) -> tuple[NodeTelemetry, ...]:
-    """What the exporters measure on the ledger's pools. Raises AgentError."""
+    """What the exporters measure on these nodes of the pools. Raises AgentError."""
     return telemetry.read(
         api,
-        found.pools,
-        read_nodes(api),
+        pools,
+        nodes,
         namespace=settings.exporter_namespace,
         port=settings.exporter_port,
-        monotonic=monotonic,
+        monotonic=clock.monotonic,
     )
 
 
@@ -75,10 +72,11 @@ def run(
     to the next run. 0 if the last pass was sound, else 1. Raises AgentError."""
     log.info("starts", **asdict(settings))
     status = 0
-    for _ in clock.passes(run_seconds=settings.run_seconds, interval_seconds=settings.interval_seconds):
+    run_seconds = schedule.seconds_left(settings.run_seconds, settings.pod_name, clock.now())
+    for _ in clock.passes(run_seconds=run_seconds, interval_seconds=settings.interval_seconds):
         status = _pass(decide, log)
     if settings.run_seconds and unsettled():
-        clock.sleep(settings.interval_seconds)
+        clock.sleep(min(settings.interval_seconds, _ONCE_MORE_SECONDS))
         status = _pass(decide, log)
     return status
 

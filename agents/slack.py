@@ -28,6 +28,7 @@ class Slack:
     def __init__(self, readings: Sequence[NodeTelemetry], entrances: Sequence[Entrance], now: int) -> None:
         blind = [f"{r.node}: {r.problem or 'no device'}" for r in readings if r.problem or not r.devices]
         self.problem = "; ".join(blind) if readings else "no node of the pool is measured"
+        self._repeated = {d.uuid for r in readings if r.repeated for d in r.devices}
         self.floor_mib = readings[0].pool.floor_mib if readings else 0
         self._places = {d.uuid: f"{r.node}, gpu {d.gpu}" for r in readings for d in r.devices}
         self._free_mib = {d.uuid: d.free_bytes // MIB for r in readings for d in r.devices}
@@ -36,7 +37,20 @@ class Slack:
             # Where a pod will go that holds no memory yet is not the gate's to know: it may be any of the devices.
             for uuid in self._devices_of(entrance) or self._room_mib:
                 self._room_mib[uuid] -= entrance.claimed_mib
-        self.leaving = self._crowded_out(entrances, now)
+        self._leaving = self._crowded_out(entrances, now)
+
+    def pressure(self, gate: Gate) -> str | None:
+        """Why the gate must close; None where it need not."""
+        uuid = self._leaving.get(gate.name)
+        if uuid is None:
+            return None
+        return f"{self._places[uuid]}: {self._free_mib[uuid]} MiB are free, the floor is {self.floor_mib}"
+
+    def repeats(self, gate: Gate) -> bool:
+        """Whether the sample before saw the same reading: of the device for which the gate must close, else of any that
+        its pod may be given."""
+        uuid = self._leaving.get(gate.name)
+        return bool(self._repeated) if uuid is None else uuid in self._repeated
 
     def refusal(self, gate: Gate) -> str | None:
         """Why there is no room for the gate's pod on the device with the least, which it may be given."""
@@ -54,17 +68,17 @@ class Slack:
             self._room_mib[uuid] -= need_mib
 
     def _crowded_out(self, entrances: Sequence[Entrance], now: int) -> Mapping[str, str]:
-        """Which gates must close for a device to be above its floor again, and why: the last first, no more than it
-        takes. One that holds nothing yet goes as well: it is about to."""
+        """Which gates must close for which device to be above its floor again: the last first, no more than it takes.
+        One that holds nothing yet goes as well: it is about to."""
         leaving: dict[str, str] = {}
-        for uuid, free_mib in self._free_mib.items():
-            missing_mib = self.floor_mib - free_mib - sum(_going_mib(entrance, uuid, now) for entrance in entrances)
-            why = f"{self._places[uuid]}: {free_mib} MiB are free, the floor is {self.floor_mib}"
+        for uuid in sorted(self._free_mib, key=self._repeated.__contains__):
+            going_mib = sum(_going_mib(entrance, uuid, now) for entrance in entrances)
+            missing_mib = self.floor_mib - self._free_mib[uuid] - going_mib
             for entrance in reversed(entrances):
                 if missing_mib <= 0:
                     break
                 if entrance.open and (uuid in entrance.used_mib or not entrance.used_mib):
-                    leaving.setdefault(entrance.gate.name, why)
+                    leaving.setdefault(entrance.gate.name, uuid)
                     missing_mib -= entrance.used_mib.get(uuid, 0)
         return leaving
 

@@ -16,6 +16,8 @@ from tenancy.ledger import Pool, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME
 from tenancy.selector import matches
 
+# Two readings less than this apart are one, asked for twice.
+_STEP_SECONDS = 1.0
 # Exporters asked at the same time, so that one that hangs delays none of the others.
 _AT_ONCE = 16
 
@@ -25,7 +27,7 @@ class NodeTelemetry:
     """The devices of a pool's node, or the trouble and the problem for which nothing is known of them.
 
     `uses` is who uses them; None where that is not wholly known, for `uses_problem`. `read_at` is when the exporter
-    read them, on the scale of the reader's monotonic clock.
+    read them, on the scale of the reader's monotonic clock. `repeated`: it was read before the last sample, too.
     """
 
     pool: Pool
@@ -37,6 +39,19 @@ class NodeTelemetry:
     read_at: float = 0
     trouble: Trouble | None = None
     problem: str | None = None
+    repeated: bool = False
+
+    def stands_still(self, before: "NodeTelemetry | None") -> bool:
+        """Whether nothing in it differs from the answer `before`, not even its age: then it may be that very answer."""
+        return before is not None and _content(before) == _content(self)
+
+    def is_new(self, before: "NodeTelemetry | None") -> bool:
+        """Whether the exporter has read the devices since the answer `before`."""
+        return before is None or (self.read_at - before.read_at > _STEP_SECONDS and not self.stands_still(before))
+
+
+def _content(reading: NodeTelemetry) -> object:
+    return reading.age_seconds, reading.devices, reading.uses, reading.problem
 
 
 @dataclass(frozen=True, kw_only=True)

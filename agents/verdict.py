@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agents.clock import Moment
 from agents.device import MIB, Device
 from agents.pods import Pod
 from agents.reading import Trouble
@@ -37,8 +38,7 @@ class Memory:
     """What one pass leaves to the next: its clocks, the readings and since when each stands still, and in how many
     samples in a row each device, by node and uuid, was under its floor."""
 
-    at: float = 0
-    now: datetime | None = None
+    moment: Moment | None = None
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     still_since: Mapping[str, float] = field(default_factory=dict)
     pressed: Mapping[tuple[str, str], int] = field(default_factory=dict)

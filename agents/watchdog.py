@@ -9,17 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agents import eviction, sampling, telemetry
+from agents import eviction, sampling
 from agents.api import Api, ApiError, in_cluster
 from agents.clock import Clock
-from agents.environment import SECONDS, flag, listed, read, text, variable, whole
+from agents.environment import SECONDS, flag, listed, read, variable, whole
 from agents.events import Recorder
 from agents.eviction import Act
 from agents.journal import Journal
 from agents.log import Log
 from agents.nodes import Node, read_nodes
 from agents.pods import read_pods
-from agents.reading import Trouble
+from agents.reading import FRESH_SECONDS, Trouble
 from agents.recycles import Recycles
 from agents.recycling import HOUR, decide
 from agents.sampling import UnsoundError
@@ -34,7 +34,6 @@ class Settings(sampling.Settings):
     """DRY_RUN tells what would be done. TENANTS are the namespaces where pods may be recycled. DELETE_BLOCKED deletes a
     pod whose eviction a disruption budget refuses; RECYCLE_BARE_PODS ends pods that nothing brings back."""
 
-    pod_name: str = variable(text)
     tenants: tuple[str, ...] = variable(listed)
     minimum_age_seconds: int = variable(SECONDS)
     cool_down_seconds: int = variable(SECONDS)
@@ -94,25 +93,19 @@ class Watchdog:
         if ledger is None:
             return
         nodes = read_nodes(self.api)
+        began = self.clock.monotonic()
         snapshot = self._look(ledger, nodes, before)
         now = self.api.time or self.clock.now()
         decision = decide(snapshot, now)
         self.memory, self.unsettled = decision.memory, decision.unsettled
         teller = Teller(log=self.log, recorder=self.recorder, resource=ledger.names.gpumem, told=self.told)
         teller.report(decision)
-        self._recycle(teller, decision, now)
+        self._recycle(teller, decision, now, began)
         teller.warn(decision, {node.name: node for node in nodes}, now, cap=self.settings.evictions_per_hour)
         _check(decision)
 
     def _look(self, ledger: Ledger, nodes: Sequence[Node], before: Memory) -> Snapshot:
-        readings = telemetry.read(
-            self.api,
-            ledger.pools,
-            nodes,
-            namespace=self.settings.exporter_namespace,
-            port=self.settings.exporter_port,
-            monotonic=self.clock.monotonic,
-        )
+        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger.pools, nodes)
         measured = dict.fromkeys(reading.node for reading in readings if reading.problem is None)
         pods = [pod for node in measured for pod in read_pods(self.api, node, ledger.names.gpumem)]
         recycled = self.rehearsed if self.settings.dry_run else self.recycles.read()
@@ -127,7 +120,7 @@ class Watchdog:
             memory=before,
         )
 
-    def _recycle(self, teller: Teller, decision: Decision, now: datetime) -> None:
+    def _recycle(self, teller: Teller, decision: Decision, now: datetime, began: float) -> None:
         """All of it is written down before any of it is done: of two watchdogs one gets to do it."""
         wanted = [
             (verdict, target, Recycled(at=now, workload=target.workload, pods=tuple(pod.uid for pod in target.pods)))
@@ -143,6 +136,9 @@ class Watchdog:
                 teller.rehearsed(verdict, target, now)
         elif self.recycles.reserve(entries, now):
             for done, (verdict, target, entry) in enumerate(wanted):
+                if self.clock.monotonic() - began > FRESH_SECONDS:
+                    self.recycles.withdraw(entries[done:])
+                    raise UnsoundError("nothing is recycled: the API took so long that the sample is old")
                 act = self._act(target, entries[done:])
                 teller.acted(verdict, target, act, entry.at)
         else:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agents.attribution import DeviceUse
+from agents.clock import Clock
 from agents.device import MIB, Device
 from agents.exporter import Gauge, Server
 from agents.registry import Registrar, Registry
@@ -18,12 +19,20 @@ def card(free_mib: int, gpu: int = 0) -> Device:
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=total - free, free_bytes=free)
 
 
-def gauge(*cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None) -> Gauge:
-    """A gauge whose last reading of these devices is so old; a bare device is one that nobody uses."""
+def gauge(
+    *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
+) -> Gauge:
+    """A gauge whose last reading of these devices is so old, and unless it is `frozen` a millisecond more with each
+    look; a bare device is one that nobody uses."""
     now = FakeTime()
+
+    def later() -> float:
+        now.seconds += 0 if frozen else 0.001
+        return now.seconds
+
     uses = tuple(card if isinstance(card, DeviceUse) else DeviceUse(device=card, used_bytes={}) for card in cards)
     registrar = Registrar(api=None, node="", ledger_namespace="", clock=now.clock(), last=registry or Registry())
-    shown = Gauge(read=lambda: uses, registrar=registrar, clock=now.clock(), interval_seconds=60)
+    shown = Gauge(read=lambda: uses, registrar=registrar, clock=Clock(monotonic=later), interval_seconds=60)
     shown.sample()
     now.seconds = age_seconds
     return shown
@@ -46,12 +55,14 @@ def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", 
 
 
 @contextmanager
-def measured(served: Served, *cards: Device | DeviceUse, registry: Registry | None = None) -> Iterator[None]:
+def measured(
+    served: Served, *cards: Device | DeviceUse, registry: Registry | None = None, frozen: bool = False
+) -> Iterator[None]:
     """The ledger, its node, and an exporter there that shows these devices on `served.exporter_port`."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")
-    with Server(0, gauge(*cards, registry=registry)) as server:
+    with Server(0, gauge(*cards, registry=registry, frozen=frozen)) as server:
         served.exporter_port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

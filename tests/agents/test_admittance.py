@@ -26,6 +26,7 @@ from tests.agents.gating import (
     PRESSED_BEFORE,
     TTS,
     YES,
+    device,
     entrance,
     entry,
     reading,
@@ -146,6 +147,29 @@ def test_a_sample_that_says_something_else_starts_the_count_again() -> None:
     assert first(entrance(agreed=OPEN_NEXT), reading(9000)).samples == 3
     assert first(entrance(agreed=replace(OPEN_NEXT, act=Act.KEEP)), reading(9000)).samples == 1
     assert first(entrance(agreed=replace(OPEN_NEXT, cause=Cause.PRESSURE)), reading(9000)).samples == 1
+
+
+def again(found: NodeTelemetry) -> NodeTelemetry:
+    """The reading that the sample before saw as well."""
+    return replace(found, repeated=True)
+
+
+def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:
+    assert first(entrance(agreed=OPEN_NEXT), again(reading(9000))).samples == 2
+    assert first(entrance(), again(reading(9000))).samples == 0
+    assert first(entrance(replicas=1, agreed=PRESSED_BEFORE), again(reading(10))).samples == 1
+    assert first(entrance(agreed=OPEN_NEXT), reading(9000), again(reading(9000, node="m"))).samples == 2
+
+
+def test_a_node_that_tells_nothing_new_keeps_nobody_where_another_is_under_its_floor() -> None:
+    elsewhere = NodeTelemetry(pool=T4, node="m", devices=(replace(device(10), uuid="GPU-m"),), repeated=True)
+    for readings in ((reading(10), elsewhere), (elsewhere, reading(10)), (reading(10), again(reading(problem="gone")))):
+        assert first(entrance(replicas=1, agreed=PRESSED_BEFORE), *readings).act is Act.CLOSE
+
+
+def test_what_rests_on_no_reading_counts_each_time() -> None:
+    idle = entrance(replicas=1, answer=NO, idle_since=IDLE_LONG, agreed=CLOSE_NEXT)
+    assert first(idle, again(reading(9000))).act is Act.CLOSE
 
 
 OTHER = replace(TTS, name="ytdlp", deployment="ytdlp")

@@ -1,7 +1,7 @@
 """The gate against an API server, exporters and demand endpoints: what it reads, writes, and leaves alone."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from agents import gate
 from agents.api import ApiError
 from agents.clock import Clock
 from agents.demand import HttpJson, Window
+from agents.entrance import Cause
 from agents.gate import Settings
 from agents.gates import Gate
 from agents.journal import JournalError
@@ -46,10 +47,23 @@ def roomy(served: Served) -> Iterator[Served]:
         yield served
 
 
-def run(served: Served, *gates: Gate, **changes: Any) -> int:
+def run(
+    served: Served, *gates: Gate, ahead: Callable[[float], int] = lambda second: 0, apart: int = 0, **changes: Any
+) -> int:
+    """`ahead` is by how many seconds the clocks are ahead at a second of the test, `apart` how far this node's is from
+    the API server's."""
     settings = replace(SETTINGS, exporter_port=served.exporter_port, gates=gates or SETTINGS.gates, **changes)
     time = served.time
-    clock = Clock(monotonic=lambda: time.seconds, sleep=time.sleep, now=lambda: START + timedelta(seconds=time.seconds))
+
+    def now() -> datetime:
+        return START + timedelta(seconds=time.seconds + ahead(time.seconds))
+
+    def sleep(seconds: float) -> None:
+        time.sleep(seconds)
+        served.cluster.now = now()
+
+    served.cluster.now = now()
+    clock = Clock(monotonic=lambda: time.seconds, sleep=sleep, now=lambda: now() + timedelta(seconds=apart))
     return gate.run(settings, served.api(), clock, served.log())
 
 
@@ -227,6 +241,41 @@ def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served)
     assert replicas(roomy) == 0
 
 
+@pytest.mark.parametrize(("found", "free_mib", "cause"), [(0, 9000, Cause.ROOM), (1, 100, Cause.PRESSURE)])
+def test_an_exporter_that_answers_the_same_for_ever_lets_nobody_in_and_puts_nobody_out(
+    served: Served, found: int, free_mib: int, cause: Cause
+) -> None:
+    """Plausible figures of a fine age; but the samples that have to agree are one."""
+    add_journal(served.cluster)
+    add_deployment(served.cluster, TTS, replicas=found)
+    with measured(served, card(free_mib), frozen=True):
+        assert run(served) == 0
+    assert replicas(served) == found
+    assert [(line["cause"], line["samples"]) for line in served.lines()[1:]] == [(cause, 1)] * 4
+
+
+@pytest.mark.parametrize("jump_seconds", [-3600, 3600])
+def test_a_clock_that_jumps_is_no_time_to_decide_at(roomy: Served, jump_seconds: int) -> None:
+    """An hour ahead, it is within the window."""
+    assert run(roomy, replace(NEVER, samples=1), run_seconds=31, ahead=lambda s: jump_seconds if s == 30 else 0) == 1
+    assert replicas(roomy) == 0
+    assert messages(roomy)[-1] == f"no gate is opened or closed: the clock jumped by {jump_seconds:+d} s"
+
+
+def test_a_node_whose_clock_is_not_the_api_servers_opens_and_closes_nothing(roomy: Served) -> None:
+    assert run(roomy, apart=31) == 1
+    assert replicas(roomy) == 0
+    assert "the API server's clock and this node's are 31 s apart" in messages(roomy)[-1]
+
+
+def test_a_run_that_starts_late_in_its_minute_ends_by_itself(roomy: Served) -> None:
+    """12 s late, of 45 s it has 36: four passes and not five."""
+    minute = int(START.timestamp()) // 60
+    roomy.time.seconds = 12
+    assert run(roomy, pod_name=f"{names.GATE}-{minute}-x7k2p", interval_seconds=11, run_seconds=45) == 0
+    assert roomy.time.seconds == 12 + 33
+
+
 def test_a_dry_run_tells_and_scales_nothing(roomy: Served) -> None:
     assert run(roomy, ALWAYS, replace(NEVER, name="ytdlp", deployment="ytdlp"), dry_run=True) == 0
     assert replicas(roomy) == 0
@@ -257,6 +306,10 @@ def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None
     dead = HttpJson(url="http://127.0.0.1:1/", field="pending")
     assert run(roomy, replace(TTS, demand=dead), YTDLP) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
+    assert events(roomy)[0] == (
+        names.EVENT_GATE_UNANSWERED,
+        "whether there is demand is not known, so nothing changes: its probe fails; the gate's log says why",
+    )
 
 
 def test_a_failed_probe_does_not_close_what_was_idle(roomy: Served) -> None:
@@ -299,7 +352,3 @@ def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
     add_journal(served.cluster)
     assert run(served) == 0
-    assert events(roomy)[0] == (
-        names.EVENT_GATE_UNANSWERED,
-        "whether there is demand is not known, so nothing changes: its probe fails; the gate's log says why",
-    )

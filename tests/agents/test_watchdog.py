@@ -1,7 +1,7 @@
 """A watchdog's run against an API server and an exporter over HTTP: what it does, in which order, and what it says."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -310,6 +310,29 @@ def test_telemetry_that_cannot_be_believed_is_no_reason_to_act_and_is_named(card
     assert not card.calls("PATCH")
     assert not any("eviction" in url for url in card.calls("POST"))
     assert any(words in str(line.get("problem")) for line in card.served.lines())
+
+
+@pytest.mark.parametrize("slow", [("GET", "/api/v1/pods"), ("PATCH", JOURNAL)], ids=["pods", "journal"])
+def test_a_sample_that_is_old_when_the_api_has_answered_is_not_acted_on(card: Card, slow: tuple[str, str]) -> None:
+    """By the time of the decision, or by that of the act."""
+    answer = card.served.cluster.answer
+
+    def answer_late(method: str, url: str, body: Any) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        if method == slow[0] and url.startswith(slow[1]):
+            card.served.time.sleep(31)
+        return answer(method, url, body)
+
+    card.served.cluster.answer = answer_late  # type: ignore[method-assign]
+    run(card)
+    assert not any("eviction" in url for url in card.calls("POST"))
+    assert card.journal() == []
+    assert any("the API took so long" in str(line) for line in card.served.lines())
+
+
+def test_a_pass_that_is_not_settled_is_repeated_within_its_jobs_deadline_however_long_the_interval(card: Card) -> None:
+    assert run(card, interval_seconds=30, run_seconds=20) == 0
+    assert card.served.time.slept == [5]
+    assert card.gone("immich-ml")
 
 
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:

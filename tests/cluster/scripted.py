@@ -1,7 +1,7 @@
 """HTTP endpoints on the real node whose answers a test changes while they serve.
 
 The node's pods reach one another and the API server, and nothing of this machine. So a pod serves what a ConfigMap
-holds, read anew for each request.
+holds, read anew for each request; the age in an exporter's answer differs each time, as that of a real reading does.
 """
 
 import json
@@ -15,7 +15,7 @@ from toolchain.cluster.image import agent_image
 
 PORT = 8080
 _SERVER = """
-import http.server, json, os, ssl, urllib.request
+import http.server, json, os, re, ssl, time, urllib.request
 from pathlib import Path
 
 MOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -35,7 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = script().get(self.path.strip("/"))
         self.send_response(503 if content is None else 200)
         self.end_headers()
-        self.wfile.write((content or "nothing is scripted").encode())
+        age = f"sample_age_seconds {1 + time.time() % 0.9:.3f}"
+        self.wfile.write(re.sub("sample_age_seconds [0-9.]+", age, content or "nothing is scripted").encode())
 
 
 http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
