@@ -27,6 +27,26 @@ def missing(pools: Sequence[Pool]) -> Manifest:
     )
 
 
+def frozen() -> Manifest:
+    """A real exporter's age differs by milliseconds from scrape to scrape, also on an idle card. Where only the age
+    moves, its figures are not of now if they name a pod that is gone."""
+    age, phase = names.METRIC_SAMPLE_AGE, "kube_pod_status_phase"
+    stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
+    users = f'max by (node, namespace, pod) ({names.METRIC_POD_USED}{{pod!=""}})'
+    gone = f"count by (node) ({users} unless on (namespace, pod) {phase}) and on () count({phase}) > 0"
+    return alert(
+        "GpuTelemetryFrozen",
+        f"({stands}) or ({gone})",
+        hold="90s",
+        severity="critical",
+        summary="What is measured on {{ $labels.node }} is not of now",
+        description=(
+            "Its exporter answers the same again and again, or shows the memory of pods that are gone. The watchdog "
+            f"and the gates do not act on it. Restart {names.EXPORTER} there, or end the process that nvidia-smi shows."
+        ),
+    )
+
+
 def partial() -> Manifest:
     return alert(
         "GpuTelemetryPartial",

@@ -18,7 +18,12 @@ from tenancy.ledger import Ledger, Pool, Sharing
 
 _API = "monitoring.coreos.com/v1"
 
-INTERVAL_SECONDS = 15
+# The rules are looked at so often that an agent's silence is told of within three minutes of the fault, also where a
+# run that saw nothing of it succeeded some seconds later.
+EVALUATION_SECONDS = 5
+# From the making of a CronJob to its first completed run on record: up to a minute, the run, two scrapes.
+UNSEEN_SECONDS = 150
+SCRAPE_SECONDS = 15
 
 
 class AlertsSpec(Spec):
@@ -68,7 +73,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     """Every alert, with its numbers taken from the ledger."""
     pools, resource = args.memory_pools, args.ledger.names.gpumem
     rules = [rule for name in args.cron_jobs for rule in _silent(name, args.cluster.system_namespace)]
-    rules += [alert_memory.missing(pools), alert_memory.partial(), alert_memory.implausible()]
+    rules += [alert_memory.missing(pools), alert_memory.frozen(), alert_memory.partial(), alert_memory.implausible()]
     rules += [alert_memory.budgets_stale(), *alert_memory.below_floor(pools, resource)]
     rules += [alert_memory.over_budget(), alert_memory.undeclared(args.ledger)]
     if args.recycles_per_hour is not None:
@@ -82,7 +87,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
             "groups": [
                 {
                     "name": names.ALERTS,
-                    "interval": f"{INTERVAL_SECONDS}s",
+                    "interval": f"{EVALUATION_SECONDS}s",
                     "rules": [referring(rule, args.run_book) for rule in rules],
                 }
             ]
@@ -102,7 +107,7 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
             "podMetricsEndpoints": [
                 {
                     "port": exporter.METRICS_PORT,
-                    "interval": f"{INTERVAL_SECONDS}s",
+                    "interval": f"{SCRAPE_SECONDS}s",
                     "relabelings": [
                         {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
                         # Of the exporter's own pod: the samples' are those of whom they measure.
@@ -125,7 +130,8 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Manifest]:
     look = f"kubectl -n {namespace} get jobs,pods -l {names.LABEL_NAME}={cron_job}"
     yield alert(
         "GpuAgentSilent",
-        f"time() - max by (namespace, cronjob) ({series}) > {SILENT_SECONDS}",
+        # One in the future is no heartbeat either: a clock is wrong, and would hide the silence for as long.
+        f"abs(time() - max by (namespace, cronjob) ({series})) > {SILENT_SECONDS}",
         hold="0s",
         severity="critical",
         cronjob=cron_job,
@@ -135,7 +141,7 @@ def _silent(cron_job: str, namespace: str) -> Iterator[Manifest]:
     yield alert(
         "GpuAgentUnseen",
         f"absent({series})",
-        hold="5m",
+        hold=f"{UNSEEN_SECONDS}s",
         severity="critical",
         cronjob=cron_job,
         summary=f"No completed run of {cron_job} is on record",
