@@ -37,7 +37,7 @@ def frozen() -> Manifest:
     return alert(
         "GpuTelemetryFrozen",
         f"({stands}) or ({gone})",
-        hold="90s",
+        hold="1m",
         severity="critical",
         summary="What is measured on {{ $labels.node }} is not of now",
         description=(
@@ -91,8 +91,8 @@ def implausible() -> Manifest:
 def budgets_stale() -> Manifest:
     return alert(
         "GpuBudgetsStale",
-        f"max by (node) ({names.METRIC_API_AGE}) > 120",
-        hold="2m",
+        f"max by (node) ({names.METRIC_API_AGE}) > 60",
+        hold="1m",
         severity="warning",
         summary="The exporter of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
         description=(

@@ -363,9 +363,14 @@ def steady(series: list[dict[str, str]]) -> dict[str, Callable[[int], float | No
 AGE = 'gpu_memory_sample_age_seconds{node="a"}'
 WATCHED = last_success(CRON_JOBS[1], "")["series"]
 NORMAL = steady([*HEALTHY, *user("voice")])
-FREE, POD_USED, RUNNING = (
+API_AGE, FREE, POD_USED, RUNNING = (
     next(name for name in NORMAL if name.startswith(start))
-    for start in ("gpu_device_memory_free", "gpu_pod_memory_used", 'kube_pod_status_phase{namespace="voice"')
+    for start in (
+        "gpu_memory_exporter_api_age",
+        "gpu_device_memory_free",
+        "gpu_pod_memory_used",
+        'kube_pod_status_phase{namespace="voice"',
+    )
 )
 
 
@@ -396,6 +401,7 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
         "GpuTelemetryFrozen",
     ),
     "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen"),
+    "an exporter without rights": ({API_AGE: lambda second: 14 + max(0, second - FAULT)}, "GpuBudgetsStale"),
     "an exporter that contradicts itself": ({FREE: before(4000 * MIB, 400 * MIB)}, "GpuTelemetryImplausible"),
     "pods that use more than the device": ({POD_USED: before(11360 * MIB, 15000 * MIB)}, "GpuTelemetryImplausible"),
     "a device under its floor": (
