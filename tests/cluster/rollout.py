@@ -14,6 +14,7 @@ from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
+SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 # Of what comes to pass sooner or later: a CronJob's next run begins within a minute and lasts as long, and a busy
 # machine starts containers slowly.
 PATIENCE_SECONDS = 240
@@ -140,6 +141,22 @@ def eventually(holds: Any, what: str) -> Any:
 
 def container(limits: Mapping[str, str]) -> dict[str, Any]:
     return {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": dict(limits)}}
+
+
+def deployment(app: str, mib: str | None, replicas: int = 1) -> dict[str, Any]:
+    """With a budget on the shared GPU, or without any, on a simulated node."""
+    labels = {"app": app}
+    limits = {} if mib is None else {GPUMEM: mib, "nvidia.com/gpu": "1"}
+    node = {"nodeSelector": SHARED} if mib else {}
+    return {
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {**node, "containers": [container(limits)]}},
+        },
+    }
 
 
 def job(name: str, queue: str | None, resource: str = "nvidia.com/gpu", priority: str = "gpu-batch") -> dict[str, Any]:

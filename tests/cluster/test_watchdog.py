@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,11 +14,13 @@ from tests.agents.curves import T4_MIB, Use, answer
 from tests.cluster.rollout import (
     GPUMEM,
     PATIENCE_SECONDS,
+    SHARED,
     SYSTEM,
     Object,
     Rollout,
     condition,
     container,
+    deployment,
     eventually,
     job,
     job_pods,
@@ -31,7 +33,6 @@ from toolchain.cluster.cluster import HeldCluster
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
-SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
@@ -117,19 +118,6 @@ class Card:
 
     def await_replaced(self, namespace: str, app: str, uid: str) -> None:
         eventually(lambda: self.pod(namespace, app) not in (None, uid), f"{app} has another pod")
-
-
-def deployment(app: str, mib: str) -> Mapping[str, Any]:
-    labels = {"app": app}
-    pod = {"nodeSelector": SHARED, "containers": [container({GPUMEM: mib, "nvidia.com/gpu": "1"})]}
-    return {
-        "metadata": {"name": app},
-        "spec": {
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod},
-        },
-    }
 
 
 @pytest.fixture(scope="module")

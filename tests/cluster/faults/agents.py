@@ -1,25 +1,55 @@
 """Runs of the agents by hand, made from their CronJobs as `kubectl create job --from` makes them; and none at all."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tenancy import names
-from tests.cluster.rollout import PATIENCE_SECONDS, SYSTEM, Rollout, condition, eventually, jobs, pods
+from tests.cluster.rollout import (
+    PATIENCE_SECONDS,
+    SYSTEM,
+    Object,
+    Rollout,
+    condition,
+    eventually,
+    job_pods,
+    jobs,
+    pods,
+)
 
 
 def run_once(prod: Rollout, agent: str) -> str:
     """The name of a new Job: one pass of the agent, in a real container."""
+    return start(prod, agent, RUN_SECONDS="0")
+
+
+def start(
+    prod: Rollout, agent: str, change: Callable[[dict[str, Any]], object] = lambda pod: None, **environment: str
+) -> str:
+    """The name of a new Job with these variables; `change` has the pod's spec to itself."""
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")["spec"]["jobTemplate"]
-    template["spec"]["activeDeadlineSeconds"] = PATIENCE_SECONDS  # a busy machine starts containers slowly
-    (container,) = template["spec"]["template"]["spec"]["containers"]
-    for variable in container["env"]:
-        if variable["name"] == "RUN_SECONDS":
-            variable["value"] = "0"
+    pod = template["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    kept = [variable for variable in container["env"] if variable["name"] not in environment]
+    container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
+    change(pod)
+    spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # a busy machine starts containers slowly
     metadata = {"generateName": f"{agent}-by-hand-", "labels": template["metadata"]["labels"]}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}
-    answer = prod.create(jobs(SYSTEM), job)
+    answer = prod.create(jobs(SYSTEM), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     assert answer.refusal is None, answer.refusal
     return str(answer.body["metadata"]["name"])
+
+
+def ended(prod: Rollout, job: str) -> bool:
+    found = prod.get(jobs(SYSTEM, job))
+    return bool(condition(found, "Complete") or condition(found, "Failed"))
+
+
+def succeeded(prod: Rollout, job: str) -> bool:
+    """Waits for the Job's end."""
+    eventually(lambda: ended(prod, job), f"{job} has ended")
+    return bool(condition(prod.get(jobs(SYSTEM, job)), "Complete"))
 
 
 def succeeds(prod: Rollout, name: str) -> None:
@@ -49,3 +79,17 @@ def pods_of(prod: Rollout, agent: str) -> list[str]:
     """Those that have not ended."""
     found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
     return [item["metadata"]["name"] for item in found if item["status"].get("phase") not in ("Succeeded", "Failed")]
+
+
+def pod_of(prod: Rollout, job: str) -> Object:
+    """The Job's first pod; waits for it."""
+    found: Object = eventually(lambda: job_pods(prod, SYSTEM, job), f"{job} has a pod")[0]
+    return found
+
+
+def log_of(prod: Rollout, job: str) -> Iterator[Object]:
+    """What the Job's container wrote, line by line."""
+    path = pods(SYSTEM, pod_of(prod, job)["metadata"]["name"])
+    said = prod.get(f"{path}/log?container={pod_of(prod, job)['spec']['containers'][0]['name']}")["message"]
+    for line in str(said).splitlines():
+        yield json.loads(line)

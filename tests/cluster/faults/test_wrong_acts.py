@@ -1,0 +1,337 @@
+"""Every fault that an agent may meet, met by its own container under its own token: no wrong act, and an alert in time.
+
+The runs of all faults go on side by side, before one card that is under its floor because one pod has run away, and a
+Deployment that the gate would close. Then the same without a fault: both are done.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import exposition
+from tenancy import names
+from tenancy.ledger import Ledger
+from tests.alerting import AFTER_SECONDS, FAULT, SCRAPE_SECONDS, TimeLine, beats
+from tests.cluster.faults import exporters
+from tests.cluster.faults.agents import ended, log_of, start, succeeded
+from tests.cluster.faults.exporters import Answer, pod_of, shown
+from tests.cluster.faults.hardships import Change, an_hour_ahead, behind_an_api_that_takes, nothing, without_rights
+from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, changes, deployment, eventually, pods
+
+NODE = "k8s-node1"
+OPEN, CLOSED = "ytdlp", "ebook2audiobook"
+APPS = "/apis/apps/v1/namespaces"
+MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
+FREE_MIB, RUNAWAY_MIB, NEIGHBOUR_MIB = 610, 12_000, 1_800
+REFUSED, HONEST, ROOMY = 9500, 9501, 9502
+RUN = {"RUN_SECONDS": "6", "INTERVAL_SECONDS": "2"}
+QUICK = {"MINIMUM_AGE_SECONDS": "1", "COOL_DOWN_SECONDS": "1"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What the agents meet, the words in which each of these says so, those whose run succeeds all the same, and the
+    alert. `answer` makes the exporter's answer, None for one that does not run."""
+
+    words: Mapping[str, str]
+    alert: str | None
+    answer: Callable[["Card"], Answer] | None = lambda card: Answer(text=card.pressed)
+    completes: tuple[str, ...] = ()
+    change: Change = nothing
+    run_seconds: int = 6
+    demand_by_name: bool = False
+
+    def start(self, card: "Card", agent: str, port: int) -> str:
+        """The Job of a run that meets it."""
+        given = {"GATES": json.dumps(gates(card.prod))} if self.demand_by_name else {}
+        return card.run(agent, port, change=self.change, seconds=self.run_seconds, **given)
+
+    def met(self, card: "Card", agent: str, job: str) -> bool:
+        """Whether the run said so, and ended as it should."""
+        return self.words[agent] in said(card, job) and succeeded(card.prod, job) is (agent in self.completes)
+
+
+def telemetry(words: str, alert: str, answer: Callable[["Card"], Answer] | None, **fields: Any) -> Fault:
+    return Fault(words={names.WATCHDOG: words}, alert=alert, answer=answer, **fields)
+
+
+ALL = (names.RECONCILE, names.WATCHDOG, names.GATE)
+MISSING, FROZEN, IMPLAUSIBLE, SILENT = (
+    f"Gpu{name}" for name in ("TelemetryMissing", "TelemetryFrozen", "TelemetryImplausible", "AgentSilent")
+)
+FAULTS = {
+    "exporter down": telemetry("Connection refused", MISSING, None, completes=(names.WATCHDOG,)),
+    "exporter failing": telemetry(
+        "HTTP 503: NVML is lost",
+        MISSING,
+        lambda card: Answer(text="NVML is lost", status=503),
+        completes=(names.WATCHDOG,),
+    ),
+    "exporter hanging": telemetry(
+        "timed out", MISSING, lambda card: Answer(text=card.pressed, delay_seconds=60), completes=(names.WATCHDOG,)
+    ),
+    "exporter frozen": Fault(
+        words={names.WATCHDOG: "nothing in it has changed for", names.GATE: "would close if more samples agree"},
+        alert=FROZEN,
+        completes=(names.GATE,),
+        answer=lambda card: Answer(text=card.pressed, frozen=True),
+        run_seconds=34,
+    ),
+    "exporter late": telemetry(
+        "needed is one of at most 30 s",
+        SILENT,
+        lambda card: Answer(text=card.pressed.replace("age_seconds 1.", "age_seconds 61."), frozen=True),
+    ),
+    "exporter that shows pods that are gone": telemetry(
+        "uses it, and does not run there",
+        FROZEN,
+        lambda card: Answer(text=card.pressed.replace(card.runaway.uid, "gone").replace(card.runaway.name, "gone")),
+    ),
+    "exporter lying about pods": telemetry(
+        "are unattributed, the device says", IMPLAUSIBLE, lambda card: Answer(text=card.shows(14_900))
+    ),
+    "exporter lying about the device": Fault(
+        words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
+        alert=IMPLAUSIBLE,
+        completes=(names.GATE,),
+        answer=lambda card: Answer(text=card.shows(RUNAWAY_MIB, used_mib=13_900, free_mib=100)),
+    ),
+    "rights missing": Fault(words=dict.fromkeys(ALL, "403 Forbidden"), alert=SILENT, change=without_rights),
+    "API slow": Fault(words=dict.fromkeys(ALL, "timed out"), alert=SILENT, change=behind_an_api_that_takes(12)),
+    "clock ahead": Fault(
+        words=dict.fromkeys((names.WATCHDOG, names.GATE), "the API server's clock and this node's are"),
+        alert=SILENT,
+        change=an_hour_ahead,
+    ),
+    "no DNS": Fault(
+        words={names.GATE: "name resolution"},
+        alert=None,  # all but the probe goes on
+        answer=lambda card: Answer(text=card.shows(3000, free_mib=9000)),
+        completes=(names.GATE,),
+        demand_by_name=True,
+    ),
+}
+AT_ONCE, TRIES = 4, 3
+PORTS = {fault: 9510 + number if FAULTS[fault].answer else REFUSED for number, fault in enumerate(FAULTS)}
+
+
+@dataclass(frozen=True)
+class Card:
+    """The T4 of prod, under its floor."""
+
+    prod: Rollout
+    ledger: Ledger
+    runaway: exporters.Pod
+    neighbour: exporters.Pod
+
+    def shows(self, runaway_mib: int, *, free_mib: int = FREE_MIB, used_mib: int | None = None) -> str:
+        uses = ((self.runaway, runaway_mib), (self.neighbour, NEIGHBOUR_MIB))
+        return shown(self.ledger, uses, free_mib, used_mib=used_mib)
+
+    @property
+    def pressed(self) -> str:
+        return self.shows(RUNAWAY_MIB)
+
+    def state(self) -> Object:
+        """What no agent may change under a fault."""
+        api = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+        return {
+            "pods": {found["metadata"]["uid"] for found in self.prod.items(pods("immich"))},
+            "replicas": self.replicas(),
+            "recycled": self.prod.get(f"{api}/{names.journal(names.WATCHDOG)}").get("data"),
+            "capacity": self.prod.capacity(NODE)[GPUMEM],
+        }
+
+    def replicas(self) -> dict[str, int]:
+        return {name: self.prod.get(f"{APPS}/{name}/deployments/{name}")["spec"]["replicas"] for name in (OPEN, CLOSED)}
+
+    def run(self, agent: str, port: int, *, change: Change = nothing, seconds: int = 6, **environment: str) -> str:
+        own = {names.WATCHDOG: QUICK, names.GATE: {"GATES": json.dumps(wanted(self.prod))}, names.RECONCILE: {}}[agent]
+        given = {"EXPORTER_PORT": str(port)} if agent != names.RECONCILE else {}
+        return start(self.prod, agent, change, **RUN | own | given | {"RUN_SECONDS": str(seconds)} | environment)
+
+
+def wanted(prod: Rollout) -> list[Object]:
+    """The gates, with demand at this hour."""
+    now = datetime.now(UTC)
+    between = "-".join(f"{now + timedelta(hours=hours):%H:00}" for hours in (-1, 3))
+    demand = {"kind": "window", "between": between, "time_zone": "Etc/UTC"}
+    return [{**each, "demand": demand} for each in gates(prod)]
+
+
+def gates(prod: Rollout) -> list[Object]:
+    """Of prod, those of the Deployments that this module has."""
+    cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.GATE}")
+    (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (declared,) = (variable["value"] for variable in container["env"] if variable["name"] == "GATES")
+    return [each for each in json.loads(declared) if each["name"] in (OPEN, CLOSED)]
+
+
+@pytest.fixture(scope="module")
+def card(prod: Rollout) -> Iterator[Card]:
+    for namespace, app, mib, replicas in (
+        ("immich", "immich-ml", "3000", 1),
+        ("frigate", "frigate", "2000", 1),
+        (OPEN, OPEN, None, 1),
+        (CLOSED, CLOSED, None, 0),
+    ):
+        prod.cluster.api.create(f"{APPS}/{namespace}/deployments", deployment(app, mib, replicas))
+    runaway, neighbour = (
+        pod_of(eventually(lambda n=name: running(prod, n), f"{name}'s pod runs")) for name in ("immich", "frigate")
+    )
+    ledger = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}")["data"][names.LEDGER_KEY]
+    found = Card(prod, Ledger.from_data(json.loads(ledger)), runaway, neighbour)
+    script = {HONEST: Answer(text=found.pressed), ROOMY: Answer(text=found.shows(3000, free_mib=9000))}
+    script |= {PORTS[name]: fault.answer(found) for name, fault in FAULTS.items() if fault.answer}
+    exporters.serve(prod, script, NODE)
+    try:
+        yield found
+    finally:
+        prod.delete(pods(exporters.NODES, exporters.NAME))
+        for namespace, app in (("immich", "immich-ml"), ("frigate", "frigate"), (OPEN, OPEN), (CLOSED, CLOSED)):
+            prod.delete(f"{APPS}/{namespace}/deployments/{app}")
+
+
+def running(prod: Rollout, namespace: str) -> Object | None:
+    return next((found for found in prod.items(pods(namespace)) if found["status"].get("phase") == "Running"), None)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The last Job of each fault and agent, after all have ended, and the state that they found and left."""
+
+    jobs: Mapping[str, Mapping[str, str]]
+    before: Object
+    after: Object
+
+
+@pytest.fixture(scope="module")
+def runs(card: Card) -> Runs:
+    """A few at a time: each has seconds for an answer. One that a busy machine kept from it has another try."""
+    before, jobs = card.state(), {name: dict[str, str]() for name in FAULTS}
+    lacking = [(name, agent) for name, fault in FAULTS.items() for agent in fault.words]
+    for _ in range(TRIES):
+        for name, agent in lacking:
+            eventually(lambda: sum(not ended(card.prod, job) for job in started(jobs)) < AT_ONCE, "others have ended")
+            jobs[name][agent] = FAULTS[name].start(card, agent, PORTS[name])
+        for job in started(jobs):
+            eventually(lambda job=job: ended(card.prod, job), f"{job} has ended")
+        lacking = [(name, agent) for name, agent in lacking if not FAULTS[name].met(card, agent, jobs[name][agent])]
+    return Runs(jobs, before, card.state())
+
+
+def started(jobs: Mapping[str, Mapping[str, str]]) -> list[str]:
+    return [job for by_agent in jobs.values() for job in by_agent.values()]
+
+
+def said(card: Card, job: str) -> str:
+    return "\n".join(map(json.dumps, log_of(card.prod, job)))
+
+
+def test_no_fault_makes_an_agent_act(runs: Runs) -> None:
+    assert runs.after == runs.before
+
+
+@pytest.mark.parametrize(("fault", "agent"), [(name, agent) for name, fault in FAULTS.items() for agent in fault.words])
+def test_the_agent_says_what_is_wrong(card: Card, runs: Runs, fault: str, agent: str) -> None:
+    job = runs.jobs[fault][agent]
+    assert FAULTS[fault].met(card, agent, job), said(card, job)
+
+
+def test_without_dns_it_is_told_on_the_deployment(card: Card, runs: Runs) -> None:
+    """The real node has no DNS at all: everything else in these tests is done without."""
+    assert card.prod.events(OPEN, names.EVENT_GATE_UNANSWERED)
+
+
+@pytest.mark.parametrize("fault", [name for name, fault in FAULTS.items() if fault.alert])
+def test_an_alert_tells_of_it_within_three_minutes(card: Card, runs: Runs, tmp_path: Path, fault: str) -> None:
+    """The rules that the cluster holds, on what its exporters serve and on how its runs ended."""
+    alert = str(FAULTS[fault].alert)
+    ports = (ROOMY, HONEST if FAULTS[fault].change is not nothing else PORTS[fault])
+    (rule,) = card.prod.items(f"{MONITORING}/{SYSTEM}/prometheusrules")
+    line = TimeLine(rule["spec"], {**scraped(card, *ports), **others(card, runs.jobs[fault])}, tmp_path)
+    assert line.quiet_before()
+    seconds = line.seconds_until(alert)
+    print(f"{fault}: {alert} after {seconds} s")
+    assert seconds is not None
+    assert seconds < AFTER_SECONDS
+
+
+At = Callable[[int], float | None]
+
+
+def scraped(card: Card, before: int, after: int) -> dict[str, At]:
+    """What Prometheus has of the exporter: two real answers of one port in turn, from the fault on of the other."""
+    answers = exporters.served(card.prod, (before, after))
+    values = {port: [by_series(text) for text in texts] for port, texts in answers.items()}
+
+    def of(series: str) -> At:
+        def at(second: int) -> float | None:
+            return values[before if second <= FAULT else after][second // SCRAPE_SECONDS % 2].get(series)
+
+        return at
+
+    return {series: of(series) for answers in values.values() for answer in answers for series in answer}
+
+
+def by_series(text: str | None) -> dict[str, float]:
+    """As the PodMonitor relabels it."""
+    found = {}
+    for sample in exposition.parse(text or ""):
+        labels = {"node": NODE, **sample.labels}
+        found[f"{sample.name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels.items())}}}"] = (
+            sample.value
+        )
+    return found
+
+
+def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
+    """What kube-state-metrics makes of the CronJobs, the node and the pods; a run that failed is no heartbeat."""
+    system = f'namespace="{SYSTEM}"'
+    found: dict[str, At] = {
+        f'kube_cronjob_status_last_successful_time{{{system},cronjob="{agent}"}}': beats(
+            **({} if agent not in jobs or succeeded(card.prod, jobs[agent]) else {"until": FAULT + 3})
+        )
+        for agent in ALL
+    }
+    resource = GPUMEM.replace(".", "_").replace("/", "_")
+    advertised = float(card.prod.capacity(NODE)[GPUMEM].replace("k", "000"))
+    found[f'kube_node_status_allocatable{{node="{NODE}",resource="{resource}"}}'] = lambda second: advertised
+    for pod in (card.runaway, card.neighbour):
+        labels = f'namespace="{pod.namespace}",pod="{pod.name}",phase="Running"'
+        found[f"kube_pod_status_phase{{{labels}}}"] = lambda second: 1
+    return found
+
+
+def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
+    """Last: it ends what the others look at. Of the same card, by the same containers."""
+    slow = behind_an_api_that_takes(0.5)
+    watchdog = card.run(names.WATCHDOG, HONEST, change=slow, seconds=20)
+    gate_run = card.run(names.GATE, HONEST, seconds=10)
+    eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
+    eventually(lambda: card.replicas() == {OPEN: 0, CLOSED: 0}, "the gate has closed")
+    told = eventually(lambda: card.prod.events("immich", names.EVENT_RECYCLED), "it is told of")
+    assert {event["regarding"]["name"] for event in told} == {card.runaway.name}
+    neighbour = eventually(lambda: running(card.prod, "frigate"), "the neighbour runs")
+    assert neighbour["metadata"]["uid"] == card.neighbour.uid
+    for job in (watchdog, gate_run):
+        eventually(lambda job=job: ended(card.prod, job), f"{job} has ended")
+
+
+def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(card: Card) -> None:
+    """After them: journals, events and capacity are written, and pods have been replaced."""
+    prod = card.prod
+    for agent in (names.WATCHDOG, names.GATE):
+        assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]
+    prod.refresh("--expect-no-changes")
+    prod.up("--expect-no-changes")
+    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
+    prod.cluster.api.patch(f"{cron_job}?fieldManager=kubectl-edit", {"spec": {"schedule": "0 * * * *"}})
+    assert changes(prod.refresh())["updated"] == 1
+    assert changes(prod.up())["updated"] == 1
+    assert prod.get(cron_job)["spec"]["schedule"] == "* * * * *"
