@@ -33,8 +33,28 @@ POOL = Pool(
     reserve_mib=1360,
     floor_mib=1536,
 )
-NEEDS = {"books": 2048, "radio": 1, "tts": 2048, "video": 1}
+NEEDS = {"books": 2048, "radio": 1, "stream": 1, "tts": 2048, "video": 1}
 APPS = f"/apis/apps/v1/namespaces/{TENANT}/deployments"
+SCALED_OBJECTS = f"/apis/keda.sh/v1alpha1/namespaces/{TENANT}/scaledobjects"
+# KEDA's kind without its schema, and without KEDA: what scales then is not the gate's business either.
+KEDA = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "scaledobjects.keda.sh"},
+    "spec": {
+        "group": "keda.sh",
+        "scope": "Namespaced",
+        "names": {"kind": "ScaledObject", "plural": "scaledobjects", "singular": "scaledobject"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 
 Manifest = Mapping[str, Any]
 
@@ -132,7 +152,7 @@ def gate_objects(cluster: ClusterSpec, queues: str) -> list[Manifest]:
         for name, need in NEEDS.items()
     }
     args = GateArgs(
-        spec=GateSpec(interval_seconds=1, armed=True),
+        spec=GateSpec(interval_seconds=2, armed=True),
         cluster=cluster,
         code=zipapp.build(),
         exporter=ExporterSpec(port=PORT),
@@ -150,7 +170,7 @@ def collection(manifest: Manifest) -> str:
 @pytest.fixture(scope="module")
 def gated(real_cluster: HeldCluster) -> Iterator[Gated]:
     api = real_cluster.api
-    made = [namespace(SYSTEM, "restricted"), namespace(NODES, "privileged"), namespace(TENANT, "baseline")]
+    made = [KEDA, namespace(SYSTEM, "restricted"), namespace(NODES, "privileged"), namespace(TENANT, "baseline")]
     cluster = ClusterSpec(resource_domain="example.com", system_namespace=SYSTEM, agent_image=agent_image())
     for each in made:
         api.create(collection(each), each)
@@ -166,7 +186,7 @@ def gated(real_cluster: HeldCluster) -> Iterator[Gated]:
         script = Scripted(real_cluster, NODES, "scripted")
         address = script.start({names.LABEL_NAME: names.EXPORTER}, {name: pending(1) for name in NEEDS})
         made += gate_objects(cluster, address)
-        for each in made[3:]:
+        for each in made[4:]:
             body = {**each, "spec": {**each["spec"], "suspend": True}} if each["kind"] == "CronJob" else each
             api.create(collection(each), body)
         (cron_job,) = (each for each in made if each["kind"] == "CronJob")
@@ -186,9 +206,17 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     }
     gated.cluster.api.create(f"/apis/autoscaling/v2/namespaces/{TENANT}/horizontalpodautoscalers", scaler)
 
+    scaled = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "by-queue"}}
+    target = {"scaleTargetRef": {"name": "stream"}, "triggers": []}
+    gated.eventually(
+        lambda: gated.cluster.api.request("POST", SCALED_OBJECTS, {**scaled, "spec": target}).refusal is None,
+        "KEDA's kind is served",
+    )
+
     # The exporter fails at first: nobody is let in. Then 4 GiB are free, and two of the tenants need 2 each.
     gated.eventually(lambda: gated.told("video", names.EVENT_GATE_LEFT_ALONE), "the autoscaler is told of")
-    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0]
+    gated.eventually(lambda: gated.told("stream", names.EVENT_GATE_LEFT_ALONE), "KEDA's is told of")
+    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0, 0]
     gated.measure(4096)
     gated.eventually(lambda: gated.replicas("books") and gated.replicas("radio"), "the first, and a small one, are in")
     gated.eventually(lambda: gated.told("tts", names.EVENT_GATE_WAITS), "the second waits while the first loads")
@@ -218,10 +246,19 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     gated.script.change(books=None)
     gated.script.change(books=pending(0))
     gated.eventually(lambda: gated.replicas("books") == 0, "the idle one has gone")
-    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0]
+    assert [gated.replicas(name) for name in NEEDS] == [0, 0, 0, 0, 0]
     assert gated.told("video", names.EVENT_GATE_LEFT_ALONE) == [
         "the gate leaves it alone: HorizontalPodAutoscaler by-cpu scales it"
     ]
+    assert gated.told("stream", names.EVENT_GATE_LEFT_ALONE) == [
+        "the gate leaves it alone: ScaledObject by-queue scales it"
+    ]
+
+    # Whose autoscaler is gone is the gate's: there is room, and demand.
+    api = gated.cluster.api
+    assert api.request("DELETE", f"{SCALED_OBJECTS}/by-queue").refusal is None
+    gated.eventually(lambda: gated.replicas("stream"), "it is in")
+    assert gated.replicas("video") == 0
 
 
 def test_its_runs_end_by_themselves_and_succeed(gated: Gated) -> None:
