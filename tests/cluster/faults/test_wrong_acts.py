@@ -104,7 +104,9 @@ FAULTS = {
     "rights missing": Fault(words=dict.fromkeys(ALL, "403 Forbidden"), alert=SILENT, change=without_rights),
     "API slow": Fault(words=dict.fromkeys(ALL, "timed out"), alert=SILENT, change=behind_an_api_that_takes(12)),
     "clock ahead": Fault(
-        words=dict.fromkeys((names.WATCHDOG, names.GATE), "the API server's clock and this node's are"),
+        words=dict.fromkeys((names.WATCHDOG, names.GATE), "the API server's clock and this node's are")
+        | {names.RECONCILE: "every node is as wanted"},
+        completes=(names.RECONCILE,),
         alert=SILENT,
         change=an_hour_ahead,
     ),

@@ -2,10 +2,12 @@
 
 import base64
 import hashlib
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from agents.schedule import LAST_PASS_SECONDS, seconds_left
 from tenancy import names
 from tests.cluster.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 from toolchain.cluster.control_plane import NODE
@@ -45,6 +47,18 @@ def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_cre
     code = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{found[names.AGENTS_DIRECTORY]['configMap']['name']}")
     digest = hashlib.sha256(base64.b64decode(code["binaryData"][names.AGENTS_KEY])).hexdigest()
     assert code["metadata"]["annotations"][names.AGENTS_DIGEST] == digest
+
+
+@pytest.mark.parametrize("agent", CRON_JOBS)
+def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: str) -> None:
+    """As the real CronJob controller names it: from it a run that starts late knows when it must be over."""
+    pod = eventually(lambda: completed_run(prod, agent), f"a run of {agent} has completed")["metadata"]
+    job = prod.get(jobs(SYSTEM, pod["labels"]["batch.kubernetes.io/job-name"]))
+    scheduled = datetime.fromisoformat(
+        job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
+    )
+    late = scheduled + timedelta(seconds=10)
+    assert seconds_left(1000, pod["name"], late) == LAST_PASS_SECONDS - 10
 
 
 @pytest.mark.parametrize(
