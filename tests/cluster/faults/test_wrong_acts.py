@@ -1,7 +1,7 @@
 """Every fault that an agent may meet, met by its own container under its own token: no wrong act, and an alert in time.
 
-The runs of all faults go on side by side, before one card that is under its floor because one pod has run away, and a
-Deployment that the gate would close. Then the same without a fault: both are done.
+The runs of all faults go on side by side, a few at a time, before one card that is under its floor because one pod has
+run away, and a Deployment that the gate would close. Then the same without a fault: both are done.
 """
 
 import json
@@ -24,6 +24,7 @@ from tests.cluster.faults.hardships import Change, an_hour_ahead, behind_an_api_
 from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, changes, deployment, eventually, pods
 
 NODE = "k8s-node1"
+RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # namespace, app
 OPEN, CLOSED = "ytdlp", "ebook2audiobook"
 APPS = "/apis/apps/v1/namespaces"
 MONITORING = "/apis/monitoring.coreos.com/v1/namespaces"
@@ -143,7 +144,7 @@ class Card:
         """What no agent may change under a fault."""
         api = f"/api/v1/namespaces/{SYSTEM}/configmaps"
         return {
-            "pods": {found["metadata"]["uid"] for found in self.prod.items(pods("immich"))},
+            "pods": {found["metadata"]["uid"] for found in self.prod.items(pods(RUNAWAY[0]))},
             "replicas": self.replicas(),
             "recycled": self.prod.get(f"{api}/{names.journal(names.WATCHDOG)}").get("data"),
             "capacity": self.prod.capacity(NODE)[GPUMEM],
@@ -176,15 +177,11 @@ def gates(prod: Rollout) -> list[Object]:
 
 @pytest.fixture(scope="module")
 def card(prod: Rollout) -> Iterator[Card]:
-    for namespace, app, mib, replicas in (
-        ("immich", "immich-ml", "3000", 1),
-        ("frigate", "frigate", "2000", 1),
-        (OPEN, OPEN, None, 1),
-        (CLOSED, CLOSED, None, 0),
-    ):
+    apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
+    for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
         prod.cluster.api.create(f"{APPS}/{namespace}/deployments", deployment(app, mib, replicas))
     runaway, neighbour = (
-        pod_of(eventually(lambda n=name: running(prod, n), f"{name}'s pod runs")) for name in ("immich", "frigate")
+        pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
     )
     ledger = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}")["data"][names.LEDGER_KEY]
     found = Card(prod, Ledger.from_data(json.loads(ledger)), runaway, neighbour)
@@ -195,12 +192,13 @@ def card(prod: Rollout) -> Iterator[Card]:
         yield found
     finally:
         prod.delete(pods(exporters.NODES, exporters.NAME))
-        for namespace, app in (("immich", "immich-ml"), ("frigate", "frigate"), (OPEN, OPEN), (CLOSED, CLOSED)):
+        for namespace, app in apps:
             prod.delete(f"{APPS}/{namespace}/deployments/{app}")
 
 
-def running(prod: Rollout, namespace: str) -> Object | None:
-    return next((found for found in prod.items(pods(namespace)) if found["status"].get("phase") == "Running"), None)
+def running(prod: Rollout, namespace: str, app: str) -> Object | None:
+    found = prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}")
+    return next((pod for pod in found if pod["status"].get("phase") == "Running"), None)
 
 
 @dataclass(frozen=True)
@@ -317,9 +315,9 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
     gate_run = card.run(names.GATE, HONEST, seconds=10)
     eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
     eventually(lambda: card.replicas() == {OPEN: 0, CLOSED: 0}, "the gate has closed")
-    told = eventually(lambda: card.prod.events("immich", names.EVENT_RECYCLED), "it is told of")
+    told = eventually(lambda: card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED), "it is told of")
     assert {event["regarding"]["name"] for event in told} == {card.runaway.name}
-    neighbour = eventually(lambda: running(card.prod, "frigate"), "the neighbour runs")
+    neighbour = eventually(lambda: running(card.prod, *NEIGHBOUR), "the neighbour runs")
     assert neighbour["metadata"]["uid"] == card.neighbour.uid
     for job in (watchdog, gate_run):
         eventually(lambda job=job: ended(card.prod, job), f"{job} has ended")
