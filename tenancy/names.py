@@ -132,11 +132,28 @@ PLACE_QUEUED = "gpu-tenancy-place-queued"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
+DEVICE_STAMP = "gpu-tenancy-device-stamp"
+DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
+DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
-# The one account that binds pods to nodes.
+# The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
+
+# Placement by device: a second kube-scheduler with our extender beside it. The workload, its account and its Lease; the
+# schedulerName of the pods that it places.
+SCHEDULER = "gpu-tenancy-scheduler"
+SCHEDULER_NAME = "gpu-tenancy"
+# Upstream's name for the program, its container and its ConfigMap's key.
+KUBE_SCHEDULER = "kube-scheduler"
+# Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+KUBE_SCHEDULER_ROLES = ("system:kube-scheduler", "system:volume-scheduler")
+AUTHENTICATION_READER = "extension-apiserver-authentication-reader"
+
+# What a device plugin of the GPU sharing scheduler extender reads of a pod, and the one that it writes itself.
+ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
+ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
 
 # The policy pack's one policy; `--policy-pack-config` is keyed by it.
 POLICY_PACK = "gpu-tenancy"
@@ -179,6 +196,11 @@ class Names:
     def device_annotation_prefix(self) -> str:
         """Pod annotations that say which device a pod was given; only the scheduler writes them."""
         return f"device.{self.domain}/"
+
+    @property
+    def device_uuid(self) -> str:
+        """Pod annotation: the UUIDs of the devices, what NVIDIA_VISIBLE_DEVICES becomes in the containers."""
+        return f"{self.device_annotation_prefix}uuid"
 
 
 def journal(agent: str) -> str:
