@@ -74,6 +74,19 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             Grant("events.k8s.io", "events", "create"),
         }
     ),
+    names.SCHEDULER: frozenset(
+        {
+            _READ_LEDGER,
+            *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            *(Grant("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch")),
+            Grant("", "pods/binding", "create"),
+            *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),
+        }
+    ),
+}
+# Roles that Kubernetes brings, which the graph does not hold, and the account that may have them.
+BUILT_IN: Mapping[str, frozenset[str]] = {
+    names.SCHEDULER: frozenset({*names.KUBE_SCHEDULER_ROLES, names.AUTHENTICATION_READER}),
 }
 
 
@@ -115,6 +128,8 @@ def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Ite
     ref = at(binding.manifest, "roleRef")
     kind, name = text(ref, "kind"), text(ref, "name")
     role = graph.named(f"{kind}.{_API}", name, binding.namespace if kind == "Role" else None)
+    if role is None and name in BUILT_IN.get(account, ()):
+        return
     if role is None:
         yield unproven(binding, f"{account} gets {kind} {name}, which is not in the graph")
         return

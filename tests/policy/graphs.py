@@ -171,7 +171,7 @@ def platform(ledger: Ledger = LEDGER) -> Program:
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
     for s in LEDGER.seats:
         program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
-    return program | _priorities() | _queues() | _agents()
+    return program | _priorities() | _queues() | _agents() | _scheduler()
 
 
 def _priorities() -> Program:
@@ -225,6 +225,44 @@ def _agents() -> Program:
         ),
         **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
+    }
+
+
+def _scheduler() -> Program:
+    """Placement by device, as components/scheduler.py and admission declare it."""
+    lease = {"resourceNamespace": SYSTEM, "resourceName": names.SCHEDULER}
+    extender = {
+        "urlPrefix": "https://127.0.0.1:9443",
+        "filterVerb": "filter",
+        "bindVerb": "bind",
+        "managedResources": [{"name": GPUMEM, "ignoredByScheduler": False}],
+        "ignorable": False,
+    }
+    config = {
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": True, **lease},
+        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
+        "extenders": [extender],
+    }
+    template = agent_pod(names.SCHEDULER, VERBS_PORT="9443", LEASE=f"{SYSTEM}/{names.SCHEDULER}")
+    template["spec"]["volumes"] = [
+        {"name": "certificates", "emptyDir": {}},
+        {"name": "config", "configMap": {"name": "scheduler-config"}},
+    ]
+    user = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
+    stranger = {"name": "stranger", "expression": f'request.userInfo.username != "{user}"'}
+    return {
+        "scheduler": an_object(
+            "apps/v1", "Deployment", names.SCHEDULER, SYSTEM, spec={"replicas": 2, "template": template}
+        ),
+        "scheduler config": an_object(
+            "v1", "ConfigMap", "scheduler-config", SYSTEM, data={"config.json": json.dumps(config)}
+        ),
+        "device stamp": an_object(ADMISSION, "MutatingAdmissionPolicy", names.DEVICE_STAMP, spec={}),
+        "device binding": an_object(
+            ADMISSION, "ValidatingAdmissionPolicy", names.DEVICE_BINDING, spec={"matchConditions": [stranger]}
+        ),
+        **role(names.SCHEDULER, [rule("pods/binding", "create")]),
     }
 
 

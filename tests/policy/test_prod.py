@@ -43,6 +43,12 @@ def test_prod_breaks_no_rule() -> None:
     assert judge(program) == []
 
 
+@pytest.mark.parametrize("scoring", ["best_fit", "fragmentation"])
+def test_prod_placed_by_device_breaks_no_rule(scoring: str) -> None:
+    parts = configuration() | {"scheduler": {"placement": "extender", "scoring": scoring}}
+    assert judge(declared(parts)) == []
+
+
 # The key, its value, the rules, a part of the message.
 MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a budget too large": (

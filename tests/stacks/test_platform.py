@@ -272,3 +272,20 @@ def test_another_version_comes_from_the_registry(tmp_path: Path) -> None:
     upstream = Chart(address="oci://registry.k8s.io/kueue/charts/kueue", version="0.18.6")
     assert platform.kueue_chart("0.18.6", pinned(tmp_path, "0.19.2")) == upstream
     assert platform.kueue_chart("0.18.6", tmp_path / "nowhere") == upstream
+
+
+BY_DEVICE = put("scheduler", {"placement": "extender"})
+
+
+def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_are_sent_to_it() -> None:
+    graph = graph_of(changed(BY_DEVICE))
+    scheduler = graph.one("Deployment")
+    assert scheduler.inputs["metadata"]["name"] == "gpu-tenancy-scheduler"
+    assert graph.depends_on(scheduler, graph.one("Job"))  # which advertises
+    assert graph.depends_on(graph.one("MutatingAdmissionPolicy", "admission-gpu-tenancy-device-stamp"), scheduler)
+
+
+def test_without_a_scheduler_the_device_plugin_chooses() -> None:
+    graph = graph_of({name: value for name, value in raw().items() if name != "scheduler"})
+    assert "Scheduler" not in components(graph)
+    assert not [p.name for p in graph.all("MutatingAdmissionPolicy") if "device" in p.name]

@@ -94,6 +94,19 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ("reconcile", "no node would advertise what the scheduler places"),
+        ("exporter", "the scheduler places on the devices that the exporter publishes"),
+        ("admission", "nobody would send the pods to the scheduler"),
+    ],
+)
+def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str, reason: str) -> None:
+    told = refusal(put("scheduler", {"placement": "extender"}), drop(part))
+    assert f"gpu-tenancy:{part}: is missing though scheduler is there: {reason}" in told
+
+
 def test_parts_that_serve_shared_memory_need_a_pool_that_shares_it() -> None:
     whole = {"node_selector": {"zone": "a"}, "nodes": 1, "sharing": "whole"}
     config = {"pools": {"a100": whole}, "exporter": {"port": 9401}, "reconcile": {"interval_seconds": 10}}
