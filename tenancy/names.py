@@ -72,6 +72,13 @@ AGENTS_DIGEST = "gpu-tenancy/sha256"
 # Pulumi replaces a failed Job by this annotation; without it every later `pulumi up` would wait for the failed one.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 
+# A ResourceSlice's device: its attributes, and its capacities: all of its memory, and what of it budgets may have.
+RESOURCE_API = "resource.k8s.io/v1"
+DEVICE_UUID = "uuid"
+DEVICE_INDEX = "index"
+DEVICE_MEMORY = "memory"
+DEVICE_OFFERED = "gpumem"
+
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
@@ -136,6 +143,7 @@ DEVICE_STAMP = "gpu-tenancy-device-stamp"
 DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
+DEVICE_SLICES = "gpu-tenancy-device-slices"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
@@ -191,6 +199,16 @@ class Names:
         """The names behind a capacity finalizer; None for somebody else's finalizer."""
         names = cls(finalizer.partition("/")[0])
         return names if names.capacity_finalizer == finalizer else None
+
+    @property
+    def device_driver(self) -> str:
+        """The driver of the ResourceSlices in which the exporter publishes devices; at most 63 characters."""
+        return f"gpumem.{self.domain}"
+
+    @property
+    def unhealthy_taint(self) -> str:
+        """On a device in a ResourceSlice: it takes no new pod. The value says what is wrong with it."""
+        return f"{self.domain}/unhealthy"
 
     @property
     def device_annotation_prefix(self) -> str:
