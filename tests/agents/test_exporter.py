@@ -1,6 +1,7 @@
 """The exporter: a real shared object through NVML's own bindings, a real socket, and no empty success."""
 
 import http.client
+import json
 import os
 import shutil
 import signal
@@ -33,6 +34,7 @@ from tests.agents.exporters import gauge
 from tests.agents.fake_nvml import FakeNvml
 
 GIB = 2**30
+SLICE = "/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-k8s-node1"
 T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
 IDLE = DeviceUse(device=T4_DEVICE, used_bytes={})
@@ -276,6 +278,7 @@ def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple
     """The real exporter, from its zipapp, on a free port."""
     nvml.show(T4_LINE)
     served.cluster.add_ledger(T4)
+    served.cluster.add_node()
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {
@@ -283,6 +286,7 @@ def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple
         "INTERVAL_SECONDS": "1",
         "NODE_NAME": "k8s-node1",
         "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
         **served.environ(),
         **nvml.environ,
     }
@@ -321,7 +325,7 @@ def eventually(port: int, status: int, shows: str = "") -> str:
 
 
 def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
-    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml
+    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml, served: Served
 ) -> None:
     started, port = process
     body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")
@@ -332,7 +336,11 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     nvml.show(T4_LINE, f"compute {os.getpid()} N/A")
     assert eventually(port, 200, shows=f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n')
     nvml.show(T4_LINE, status=15)
+    deadline = time.monotonic() + 20
     assert eventually(port, 503) == "gpu 0: NVML: GPU is lost\n"
+    while "taints" not in json.dumps(served.cluster.objects.get(SLICE)):
+        assert time.monotonic() < deadline, served.cluster.requests[-3:]
+        time.sleep(0.05)
     began = time.monotonic()
     started.send_signal(signal.SIGTERM)
     assert started.wait(timeout=10) == 0

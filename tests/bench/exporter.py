@@ -121,6 +121,7 @@ def exporter(
         "INTERVAL_SECONDS": "5",
         "NODE_NAME": "k8s-node1",
         "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
     }
     with subprocess.Popen([python, "-I", archive, "exporter"], env=environ, stdout=subprocess.DEVNULL) as process:
         try:

@@ -410,6 +410,14 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "rbac",
         "the right to patch nodes/status is the right to rewrite a node",
     ),
+    "resourceslices with a guard for somebody else": (
+        "exporter writes",
+        "spec.matchConditions.0.expression",
+        'request.userInfo.username == "system:serviceaccount:x:y"',
+        "rbac",
+        "the right to write resourceslices is the right to make up any node's devices; add the "
+        "ValidatingAdmissionPolicy that limits gpu-memory-exporter",
+    ),
     "an agent as root": (
         "watchdog",
         f"{AGENT}.securityContext.runAsNonRoot",
