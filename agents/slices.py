@@ -2,7 +2,7 @@
 
 One slice a node, of the driver `Names.device_driver`. Its devices are named gpu-<index> and have
 
-    attributes  uuid, index
+    attributes  uuid, index; pool, the name of the pool that shares its memory
     capacity    memory: all of it, in whole MiB, as NVML says. It informs: a claim can take none of it.
                 gpumem: what the device offers, min(memory, the pool's memory_mib) less its reserve_mib. Claims take
                 shares of it, in whole MiB; one that names no share takes all. Absent where the node is in no pool that
@@ -19,7 +19,7 @@ from typing import Any
 from agents.api import Object
 from agents.device import MIB, Fault, Survey
 from tenancy.ledger import Pool
-from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_OFFERED, DEVICE_UUID, RESOURCE_API, Names
+from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_OFFERED, DEVICE_POOL, DEVICE_UUID, RESOURCE_API, Names
 from tenancy.quantity import canonical_mib, whole
 
 SLICES = f"/apis/{RESOURCE_API}/resourceslices"
@@ -114,7 +114,11 @@ def _name(index: int) -> str:
 def _device(entry: _Entry, pool: Pool | None, names: Names) -> dict[str, Any]:
     device = {
         "name": _name(entry.index),
-        "attributes": {DEVICE_UUID: {"string": entry.uuid}, DEVICE_INDEX: {"int": entry.index}},
+        "attributes": {
+            DEVICE_UUID: {"string": entry.uuid},
+            DEVICE_INDEX: {"int": entry.index},
+            **({DEVICE_POOL: {"string": pool.name}} if pool else {}),
+        },
         "capacity": _capacity(entry.mib, offered_mib(entry.mib, pool) if pool else 0),
         "allowMultipleAllocations": True,
     }

@@ -76,6 +76,7 @@ REPLACE_UNREADY = "pulumi.com/replaceUnready"
 RESOURCE_API = "resource.k8s.io/v1"
 DEVICE_UUID = "uuid"
 DEVICE_INDEX = "index"
+DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
@@ -125,8 +126,11 @@ METRIC_SEAT = "gpu_seat_memory_bytes"
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
-# The ResourceQuota in each tenant.
+# The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
+SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
+# In a pod: its claim on a seat. In a claim: its request.
+SEAT_CLAIM = "gpumem"
 
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
@@ -144,6 +148,8 @@ DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
+SEAT_CLAIMS = "gpu-tenancy-seat-claims"
+SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
@@ -205,6 +211,10 @@ class Names:
         """The driver of the ResourceSlices in which the exporter publishes devices; at most 63 characters."""
         return f"gpumem.{self.domain}"
 
+    def device_class(self, seat: str) -> str:
+        """The DeviceClass of a resident's seat."""
+        return f"{seat}.{self.device_driver}"
+
     @property
     def unhealthy_taint(self) -> str:
         """On a device in a ResourceSlice: it takes no new pod. The value says what is wrong with it."""
@@ -224,6 +234,16 @@ class Names:
 def journal(agent: str) -> str:
     """The ConfigMap that holds the journal of the agent of that name."""
     return f"{agent}-journal"
+
+
+def seat_claim_template(seat: str) -> str:
+    """The ResourceClaimTemplate of a resident's seat, in its tenant's namespace."""
+    return f"{seat}-{SEAT_CLAIM}"
+
+
+def devices_quota(device_class: str) -> str:
+    """The ResourceQuota key for the devices that claims of the class ask for in a namespace."""
+    return f"{device_class}.deviceclass.{RESOURCE_API.partition('/')[0]}/devices"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

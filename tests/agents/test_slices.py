@@ -51,7 +51,7 @@ def test_a_slice_is_its_nodes_and_goes_with_it() -> None:
 def test_a_device_shows_all_of_its_memory_and_what_of_it_budgets_may_have() -> None:
     assert device(stored(card())) == {
         "name": "gpu-0",
-        "attributes": {"uuid": {"string": "GPU-0"}, "index": {"int": 0}},
+        "attributes": {"uuid": {"string": "GPU-0"}, "index": {"int": 0}, "pool": {"string": "t4"}},
         "capacity": {
             "memory": {"value": "15Gi", "requestPolicy": {"default": "0", "validValues": ["0"]}},
             "gpumem": {
@@ -71,7 +71,9 @@ def test_a_device_that_is_larger_than_its_pool_says_offers_what_the_pool_says() 
 def test_a_device_with_nothing_left_to_offer_and_a_node_of_no_pool_offer_nothing() -> None:
     assert "gpumem" not in device(stored(card(mib=1361)))["capacity"]
     assert device(stored(card(mib=1362)))["capacity"]["gpumem"]["value"] == "2Mi"
-    assert "gpumem" not in device(stored(card(), host=replace(HOST, pool=None)))["capacity"]
+    foreign = device(stored(card(), host=replace(HOST, pool=None)))
+    assert "gpumem" not in foreign["capacity"]
+    assert "pool" not in foreign["attributes"]
 
 
 def test_an_ailing_device_is_tainted_and_a_healthy_one_is_not() -> None:
