@@ -79,6 +79,7 @@ def api(folder: Path, running: Mapping[int, tuple[str, str]]) -> Served:
     (folder / "token").write_text(TOKEN)
     cluster = FakeCluster(pods=[pod(*ids, number) for number, ids in enumerate(running.values())])
     cluster.add_ledger(T4)
+    cluster.add_node()
     server, _ = serve(cluster, folder)
     return Served(cluster=cluster, port=server.server_address[1], mount=folder)
 
