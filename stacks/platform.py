@@ -58,7 +58,13 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
     if settings.exporter is not None and node_code is not None:
-        exporter_args = ExporterArgs(spec=settings.exporter, cluster=settings.cluster, code=node_code, ledger=ledger)
+        exporter_args = ExporterArgs(
+            spec=settings.exporter,
+            cluster=settings.cluster,
+            code=node_code,
+            ledger=ledger,
+            publish_devices=settings.scheduler is not None,
+        )
         Exporter("exporter", exporter_args, _after(system))
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code)

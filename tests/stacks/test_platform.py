@@ -285,6 +285,15 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
     assert graph.depends_on(graph.one("MutatingAdmissionPolicy", "admission-gpu-tenancy-device-stamp"), scheduler)
 
 
+@pytest.mark.parametrize(("scheduler", "published"), [({"placement": "extender"}, "true"), ({}, "false")])
+def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: Any, published: str) -> None:
+    (template,) = (
+        each.inputs["spec"]["template"] for each in graph_of(changed(put("scheduler", scheduler))).all("DaemonSet")
+    )
+    environment = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+    assert environment["PUBLISH_DEVICES"] == published
+
+
 def test_without_a_scheduler_the_device_plugin_chooses() -> None:
     graph = graph_of({name: value for name, value in raw().items() if name != "scheduler"})
     assert "Scheduler" not in components(graph)
