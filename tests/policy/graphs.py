@@ -143,6 +143,14 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
     return body | ({} if only is None else {"resourceNames": [only]})
 
 
+def claim_template(namespace: str, seat: str, gpumem: str | None) -> Manifest:
+    """A ResourceClaimTemplate for so much of the seat."""
+    capacity = {} if gpumem is None else {"capacity": {"requests": {"gpumem": gpumem}}}
+    request = {"name": "gpumem", "exactly": {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", f"{seat}-gpumem", namespace, spec=spec)
+
+
 def limit(key: str, policy: str, resource: str, account: str) -> Program:
     """A policy that limits what the account writes of the resource, and its binding."""
     user = f"system:serviceaccount:{account}"

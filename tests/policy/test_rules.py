@@ -482,6 +482,27 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         "counted",
         "it asks for gpumem in a way that is not counted",
     ),
+    "a claim beyond its seat": (
+        graphs.claim_template("frigate", "frigate", "2001Mi"),
+        "claims",
+        "claims 2001 MiB, the seat has 2000; lower it or raise residents.frigate.gpumem_mib",
+    ),
+    "a claim that does not say how much": (
+        graphs.claim_template("frigate", "frigate", None),
+        "claims",
+        "and not how much of it; say gpumem",
+    ),
+    "a claim on another tenant's seat": (
+        graphs.claim_template("immich", "frigate", "1Mi"),
+        "claims",
+        "claims frigate.gpumem.viktorbarzin.me, which is no seat of immich; add it to residents",
+    ),
+    "a seat to claim without a quota": (
+        an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
+        "claims",
+        "no ResourceQuota holds frigate to 1 of it; set "
+        "frigate.gpumem.viktorbarzin.me.deviceclass.resource.k8s.io/devices",
+    ),
     "a foreign workload": (
         an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": graphs.pod(1000)}),
         "counted",
