@@ -80,6 +80,15 @@ DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
+# Pod annotations of the Aliyun GPU sharing scheduler extender (seed 003): the device's index, its size, what the pod
+# has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
+ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
+ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
+ALIYUN_DEVICE_MIB = "ALIYUN_COM_GPU_MEM_DEV"
+ALIYUN_POD_MIB = "ALIYUN_COM_GPU_MEM_POD"
+ALIYUN_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
@@ -165,10 +174,6 @@ KUBE_SCHEDULER = "kube-scheduler"
 KUBE_SCHEDULER_ROLES = ("system:kube-scheduler", "system:volume-scheduler")
 AUTHENTICATION_READER = "extension-apiserver-authentication-reader"
 
-# What a device plugin of the GPU sharing scheduler extender reads of a pod, and the one that it writes itself.
-ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
-ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
-
 # The policy pack's one policy; `--policy-pack-config` is keyed by it.
 POLICY_PACK = "gpu-tenancy"
 POLICY = "gpu-tenancy"
@@ -226,9 +231,29 @@ class Names:
         return f"device.{self.domain}/"
 
     @property
+    def device_index(self) -> str:
+        """Pod annotation: the indices of its devices on the node, "1" or "0,2"."""
+        return f"{self.device_annotation_prefix}index"
+
+    @property
     def device_uuid(self) -> str:
         """Pod annotation: the UUIDs of the devices, what NVIDIA_VISIBLE_DEVICES becomes in the containers."""
         return f"{self.device_annotation_prefix}uuid"
+
+    @property
+    def device_mib(self) -> str:
+        """Pod annotation: whole MiB that the pod has on each of its devices."""
+        return f"{self.device_annotation_prefix}mib"
+
+    @property
+    def device_assumed_at(self) -> str:
+        """Pod annotation: when the devices were chosen, nanoseconds since 1970."""
+        return f"{self.device_annotation_prefix}assumed-at"
+
+    @property
+    def device_excluded(self) -> str:
+        """Node annotation, the operator's: indices of devices that take no new pod, "0,2"."""
+        return f"{self.device_annotation_prefix}excluded"
 
 
 def journal(agent: str) -> str:
