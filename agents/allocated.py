@@ -19,8 +19,8 @@ class AskError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Allocated:
-    """A bound pod that has not ended. `indices` is None where its annotations do not tell which devices it has; by
-    `uuids`, where they are known, a device is found again under another index. `terminating` ones hold theirs still."""
+    """A bound pod that has not ended, also one that terminates. `indices` and `uuids` are None where its annotations do
+    not tell. Where both are known the UUIDs count: they stay when a device comes under another index."""
 
     uid: str
     namespace: str
@@ -31,6 +31,11 @@ class Allocated:
     uuids: tuple[str, ...] | None = None
     priority: int = 0
     terminating: bool = False
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known which devices it has."""
+        return self.indices is not None or self.uuids is not None
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -63,15 +68,14 @@ def allocated(pod: Object, names: Names) -> Allocated | None:
     if ask is None:
         return None
     annotations = at(metadata, "annotations")
-    indices = _indices(annotations, ask, names)
     return Allocated(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
         name=metadata["name"],
         node=node,
         ask=ask,
-        indices=indices,
-        uuids=_uuids(annotations, ask, names) if indices else None,
+        indices=_indices(annotations, ask, names),
+        uuids=_uuids(annotations, ask, names),
         priority=spec.get("priority") or 0,
         terminating="deletionTimestamp" in metadata,
     )

@@ -7,12 +7,14 @@ but the promises can be rebuilt from the API. One lock; no method does I/O. Unit
 import heapq
 import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agents.allocated import Allocated
 from agents.inventory import NodeDevices
 from agents.room import Reading, Room
+from agents.usage import Drift, NodeUsage, drift_of, usage_of
+from agents.victims import Occupant, fewest
 from tenancy.devices import Ask, Chooser, best_fit
 
 # From filter to bind; a pod may have to wait for its volumes in between.
@@ -166,6 +168,41 @@ class Allocations:
         """The binding failed, and it is certain that it did."""
         with self._lock:
             self._untake(uid)
+
+    def pods(self, node: str) -> tuple[Allocated, ...]:
+        """The pods bound to a node."""
+        with self._lock:
+            return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
+
+    def victims(self, ask: Ask, node: str, candidates: Collection[str], now: float) -> tuple[str, ...] | None:
+        """The uids of those candidates who must leave the node for the ask to fit; () where nobody must, None where it
+        would not help. What terminates counts as gone: it leaves by itself. A pod stays of which nobody knows on which
+        devices it is: its going might free another."""
+        with self._lock:
+            self._expire(now)
+            room = self._rooms.get(node, _NOWHERE)
+            if room.never(ask):
+                return None
+            free = {index: mib for index, mib in room.room.items() if room.offered[index] >= ask.mib}
+            occupants = []
+            for pod in room.pods.values():
+                indices = room.places[pod.uid]
+                if pod.terminating:
+                    free |= {index: free[index] + pod.ask.mib for index in indices if index in free}
+                elif pod.uid in candidates and pod.placed:
+                    occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, indices=indices))
+            return fewest(ask, free, occupants)
+
+    def usage(self) -> tuple[NodeUsage, ...]:
+        """Every node that is known or holds something, by name."""
+        with self._lock:
+            return tuple(usage_of(self._rooms[name]) for name in sorted(self._rooms))
+
+    def audit(self, pods: Iterable[Allocated]) -> Drift:
+        """Compares the ledger with the bound pods of a fresh list, and with the measurements that still count. A pod
+        that comes or goes between the two shows once."""
+        with self._lock:
+            return drift_of(self._rooms.values(), pods)
 
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated], since: float) -> None:
         """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is
