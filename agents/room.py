@@ -1,6 +1,6 @@
 """One node's devices and who holds what of them. Units: whole MiB of GPU memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.allocated import Allocated
@@ -116,20 +116,24 @@ class Room:
         if self.inventory.unusable:
             return self.inventory.unusable
         if len(self.largest) < ask.count:
-            return f"has {len(self.largest)} GPU devices of {ask.count}"
+            return f"has {len(self.largest)} of {ask.count} GPUs"
         if self.largest[ask.count - 1] < ask.mib:
-            return f"its {_nth(ask.count)} GPU offers {self.largest[ask.count - 1]} MiB of {ask.mib}"
+            return _shortage(ask, self.largest, "to share")
         return None
 
     def not_now(self, ask: Ask) -> str:
-        """Why an ask that does not fit does not."""
-        reason = f"its {_nth(ask.count)} GPU has {self.freest[ask.count - 1]} MiB free of {ask.mib}"
-        by_ledger = sorted(self.unheld.values(), reverse=True)[ask.count - 1]
-        return reason if by_ledger < ask.mib else f"{reason}, as measured and less the floor"
+        """Why an ask that does not fit does not, though it would on the empty node."""
+        by_ledger = sorted(self.unheld.values(), reverse=True)
+        measured = "" if by_ledger[ask.count - 1] < ask.mib else ", as measured and less the floor"
+        return _shortage(ask, self.freest, "free") + measured
 
 
-def _nth(count: int) -> str:
-    return "largest" if count == 1 else f"{count}th largest"
+def _shortage(ask: Ask, largest_first: Sequence[int], what: str) -> str:
+    """The largest is told always: it is what a smaller request could get."""
+    if ask.count == 1:
+        return f"its largest GPU has {largest_first[0]} MiB {what}, not {ask.mib}"
+    fitting = sum(mib >= ask.mib for mib in largest_first)
+    return f"has {fitting} of {ask.count} GPUs with {ask.mib} MiB {what}, the largest has {largest_first[0]}"
 
 
 def _deduct(left: dict[int, int], ask: Ask, indices: tuple[int, ...]) -> None:
