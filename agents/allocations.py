@@ -198,19 +198,23 @@ class Allocations:
         with self._lock:
             return tuple(usage_of(self._rooms[name]) for name in sorted(self._rooms))
 
-    def audit(self, pods: Iterable[Allocated]) -> Drift:
-        """Compares the ledger with the bound pods of a fresh list, and with the measurements that still count. A pod
-        that comes or goes between the two shows once."""
+    def audit(self, pods: Iterable[Allocated], since: float) -> Drift:
+        """Compares the ledger with the bound pods of a list that began at `since`, and with measurements that count. A
+        pod that comes or goes between the two shows once. Room whose pod was bound before and is not listed is freed:
+        the pod came and went while no watch was there to tell."""
+        listed = {pod.uid: pod for pod in pods}
         with self._lock:
-            return drift_of(self._rooms.values(), pods)
+            for uid in self._settled_before(since):
+                if uid not in listed:
+                    self._untake(uid)
+            return drift_of(self._rooms.values(), listed)
 
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated], since: float) -> None:
         """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is
         being bound, unless it was settled before the list began: then the pod is in it, or gone."""
         with self._lock:
-            for uid, at in [*self._settled.items()]:
-                if at < since:
-                    self._untake(uid)
+            for uid in self._settled_before(since):
+                self._untake(uid)
             self._bound.clear()
             for room in self._rooms.values():
                 room.inventory = None
@@ -221,6 +225,9 @@ class Allocations:
                 self._admit(pod)
             for room in [*self._rooms.values()]:
                 self._changed(room)
+
+    def _settled_before(self, since: float) -> list[str]:
+        return [uid for uid, at in self._settled.items() if at < since]
 
     def _room(self, node: str) -> Room:
         if node not in self._rooms:

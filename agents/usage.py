@@ -1,6 +1,6 @@
 """What the ledger of placement shows of itself: who has what, and where it differs from the API and the devices."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,10 +120,9 @@ def usage_of(room: Room) -> NodeUsage:
     )
 
 
-def drift_of(rooms: Iterable[Room], pods: Iterable[Allocated]) -> Drift:
-    """Compares what the rooms hold with the pods of a list that is as old as they are."""
+def drift_of(rooms: Iterable[Room], listed: Mapping[str, Allocated]) -> Drift:
+    """Compares what the rooms hold with the pods of a list, by uid, that is as old as they are."""
     rooms = tuple(rooms)
-    listed = {pod.uid: pod for pod in pods}
     held = {pod.uid: pod for room in rooms for pod in room.pods.values()}
     both = listed.keys() & held.keys()
     return Drift(

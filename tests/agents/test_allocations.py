@@ -219,7 +219,7 @@ def test_a_pod_of_which_nobody_knows_the_device_counts_where_it_would_have_been_
     allocations = ledger_of(inventory("N", 8000, 4000))
     allocations.set_pod(bound("lost", "N", 3000))
     assert free(allocations, "N") == [8000, 1000]
-    assert allocations.audit([bound("lost", "N", 3000)]) == Drift(unplaced=("lost",))
+    assert allocations.audit([bound("lost", "N", 3000)], 0.0) == Drift(unplaced=("lost",))
 
 
 def test_a_pod_that_would_have_fitted_nowhere_counts_where_the_most_is_free() -> None:
@@ -233,7 +233,9 @@ def test_more_held_than_offered_is_no_room_and_no_credit() -> None:
     for uid in "ab":
         allocations.set_pod(bound(uid, "N", 6000, 0))
     assert allocations.fit("pod", Ask(1), ["N"], 0.0).refused == {"N": "its largest GPU has 0 MiB free, not 1"}
-    assert allocations.audit([bound("a", "N", 6000, 0), bound("b", "N", 6000, 0)]).over == (DeviceDrift("N", 0, 4000),)
+    assert allocations.audit([bound("a", "N", 6000, 0), bound("b", "N", 6000, 0)], 0.0).over == (
+        DeviceDrift("N", 0, 4000),
+    )
     allocations.drop_pod("a")
     assert free(allocations, "N") == [2000]
 
@@ -251,7 +253,7 @@ def test_a_replaced_device_has_none_of_its_predecessors_pods() -> None:
     allocations.set_pod(bound("pod", "N", 5000, 0))
     allocations.set_node(NodeDevices(node="N", pool="t4", devices=(NodeDevice(0, "new", 8000),)))
     assert free(allocations, "N") == [8000]
-    assert allocations.audit([bound("pod", "N", 5000, 0)]).adrift == ("pod",)
+    assert allocations.audit([bound("pod", "N", 5000, 0)], 0.0).adrift == ("pod",)
 
 
 def test_a_node_whose_slice_is_away_takes_no_pod_and_knows_its_pods_when_it_is_back() -> None:
@@ -259,7 +261,7 @@ def test_a_node_whose_slice_is_away_takes_no_pod_and_knows_its_pods_when_it_is_b
     allocations.set_pod(bound("pod", "N", 5000, 0))
     allocations.set_node(NodeDevices(node="N", pool="t4", unusable="its devices are not published"))
     assert allocations.fit("new", Ask(1), ["N"], 0.0).hopeless == {"N": "its devices are not published"}
-    assert allocations.audit([bound("pod", "N", 5000, 0)]) == Drift()
+    assert allocations.audit([bound("pod", "N", 5000, 0)], 0.0) == Drift()
     allocations.set_node(inventory("N", 8000))
     assert free(allocations, "N") == [3000]
 
@@ -308,6 +310,18 @@ def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_befor
     assert free(allocations, "N") == [8000]
 
 
+def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
+    """Bound, deleted and gone while the watch was lost, and the answer to its binding came after the new list began."""
+    allocations = ledger_of(inventory("N", 8000))
+    take(allocations, "pod", Ask(5000), "N", 1.0)
+    allocations.replace([inventory("N", 8000)], [], since=2.0)
+    allocations.settle("pod", 3.0)
+    allocations.audit([], since=2.5)
+    assert free(allocations, "N") == [3000]
+    allocations.audit([], since=4.0)
+    assert free(allocations, "N") == [8000]
+
+
 # Measurements.
 
 
@@ -317,7 +331,7 @@ def test_what_an_outsider_uses_is_not_offered() -> None:
     assert allocations.fit("pod", Ask(4000), ["N"], 0.0).refused == {
         "N": "its largest GPU has 3464 MiB free, not 4000, as measured and less the floor"
     }
-    assert allocations.audit([]).outside == (DeviceDrift("N", 0, 9000),)
+    assert allocations.audit([], 0.0).outside == (DeviceDrift("N", 0, 9000),)
 
 
 def test_a_measurement_counts_for_its_time() -> None:
@@ -392,7 +406,7 @@ def test_the_audit_tells_what_the_api_and_the_ledger_do_not_share() -> None:
     for uid in ("same", "moved", "stale"):
         allocations.set_pod(bound(uid, "N", 1000, 0))
     listed = [bound("same", "N", 1000, 0), bound("moved", "N", 1000, 1), bound("missing", "N", 1000, 0)]
-    assert allocations.audit(listed) == Drift(missing=("missing",), stale=("stale",), moved=("moved",))
+    assert allocations.audit(listed, 0.0) == Drift(missing=("missing",), stale=("stale",), moved=("moved",))
 
 
 def test_binding_a_node_full_takes_each_mib_once() -> None:
