@@ -85,7 +85,6 @@ class Allocations:
             before = self._bound.get(pod.uid)
             if before is not None and self._rooms[before].pods[pod.uid] == pod:
                 return
-            self._release(pod.uid)
             self._changed(self._admit(pod))
 
     def drop_pod(self, uid: str) -> None:

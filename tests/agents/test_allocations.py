@@ -215,6 +215,24 @@ def test_the_apis_word_ends_promise_and_bind() -> None:
     assert free(allocations, "N") == [8000, 8000]
 
 
+def test_a_bound_pod_is_promised_nothing_more() -> None:
+    allocations = ledger_of(inventory("N", 8000, 8000))
+    allocations.set_pod(bound("bound", "N", 1000, 0))
+    take(allocations, "taken", Ask(1000), "N")
+    for uid in ("bound", "taken"):
+        allocations.fit(uid, Ask(1000), ["N"], 0.0)
+    assert free(allocations, "N") == [6000, 8000]
+
+
+def test_a_pod_that_is_gone_holds_nothing_whatever_it_held() -> None:
+    allocations = ledger_of(inventory("N", 8000, 8000))
+    allocations.fit("promised", Ask(8000), ["N"], 0.0)
+    take(allocations, "taken", Ask(8000), "N")
+    for uid in ("promised", "taken", "never heard of"):
+        allocations.drop_pod(uid)
+    assert free(allocations, "N") == [8000, 8000]
+
+
 def test_a_pod_of_which_nobody_knows_the_device_counts_where_it_would_have_been_put() -> None:
     allocations = ledger_of(inventory("N", 8000, 4000))
     allocations.set_pod(bound("lost", "N", 3000))
