@@ -122,7 +122,7 @@ def usage_of(room: Room) -> NodeUsage:
 
 def drift_of(rooms: Iterable[Room], listed: Mapping[str, Allocated]) -> Drift:
     """Compares what the rooms hold with the pods of a list, by uid, that is as old as they are."""
-    rooms = tuple(rooms)
+    rooms = sorted(rooms, key=lambda room: room.node)
     held = {pod.uid: pod for room in rooms for pod in room.pods.values()}
     both = listed.keys() & held.keys()
     return Drift(
