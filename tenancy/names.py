@@ -135,6 +135,19 @@ METRIC_SEAT = "gpu_seat_memory_bytes"
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
+# The scheduler extender's: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.
+METRIC_EXTENDER_SECONDS = "gpu_extender_request_seconds"
+METRIC_EXTENDER_REFUSALS = "gpu_extender_refusals_total"
+METRIC_EXTENDER_LEADING = "gpu_extender_leading"
+METRIC_EXTENDER_READY = "gpu_extender_ready"
+METRIC_EXTENDER_OFFERED = "gpu_extender_device_memory_offered_bytes"
+METRIC_EXTENDER_ALLOCATED = "gpu_extender_device_memory_allocated_bytes"
+METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
+METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
+METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
+METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
+METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
+
 # The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
@@ -145,6 +158,9 @@ SEAT_CLAIM = "gpumem"
 KUEUE = "kueue"
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
+
+# On the ResourceClaim of the scheduler's name: its change has kube-scheduler try waiting pods again.
+RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
