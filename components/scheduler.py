@@ -22,6 +22,7 @@ from tenancy.ledger import Ledger, Sharing
 
 METRICS_PORT = "metrics"
 
+_RESOURCES = names.RESOURCE_API.partition("/")[0]
 # On the pod's loopback: nobody but the kube-scheduler beside it reaches the extender's verbs.
 _VERBS_PORT = 9443
 # kube-scheduler's own, for the kubelet's probes.
@@ -108,9 +109,17 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
         },
         rules=(
             Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
-            Rule(resources=("pods", "nodes"), verbs=("list", "watch")),
-            Rule(api_groups=("resource.k8s.io",), resources=("resourceslices",), verbs=("list", "watch")),
+            Rule(resources=("nodes",), verbs=("list", "watch")),
+            Rule(resources=("pods",), verbs=("get", "list", "watch")),
             Rule(resources=("pods/binding",), verbs=("create",)),
+            Rule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
+            Rule(
+                api_groups=(_RESOURCES,),
+                resources=("resourceclaims",),
+                verbs=("patch",),
+                resource_names=(names.SCHEDULER,),
+                namespace=namespace,
+            ),
             Rule(
                 api_groups=("coordination.k8s.io",),
                 resources=("leases",),
@@ -126,6 +135,13 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
         dry_run=False,
         memory_mib=256,
     )
+
+
+def retry_claim(args: SchedulerArgs) -> Manifest:
+    """A claim on nothing. The extender annotates it where a waiting pod would fit by now, for kube-scheduler takes any
+    event on a ResourceClaim as a reason to try again."""
+    metadata = scheduler_agent(args).metadata
+    return {"apiVersion": names.RESOURCE_API, "kind": "ResourceClaim", "metadata": metadata, "spec": {}}
 
 
 def configuration(args: SchedulerArgs) -> dict[str, Any]:
@@ -290,6 +306,7 @@ class Scheduler(pulumi.ComponentResource):
         config = register(config_map(args), f"{name}-config", parent=self)
         register(network_policy(args), f"{name}-network-policy", parent=self)
         register(disruption_budget(args), f"{name}-disruption-budget", parent=self)
-        declared = register(deployment(args), f"{name}-deployment", parent=self, depends_on=[identity, config])
+        needed = [identity, config, register(retry_claim(args), f"{name}-retry-claim", parent=self)]
+        declared = register(deployment(args), f"{name}-deployment", parent=self, depends_on=needed)
         self.scheduler_name = declared.urn.apply(lambda _: names.SCHEDULER_NAME)
         self.register_outputs({"schedulerName": self.scheduler_name})

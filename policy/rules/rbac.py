@@ -93,8 +93,10 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         {
             _READ_LEDGER,
             *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
-            *(Grant("resource.k8s.io", "resourceslices", verb) for verb in ("list", "watch")),
+            Grant("", "pods", "get"),
             Grant("", "pods/binding", "create"),
+            *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
+            Grant(_DEVICES, "resourceclaims", "patch", named=True),
             *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),
         }
     ),

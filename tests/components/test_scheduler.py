@@ -48,9 +48,10 @@ def configuration(graph: Graph) -> dict[str, Any]:
 
 def test_it_is_a_deployment_under_its_identity_with_all_that_it_needs(graph: Graph) -> None:
     assert names(graph.children(graph.one("Scheduler"))) == {
-        f"scheduler-{what}" for what in ("identity", "config", "network-policy", "disruption-budget", "deployment")
+        *(f"scheduler-{what}" for what in ("identity", "config", "retry-claim", "deployment")),
+        *(f"scheduler-{what}" for what in ("network-policy", "disruption-budget")),
     }
-    for needed in ("ServiceAccount", "ConfigMap"):
+    for needed in ("ServiceAccount", "ConfigMap", "ResourceClaim"):
         assert graph.depends_on(graph.one("Deployment"), graph.one(needed))
     assert graph.outputs_of(graph.one("Scheduler")) == {"schedulerName": "gpu-tenancy"}
 
@@ -90,6 +91,12 @@ def test_the_extender_follows_the_lease_by_which_the_scheduler_leads(graph: Grap
     assert elected["leaderElect"] is True
     lease = f"{elected['resourceNamespace']}/{elected['resourceName']}"
     assert environment(containers(graph)["extender"])["LEASE"] == lease == f"{SYSTEM}/gpu-tenancy-scheduler"
+
+
+def test_the_claim_by_which_waiting_pods_are_tried_again_is_on_nothing(graph: Graph) -> None:
+    claim = graph.one("ResourceClaim").inputs
+    assert (claim["metadata"]["namespace"], claim["metadata"]["name"]) == (SYSTEM, "gpu-tenancy-scheduler")
+    assert claim["spec"] == {}
 
 
 def test_a_change_of_the_configuration_is_a_rollout(graph: Graph) -> None:
@@ -156,7 +163,9 @@ def test_its_account_reads_what_the_ledger_is_built_from_and_leads_by_its_own_le
         (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
         *(("*", f"/{kind}", verb, ()) for kind in ("pods", "nodes") for verb in ("list", "watch")),
         *(("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch")),
+        ("*", "/pods", "get", ()),
         ("*", "/pods/binding", "create", ()),
+        (SYSTEM, "resource.k8s.io/resourceclaims", "patch", (lease,)),
         *(
             (SYSTEM, "coordination.k8s.io/leases", verb, (lease,))
             for verb in ("get", "list", "watch", "update")
