@@ -55,7 +55,7 @@ class SchedulerSpec(Spec):
         "memory that typical pods can no longer use.",
     )
     measured: bool = Field(
-        default=True, description="Give no device with less measured free memory than is asked, less the pool's floor."
+        default=True, description="Give no device whose measured free memory less the pool's floor is below the budget."
     )
     aliyun_annotations: bool = Field(
         default=False, description="Write and read ALIYUN_COM_GPU_MEM_* too, for that device plugin and CLI."

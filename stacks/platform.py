@@ -188,6 +188,7 @@ def _declare_readers(
             ledger=ledger,
             cron_jobs=list(_cron_jobs(settings)),
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
+            places_by_device=settings.scheduler is not None,
         )
         Alerts("alerts", alerts_args, _after(system))
 
