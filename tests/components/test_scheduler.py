@@ -1,10 +1,13 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from agents import certify, extender, measured, verbs
+from agents import environment as agent_environment
 from components.exporter import ExporterSpec
 from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec, by_device
 from tests.components.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
@@ -185,9 +188,31 @@ def test_kube_scheduler_has_the_roles_that_kubernetes_made_for_it(graph: Graph) 
     assert reader["metadata"]["namespace"] == "kube-system"
 
 
+def test_each_program_reads_the_environment_that_its_container_gives_it(graph: Graph) -> None:
+    from_fields = {"POD_NAME": "pod"}
+    for name, settings in (
+        ("extender", extender.Settings),
+        ("extender", measured.Settings),
+        ("certify", certify.Settings),
+    ):
+        assert agent_environment.read(settings, {**environment(containers(graph)[name]), **from_fields})
+
+
+def test_the_scheduler_knows_itself_by_the_certificates_that_certify_makes(graph: Graph) -> None:
+    (asked,) = configuration(graph)["extenders"]
+    files = {Path(path).name for path in asked["tlsConfig"].values()}
+    assert files == {f"{certify.AUTHORITY}.crt", f"{certify.CLIENT}.crt", f"{certify.CLIENT}.key"}
+    assert {asked[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
+        verbs.FILTER,
+        verbs.PRIORITIZE,
+        verbs.PREEMPT,
+        verbs.BIND,
+    }
+
+
 def test_without_measurements_it_is_not_told_where_they_are(graph: Graph) -> None:
-    measured = environment(containers(graph)["extender"])
-    assert (measured["EXPORTER_NAMESPACE"], measured["EXPORTER_PORT"]) == ("gpu-tenancy-system-nodes", "9401")
+    with_them = environment(containers(graph)["extender"])
+    assert (with_them["EXPORTER_NAMESPACE"], with_them["EXPORTER_PORT"]) == ("gpu-tenancy-system-nodes", "9401")
     unmeasured = environment(containers(declared(Scheduler, "s", changed(measured=False)))["extender"])
     assert not {"EXPORTER_NAMESPACE", "EXPORTER_PORT"} & unmeasured.keys()
 

@@ -22,6 +22,7 @@ from agents.environment import read
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec
 from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
@@ -224,6 +225,14 @@ def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: Ser
     graph, _ = AGENTS[agent](busy)
     held = {(right.resource, right.verb, bool(right.name)) for right in granted(graph)}
     assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
+
+
+def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
+    """What it asks of the API is judged on the real control plane, by the audit log (tests/cluster/prod)."""
+    spec = SchedulerSpec(placement=Placement.EXTENDER)
+    args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
+    held = {(right.resource, right.verb, bool(right.name)) for right in granted(declared(Scheduler, "s", args))}
+    assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}
 
 
 @pytest.mark.parametrize(
