@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pulumi
 from pydantic import Field
@@ -18,6 +18,7 @@ from components.spec import ImageReference, Spec
 from components.system import ClusterSpec
 from components.zipapp import Zipapp
 from tenancy import names
+from tenancy.devices import Scoring
 from tenancy.ledger import Ledger, Sharing
 
 METRICS_PORT = "metrics"
@@ -48,11 +49,6 @@ class SchedulerSpec(Spec):
     )
     replicas: Annotated[int, Field(ge=1, le=5)] = Field(
         default=2, description="One places pods; the others take over within 20 s."
-    )
-    scoring: Literal["best_fit", "fragmentation"] = Field(
-        default="best_fit",
-        description="Between nodes. best_fit: the device with the least memory left over; fragmentation: the least "
-        "memory that typical pods can no longer use.",
     )
     measured: bool = Field(
         default=True, description="Give no device whose measured free memory less the pool's floor is below the budget."
@@ -103,7 +99,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             "HTTP_PORT": str(spec.port),
             "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
-            "SCORING": spec.scoring,
+            "SCORING": Scoring.BEST_FIT,
             "ALIYUN_ANNOTATIONS": "true" if spec.aliyun_annotations else "false",
             **measurement,
         },

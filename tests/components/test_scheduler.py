@@ -221,7 +221,6 @@ def test_without_measurements_it_is_not_told_where_they_are(graph: Graph) -> Non
     ("change", "variable", "value"),
     [
         ({}, "SCORING", "best_fit"),
-        ({"scoring": "fragmentation"}, "SCORING", "fragmentation"),
         ({}, "ALIYUN_ANNOTATIONS", "false"),
         ({"aliyun_annotations": True}, "ALIYUN_ANNOTATIONS", "true"),
     ],
