@@ -18,12 +18,13 @@ from tests.cluster.admitted import (
     until,
 )
 from tests.cluster.api_server import SCHEDULER, ApiServer
+from tests.stacks.prod import drop
 
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
     """Prod's policies where the device plugin chooses the device."""
-    put_into_force(server, lambda config: config.pop("scheduler", None))
+    put_into_force(server, drop("scheduler"))
     return server
 
 

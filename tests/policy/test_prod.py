@@ -43,9 +43,8 @@ def test_prod_breaks_no_rule() -> None:
     assert judge(program) == []
 
 
-@pytest.mark.parametrize("scoring", ["best_fit", "fragmentation"])
-def test_prod_placed_by_device_breaks_no_rule(scoring: str) -> None:
-    parts = configuration() | {"scheduler": {"placement": "extender", "scoring": scoring}}
+def test_prod_without_placement_by_device_breaks_no_rule() -> None:
+    parts = {name: part for name, part in configuration().items() if name != "scheduler"}
     assert judge(declared(parts)) == []
 
 
