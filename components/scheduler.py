@@ -82,10 +82,7 @@ def by_device(spec: SchedulerSpec, cluster: ClusterSpec, ledger: Ledger) -> ByDe
 
 
 def scheduler_agent(args: SchedulerArgs) -> Agent:
-    """The extender. Its account is its pod's, and so kube-scheduler's as well: that is what the built-in roles are for.
-
-    Each of the two writes Bindings in the same name, as admission demands.
-    """
+    """The extender. Its account is its pod's, and so kube-scheduler's as well: that alone needs the built-in roles."""
     spec, namespace = args.spec, args.cluster.system_namespace
     measurement = telemetry_environment(namespace, args.exporter) if spec.measured else {}
     return Agent(
