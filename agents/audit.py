@@ -28,7 +28,8 @@ class Audit:
 
     def pass_once(self) -> None:
         """Compares, remembers, and tells of what two comparisons in a row found. Raises AgentError."""
-        found = self.allocations.audit(self.bound())
+        since = self.clock.monotonic()
+        found = self.allocations.audit(self.bound(), since)
         lasting = {kind: each for kind, each in _kinds(found).items() if each and each == self._before(kind)}
         if lasting:
             self.log.error("the ledger of placement drifts", **lasting)

@@ -61,7 +61,7 @@ class Mirror:
     _renew: threading.Event = field(default_factory=threading.Event)
     _nodes: dict[str, Object] = field(default_factory=dict)
     _slices: dict[str, dict[str, Object]] = field(default_factory=dict)
-    _devices: dict[str, NodeDevices] = field(default_factory=dict)
+    known_devices: dict[str, NodeDevices] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.alive_at = self.clock.monotonic()
@@ -84,7 +84,7 @@ class Mirror:
 
     def devices(self, node: str) -> NodeDevices | None:
         """What a node offers; None for one that is not known."""
-        return self._devices.get(node)
+        return self.known_devices.get(node)
 
     def renew(self) -> None:
         """Has everything listed anew; `listed_at` tells when that has happened."""
@@ -130,9 +130,9 @@ class Mirror:
         self._slices = {}
         for found in slices.items:
             self._keep_slice(found)
-        self._devices = {name: devices_of(node, self._of(name), known) for name, node in self._nodes.items()}
+        self.known_devices = {name: devices_of(node, self._of(name), known) for name, node in self._nodes.items()}
         bound = [pod for item in pods.items if (pod := self._pod(item)) is not None]
-        self.allocations.replace(self._devices.values(), bound, since)
+        self.allocations.replace(self.known_devices.values(), bound, since)
         self.listed_at = since
         self.log.info("listed the cluster", nodes=len(self._nodes), pods=len(bound))
         self.grown()
@@ -163,7 +163,7 @@ class Mirror:
                 name = found["metadata"]["name"]
                 if gone:
                     self._nodes.pop(name, None)
-                    self._devices.pop(name, None)
+                    self.known_devices.pop(name, None)
                     self.allocations.drop_node(name)
                 else:
                     self._nodes[name] = _trimmed(found)
@@ -202,8 +202,8 @@ class Mirror:
         if node is None or self._ledger is None:
             return
         devices = devices_of(node, self._of(name), self._ledger)
-        if devices != self._devices.get(name):
-            self._devices[name] = devices
+        if devices != self.known_devices.get(name):
+            self.known_devices[name] = devices
             self.allocations.set_node(devices)
             self.grown()
 

@@ -86,6 +86,7 @@ class Server(socketserver.ThreadingTCPServer):
 class _Handler(socketserver.StreamRequestHandler):
     server: Server
     disable_nagle_algorithm = True
+    rbufsize = 64 * 2**10
 
     def setup(self) -> None:
         self.request.settimeout(self.server.idle_seconds)
@@ -117,12 +118,14 @@ class _Handler(socketserver.StreamRequestHandler):
         if not first:
             return None
         headers: dict[bytes, bytes] = {}
-        while line := self._line().rstrip(b"\r\n"):
-            name, colon, value = line.partition(b":")
-            if not colon or len(headers) == _HEADERS:
-                raise ValueError(f"a header is malformed or beyond the first {_HEADERS}")
+        for _ in range(_HEADERS):
+            name, colon, value = self._line().rstrip(b"\r\n").partition(b":")
+            if not name:
+                return first, headers
+            if not colon:
+                raise ValueError("a header is malformed")
             headers[name.lower()] = value.strip()
-        return first, headers
+        raise ValueError(f"there are over {_HEADERS} headers")
 
     def _line(self) -> bytes:
         line = self.rfile.readline(_LINE_BYTES)

@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,21 +23,24 @@ from agents.device import MIB, Device, Survey
 from agents.exposition import Sample
 from agents.slices import SLICES, Host, slice_of
 from components.capacity import ledger_config_map
-from components.identity import IdentityArgs, Rule, binding, role, service_account
-from components.zipapp import build
+from components.exporter import ExporterSpec
+from components.identity import binding, built_in_binding, role, service_account
+from components.scheduler import Placement, SchedulerArgs, SchedulerSpec, configuration, retry_claim, scheduler_agent
+from components.system import ClusterSpec
+from components.zipapp import Zipapp, build
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import Names
 from tests.cluster.rollout import eventually
-from toolchain.cluster import kubeconfig, simulated
+from toolchain.cluster import kubeconfig
 from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 from toolchain.cluster.process import free_ports
 
 SYSTEM, TENANT = "placing-system", "placing-tenant"
 DOMAIN = "viktorbarzin.me"
 NAMES = Names(DOMAIN)
-SCHEDULER_NAME = "gpu-tenancy"
 POOL = Pool(name="cards", node_selector={"pool": "cards"}, nodes=4, device_count=4, memory_mib=24576)
 LEDGER = Ledger(domain=DOMAIN, pools=(POOL,))
 POD_PRIORITY = {"low": 100, "high": 1000}
@@ -44,31 +48,16 @@ POD_PRIORITY = {"low": 100, "high": 1000}
 Object = Mapping[str, Any]
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_ACCOUNT = IdentityArgs(
-    account=names.SCHEDULER,
-    namespace=SYSTEM,
-    component="extender",
-    rules=(
-        Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=SYSTEM),
-        Rule(resources=("pods", "nodes"), verbs=("get", "list", "watch")),
-        Rule(api_groups=("resource.k8s.io",), resources=("resourceslices",), verbs=("list", "watch")),
-        Rule(
-            api_groups=("resource.k8s.io",),
-            resources=("resourceclaims",),
-            verbs=("patch",),
-            resource_names=(names.SCHEDULER,),
-            namespace=SYSTEM,
-        ),
-        Rule(resources=("pods/binding",), verbs=("create",)),
-        Rule(
-            api_groups=("coordination.k8s.io",),
-            resources=("leases",),
-            verbs=("get", "list", "watch"),
-            resource_names=(names.SCHEDULER,),
-            namespace=SYSTEM,
-        ),
-    ),
+_ARGS = SchedulerArgs(
+    spec=SchedulerSpec(placement=Placement.EXTENDER, measured=False),
+    cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
+    code=Zipapp(b""),
+    ledger=LEDGER,
+    exporter=ExporterSpec(),
 )
+_AGENT = scheduler_agent(_ARGS)
+# Leadership changes hands in seconds, not in a quarter of a minute.
+_QUICK = {"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"}
 
 
 @dataclass
@@ -113,12 +102,13 @@ class SchedulerPod:
         """Of the one sample with these labels."""
         return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
 
-    def said(self, part: str) -> str:
-        return (self.folder / f"{part}.log").read_text(errors="replace")
+    @property
+    def leads(self) -> bool:
+        return self.value(names.METRIC_EXTENDER_LEADING) == 1
 
 
 @dataclass
-class Placement:
+class Bench:
     """A cluster with devices to place on."""
 
     cluster: HeldCluster
@@ -148,15 +138,29 @@ class Placement:
         self.cluster.api.request("DELETE", f"/api/v1/nodes/{name}")
         self.nodes.pop(name, None)
 
-    def create(self, name: str, mib: int, *, node: str | None = None, **spec: Any) -> None:
+    def annotate(self, node: str, annotations: Mapping[str, str | None]) -> None:
+        self.cluster.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": dict(annotations)}})
+
+    def delete_ledger(self) -> None:
+        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+        self.cluster.api.patch(path, {"metadata": {"finalizers": None}})
+        self.cluster.api.request("DELETE", path)
+
+    def create_ledger(self) -> None:
+        manifest = ledger_config_map(LEDGER, SYSTEM, advertised=False)
+        self.cluster.api.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", manifest)
+
+    def create(
+        self, name: str, mib: int, *, node: str | None = None, finalizers: Sequence[str] = (), **spec: Any
+    ) -> None:
         """A pod that asks for that much on one device; `node` is where it must go."""
         container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {NAMES.gpumem: str(mib)}}}
         selector = {"nodeSelector": {"kubernetes.io/hostname": node}} if node else {}
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": {"schedulerName": SCHEDULER_NAME, "containers": [container], **selector, **spec},
+            "metadata": {"name": name, "finalizers": list(finalizers)},
+            "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **selector, **spec},
         }
         self.cluster.api.create(f"/api/v1/namespaces/{TENANT}/pods", body)
 
@@ -184,12 +188,30 @@ class Placement:
         result: list[Object] = eventually(found, f"{len(pods)} pods are bound")
         return result
 
+    def waits(self, *pods: str) -> str:
+        """What the scheduler last said of the first of these pods, once it has refused all of them; "" before."""
+        told = [self._refusal(name) for name in pods]
+        return told[0] if all(told) and told else ""
+
+    def _refusal(self, name: str) -> str:
+        for condition in self.pod(name)["status"].get("conditions", []):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return str(condition["message"])
+        return ""
+
+    def release(self, name: str) -> None:
+        """Takes the finalizers off a pod."""
+        self.cluster.api.patch(f"/api/v1/namespaces/{TENANT}/pods/{name}", {"metadata": {"finalizers": None}})
+
     def delete(self, name: str, grace_seconds: int = 0) -> None:
         path = f"/api/v1/namespaces/{TENANT}/pods/{name}?gracePeriodSeconds={grace_seconds}"
         self.cluster.api.request("DELETE", path)
 
     def clear(self) -> None:
         """No pod is left, and nobody's memory is held."""
+        for pod in self.all_pods():
+            if pod["metadata"].get("finalizers"):
+                self.release(pod["metadata"]["name"])
         self.cluster.api.request("DELETE", f"/api/v1/namespaces/{TENANT}/pods?gracePeriodSeconds=0")
         eventually(lambda: not self.all_pods(), "the pods are gone")
 
@@ -209,8 +231,6 @@ class Placement:
         assert found is not None, path
         return found
 
-    # ---- the scheduler's pods
-
     def start_pod(self, name: str, *, elected: bool = False) -> SchedulerPod:
         """A replica, once its extender is ready."""
         folder = self.folder / name
@@ -227,8 +247,10 @@ class Placement:
         pod.start_extender()
         eventually(lambda: pod.get("/readyz")[0] == 200, "the extender is ready")
         config = folder / "kube-scheduler.json"
-        config.write_text(json.dumps(self.configuration(verbs, folder, elected)))
-        user = self.cluster.folder.kubeconfig_of("kube-scheduler")
+        config.write_text(json.dumps(self._configuration(verbs, folder, elected)))
+        user = folder / "kubeconfig"
+        token = {"tokenFile": str(folder / "serviceaccount" / "token")}
+        kubeconfig.write(user, self.cluster.api.server, self.cluster.folder.ca, token)
         pod.start(
             "kube-scheduler",
             [
@@ -255,51 +277,27 @@ class Placement:
         (mount / "ca.crt").write_bytes(self.cluster.folder.ca.read_bytes())
         host, _, port = self.cluster.api.server.removeprefix("https://").partition(":")
         return {
+            **_AGENT.environment,
             "PATH": os.environ["PATH"],
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
             "SERVICE_ACCOUNT_DIRECTORY": str(mount),
             "CERTIFICATES": str(certificates),
-            "LEASE": f"{SYSTEM}/{names.SCHEDULER}" if elected else "",
-            "SCORING": "best_fit",
-            "ALIYUN_ANNOTATIONS": "false",
             "LEDGER_NAMESPACE": SYSTEM,
             "POD_NAME": name,
+            **({} if elected else {"LEASE": ""}),
         }
 
-    def configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
-        """kube-scheduler's, as the component declares it."""
-        keys = folder / "certificates"
+    def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
+        """The component's, with this replica's addresses and paths."""
+        declared = configuration(_ARGS)
+        (extender,) = declared["extenders"]
+        paths = {key: str(folder / "certificates" / Path(path).name) for key, path in extender["tlsConfig"].items()}
         return {
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "clientConnection": {"kubeconfig": str(self.cluster.folder.kubeconfig_of("admin"))},
-            "leaderElection": {
-                "leaderElect": elected,
-                "resourceNamespace": SYSTEM,
-                "resourceName": names.SCHEDULER,
-                **({"leaseDuration": "6s", "renewDeadline": "4s", "retryPeriod": "1s"} if elected else {}),
-            },
-            "profiles": [{"schedulerName": SCHEDULER_NAME}],
-            "extenders": [
-                {
-                    "urlPrefix": f"https://127.0.0.1:{verbs_port}",
-                    "filterVerb": "filter",
-                    "prioritizeVerb": "prioritize",
-                    "preemptVerb": "preempt",
-                    "bindVerb": "bind",
-                    "weight": 12,
-                    "enableHTTPS": True,
-                    "nodeCacheCapable": True,
-                    "httpTimeout": "5s",
-                    "tlsConfig": {
-                        "caFile": str(keys / "ca.crt"),
-                        "certFile": str(keys / "client.crt"),
-                        "keyFile": str(keys / "client.key"),
-                    },
-                    "managedResources": [{"name": NAMES.gpumem, "ignoredByScheduler": False}],
-                }
-            ],
+            **declared,
+            "clientConnection": {"kubeconfig": str(folder / "kubeconfig")},
+            "leaderElection": {**declared["leaderElection"], "leaderElect": elected, **_QUICK},
+            "extenders": [{**extender, "urlPrefix": f"https://127.0.0.1:{verbs_port}", "tlsConfig": paths}],
         }
 
     def stop(self, pod: SchedulerPod) -> None:
@@ -310,14 +308,14 @@ class Placement:
 
 
 @contextmanager
-def placement(cluster: HeldCluster, folder: Path) -> Iterator[Placement]:
+def placement(cluster: HeldCluster, folder: Path) -> Iterator[Bench]:
     """A cluster that knows the account, the ledger and the priorities, without nodes yet; all processes end with it."""
     zipapp = folder / "agents.pyz"
     zipapp.write_bytes(build().content)
     api = cluster.api
     for collection, manifest in _objects():
         api.create(collection, manifest)
-    placed = Placement(cluster, folder, zipapp)
+    placed = Bench(cluster, folder, zipapp)
     with ExitStack() as stack:
         stack.callback(lambda: [placed.stop(pod) for pod in [*placed.pods]])
         yield placed
@@ -327,13 +325,20 @@ def _objects() -> Iterator[tuple[str, Object]]:
     for name in (SYSTEM, TENANT):
         yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield f"/api/v1/namespaces/{SYSTEM}/configmaps", ledger_config_map(LEDGER, SYSTEM, advertised=False)
-    yield f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", service_account(_ACCOUNT)
-    yield f"{_RBAC}/clusterroles", role(_ACCOUNT, None)
-    yield f"{_RBAC}/clusterrolebindings", binding(_ACCOUNT, None)
-    yield f"{_RBAC}/namespaces/{SYSTEM}/roles", role(_ACCOUNT, SYSTEM)
-    yield f"{_RBAC}/namespaces/{SYSTEM}/rolebindings", binding(_ACCOUNT, SYSTEM)
-    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": names.SCHEDULER}}
-    yield f"/apis/resource.k8s.io/v1/namespaces/{SYSTEM}/resourceclaims", {**claim, "spec": {}}
+    identity = _AGENT.identity
+    yield f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", service_account(identity)
+    for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
+        kind = "clusterrole" if where is None else "role"
+        yield f"{path}/{kind}s", role(identity, where)
+        yield f"{path}/{kind}bindings", binding(identity, where)
+    for each in identity.roles:
+        path = (
+            f"{_RBAC}/clusterrolebindings"
+            if each.namespace is None
+            else f"{_RBAC}/namespaces/{each.namespace}/rolebindings"
+        )
+        yield path, built_in_binding(identity, each)
+    yield f"/apis/{names.RESOURCE_API}/namespaces/{SYSTEM}/resourceclaims", retry_claim(_ARGS)
     for name, value in POD_PRIORITY.items():
         yield (
             "/apis/scheduling.k8s.io/v1/priorityclasses",
