@@ -93,7 +93,7 @@ class Binder:
             ask = self.asks.of(binding.uid) or self._asked(api, binding, names)
             chosen = self.allocations.take(binding.uid, ask, binding.node, self.clock.monotonic())
             if isinstance(chosen, Refusal):
-                raise BindingError(f"{binding.node} {chosen.reason}")
+                raise BindingError(f"{binding.node}: {chosen.reason}")
             assumed_at = str(time.time_ns())
             annotations = self._annotations(binding.node, ask, chosen, assumed_at, names)
             self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()))

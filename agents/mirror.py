@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import ledger
+from agents import ledger as ledgers
 from agents.allocated import Allocated, AskError, allocated
 from agents.allocations import Allocations
 from agents.api import Api, ApiError, Object
@@ -56,8 +56,10 @@ class Mirror:
     listed_at: float | None = None
     alive_at: float = 0.0
     grown: Callable[[], None] = lambda: None  # called where there may be more room than before
-    _ledger: Ledger | None = None
+    ledger_seconds: float = LEDGER_SECONDS
+    ledger: Ledger | None = None  # the last one that could be read
     _ledger_due: float = 0.0
+    _stopped: bool = False
     _renew: threading.Event = field(default_factory=threading.Event)
     _nodes: dict[str, Object] = field(default_factory=dict)
     _slices: dict[str, dict[str, Object]] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Mirror:
     @property
     def names(self) -> Names | None:
         """None until the first ledger was read."""
-        return self._ledger.names if self._ledger else None
+        return self.ledger.names if self.ledger else None
 
     @property
     def pools(self) -> tuple[Node, ...]:
@@ -77,10 +79,6 @@ class Mirror:
         return tuple(
             Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in [*self._nodes.items()]
         )
-
-    @property
-    def ledger(self) -> Ledger | None:
-        return self._ledger
 
     def devices(self, node: str) -> NodeDevices | None:
         """What a node offers; None for one that is not known."""
@@ -90,10 +88,15 @@ class Mirror:
         """Has everything listed anew; `listed_at` tells when that has happened."""
         self._renew.set()
 
+    def stop(self) -> None:
+        """Ends `keep` within a moment."""
+        self._stopped = True
+        self._renew.set()
+
     def keep(self) -> None:
-        """For ever; after an error again, a little later each time."""
+        """Until `stop`; after an error again, a little later each time."""
         failures = 0
-        while True:
+        while not self._stopped:
             try:
                 self._follow()
                 failures = 0
@@ -107,13 +110,13 @@ class Mirror:
         """Lists everything, then tells what happens until that is over or somebody wants new lists."""
         self._renew.clear()
         self._read_ledger()
-        if self._ledger is None:
+        if self.ledger is None:
             self.alive_at = self.clock.monotonic()
-            self.clock.sleep(LEDGER_SECONDS)
+            self.clock.sleep(self.ledger_seconds)
             return
-        feed = Feed(self.api, self.clock, self._list(self._ledger), seconds=_WATCH_SECONDS, lasts=True)
+        feed = Feed(self.api, self.clock, self._list(self.ledger), seconds=_WATCH_SECONDS, lasts=True)
         try:
-            while not self._renew.is_set():
+            while not (self._renew.is_set() or self._stopped):
                 self.alive_at = self.clock.monotonic()
                 for event in feed.take(_TAKE_SECONDS):
                     self._tell(event)
@@ -182,7 +185,7 @@ class Mirror:
 
     def _pod(self, item: Object) -> Allocated | None:
         try:
-            return allocated(item, self._ledger.names) if self._ledger else None
+            return allocated(item, self.ledger.names) if self.ledger else None
         except AskError as error:
             self.log.error(f"is not counted: {error}")
             return None
@@ -199,9 +202,9 @@ class Mirror:
 
     def _count(self, name: str) -> None:
         node = self._nodes.get(name)
-        if node is None or self._ledger is None:
+        if node is None or self.ledger is None:
             return
-        devices = devices_of(node, self._of(name), self._ledger)
+        devices = devices_of(node, self._of(name), self.ledger)
         if devices != self.known_devices.get(name):
             self.known_devices[name] = devices
             self.allocations.set_node(devices)
@@ -209,14 +212,14 @@ class Mirror:
 
     def _read_ledger(self) -> None:
         """Fails closed: a ledger that goes or cannot be read stops all placement."""
-        self._ledger_due = self.clock.monotonic() + LEDGER_SECONDS
+        self._ledger_due = self.clock.monotonic() + self.ledger_seconds
         try:
             found = _ledger(self.api, self.ledger_namespace)
             problem = None
         except LedgerError as error:
             found, problem = None, str(error)
         except ApiError as error:
-            if self._ledger is None:
+            if self.ledger is None:
                 problem = str(error)
             else:
                 return  # what was read last holds: without the API nothing can be bound either
@@ -224,18 +227,18 @@ class Mirror:
         if problem != self.problem:
             self.log.error(problem) if problem else self.log.info("the ledger is read")
         self.problem = problem
-        if found is None or found == self._ledger:
+        if found is None or found == self.ledger:
             return
-        if self._ledger is not None and found.domain != self._ledger.domain:
+        if self.ledger is not None and found.domain != self.ledger.domain:
             self.problem = "the ledger has another resource domain: what is counted is not known any more"
             self._renew.set()
-        self._ledger = found
+        self.ledger = found
         for name in [*self._nodes]:
             self._count(name)
 
 
 def _ledger(api: Api, namespace: str) -> Ledger:
-    stored = ledger.read(api, namespace)
+    stored = ledgers.read(api, namespace)
     if stored is None or stored.deleting:
         raise LedgerError("there is no ledger, or it is being deleted: nothing is placed; run pulumi up")
     return stored.ledger()

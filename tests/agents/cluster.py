@@ -207,6 +207,8 @@ class FakeCluster:
             return 200, self.page(list(self.nodes.values()), query)
         if path.endswith("/pods"):
             return 200, self.page(self.select(query), query)
+        if path.endswith("/resourceslices"):
+            return 200, self.page([found for where, found in self.objects.items() if where.startswith(path)], query)
         found = self.nodes.get(path.removeprefix("/api/v1/nodes/")) or self.objects.get(path)
         return (200, found) if found is not None else (404, status(404, "NotFound", f"{path} not found"))
 
