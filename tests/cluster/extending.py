@@ -233,9 +233,15 @@ class Bench:
 
     def start_pod(self, name: str, *, elected: bool = False) -> SchedulerPod:
         """A replica, once its extender is ready."""
+        pod = self.start_extender(name, elected=elected)
+        self.start_scheduler(pod, elected=elected)
+        return pod
+
+    def start_extender(self, name: str, *, elected: bool = False) -> SchedulerPod:
+        """A replica's extender alone, once it is ready."""
         folder = self.folder / name
         folder.mkdir()
-        verbs, questions, health = free_ports(3)
+        verbs, questions = free_ports(2)
         environment = self._environment(name, folder, elected) | {
             "VERBS_PORT": str(verbs),
             "HTTP_PORT": str(questions),
@@ -246,26 +252,30 @@ class Bench:
         self.pods.append(pod)
         pod.start_extender()
         eventually(lambda: pod.get("/readyz")[0] == 200, "the extender is ready")
-        config = folder / "kube-scheduler.json"
-        config.write_text(json.dumps(self._configuration(verbs, folder, elected)))
-        user = folder / "kubeconfig"
-        token = {"tokenFile": str(folder / "serviceaccount" / "token")}
+        return pod
+
+    def start_scheduler(self, pod: SchedulerPod, *, elected: bool = False) -> None:
+        """The kube-scheduler of a replica; of two that elect, each believes to be on a host of its own."""
+        (health,) = free_ports(1)
+        config, user = pod.folder / "kube-scheduler.json", pod.folder / "kubeconfig"
+        verbs = int(pod.environment["VERBS_PORT"])
+        config.write_text(json.dumps(self._configuration(verbs, pod.folder, elected)))
+        token = {"tokenFile": str(pod.folder / "serviceaccount" / "token")}
         kubeconfig.write(user, self.cluster.api.server, self.cluster.folder.ca, token)
+        host = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', pod.name) if elected else ()
         pod.start(
             "kube-scheduler",
             [
-                *("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', name),
+                *host,
                 program("kube-scheduler"),
                 f"--config={config}",
                 f"--authentication-kubeconfig={user}",
                 f"--authorization-kubeconfig={user}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={health}",
-                "-v=2",
             ],
             dict(os.environ),
         )
-        return pod
 
     def _environment(self, name: str, folder: Path, elected: bool) -> dict[str, str]:
         mount, certificates = folder / "serviceaccount", folder / "certificates"
