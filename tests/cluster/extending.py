@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,11 @@ class Bench:
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
         self.cluster.api.patch(path, {"metadata": {"finalizers": None}})
         self.cluster.api.request("DELETE", path)
+
+    def set_ledger(self, pool: Pool) -> None:
+        data = ledger_config_map(replace(LEDGER, pools=(pool,)), SYSTEM, advertised=False)["data"]
+        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+        self.cluster.api.patch(path, {"data": data})
 
     def create_ledger(self) -> None:
         manifest = ledger_config_map(LEDGER, SYSTEM, advertised=False)

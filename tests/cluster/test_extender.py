@@ -1,16 +1,17 @@
 """The extender on the real control plane, asked by the real kube-scheduler."""
 
-import http.client
 import json
+import socket
 import ssl
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tenancy import names
-from tests.cluster.extending import NAMES, Bench, SchedulerPod, placement, quantile
+from tests.cluster.extending import NAMES, POOL, Bench, SchedulerPod, placement, quantile
 from tests.cluster.rollout import eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
@@ -19,6 +20,8 @@ from toolchain.cluster.extent import Extent
 UNLIKE = (12207, 8138, 4069, 16276)
 # Far below the scheduler's own five minutes, and patient with a busy machine.
 RETRY_SECONDS = 45
+# It takes 3 to 6 s; a machine that does much else is given more.
+BURST_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +56,18 @@ def test_a_pod_is_bound_with_the_device_that_fits_best(placed: Bench, scheduler:
     assert annotations[NAMES.device_assumed_at].isdigit()
 
 
-def test_a_hundred_pods_to_one_node_are_placed_within_seconds(
-    placed: Bench, scheduler: SchedulerPod, record_property: Any
-) -> None:
+def test_a_hundred_pods_to_one_node_are_placed_within_seconds(placed: Bench, scheduler: SchedulerPod) -> None:
     burst = [f"burst-{number}" for number in range(100)]
     started = time.monotonic()
     placed.create_all(dict.fromkeys(burst, 300), node="cards-0")
     placed.await_bound(*burst)
-    record_property("seconds", time.monotonic() - started)
-    for verb in ("filter", "bind"):
-        for share in (0.5, 0.99):
-            record_property(f"{verb} p{share:.0%}", quantile(scheduler.samples(), verb, share))
+    seconds = time.monotonic() - started
     placed.assert_nothing_is_overfull()
+    for verb in ("filter", "bind"):
+        p50, p99 = (quantile(scheduler.samples(), verb, share) * 1000 for share in (0.5, 0.99))
+        print(f"{verb}: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+    print(f"100 pods: {seconds:.1f} s")
+    assert seconds < BURST_SECONDS
 
 
 def test_what_a_burst_leaves_over_waits_and_no_device_gets_more_than_it_has(
@@ -87,7 +90,7 @@ def test_a_pod_that_the_nodes_sum_would_take_waits_for_a_device(placed: Bench, s
     placed.await_bound("whole")
     placed.create("late", 12300, node="cards-0")  # 16,276 MiB are free, on two devices
     message = eventually(lambda: placed.waits("late"), "the pod waits")
-    assert "its largest GPU has 12207 MiB free of 12300" in message
+    assert "its largest GPU has 12207 MiB free, not 12300" in message
 
 
 def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, scheduler: SchedulerPod) -> None:
@@ -134,7 +137,21 @@ def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_
 def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_seconds(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
-    """A device that its operator takes back into use: to kube-scheduler, an annotation of a node."""
+    """kube-scheduler does not watch the ledger. Our own event has it try again."""
+    placed.set_ledger(replace(POOL, reserve_mib=16000))
+    eventually(lambda: 'totalGPU": 276,' in scheduler.get("/inspect/cards-0")[1], "the extender has seen it")
+    placed.create("large", 16276, node="cards-0")
+    eventually(lambda: placed.waits("large"), "the pod waits")
+    time.sleep(2)  # so that nothing of the refusal is under way
+    placed.set_ledger(POOL)
+    started = time.monotonic()
+    placed.await_bound("large")
+    assert time.monotonic() - started < RETRY_SECONDS
+
+
+def test_a_device_that_its_operator_excludes_takes_no_pod_until_he_ends_it(
+    placed: Bench, scheduler: SchedulerPod
+) -> None:
     placed.annotate("cards-0", {NAMES.device_excluded: "3"})
     eventually(lambda: '"excluded": true' in scheduler.get("/inspect/cards-0")[1], "the device is excluded")
     placed.create("large", 16276, node="cards-0")
@@ -213,15 +230,17 @@ def test_what_is_where_can_be_asked_for_by_node_and_an_unknown_node_is_no_crash(
 def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, scheduler: SchedulerPod) -> None:
     port = int(scheduler.environment["VERBS_PORT"])
     context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=30)
 
-    def ask() -> None:
-        connection.request("POST", "/filter", b"{}")
-        connection.getresponse()
+    def ask() -> bytes:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as client,
+        ):
+            client.sendall(b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            return client.recv(1)
 
     with pytest.raises(OSError, match=r"(?i)certificate required|reset|broken pipe"):
         ask()
-    connection.close()
 
 
 def test_when_the_lease_changes_hands_in_a_burst_nothing_is_misplaced(placed: Bench, scheduler: SchedulerPod) -> None:
