@@ -41,14 +41,32 @@ class Allocated:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bystander:
+    """A bound pod without GPU memory: the CPU that it requests, in thousandths, is not there for others."""
+
+    uid: str
+    node: str
+    cpu_milli: int
+
+
 def ask_of(spec: Manifest, names: Names) -> Ask | None:
     """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
     AskError."""
     try:
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return Ask.of(total, count or 1) if total else None
+        return Ask.of(total, count or 1, _cpu_milli(spec)) if total else None
     except (QuantityError, ShapeError, ValueError) as error:
         raise AskError(f"{names.gpumem}: {error}") from None
+
+
+def holder(pod: Object, names: Names) -> Allocated | Bystander | None:
+    """What a Pod holds on its node; None where it is not bound or has ended. Raises AskError as `allocated` does."""
+    found = allocated(pod, names)
+    node = pod["spec"].get("nodeName")
+    if found is not None or not node or at(pod, "status").get("phase") in _ENDED:
+        return found
+    return Bystander(uid=pod["metadata"]["uid"], node=node, cpu_milli=_cpu_milli(pod["spec"]))
 
 
 def allocated(pod: Object, names: Names) -> Allocated | None:
@@ -83,7 +101,11 @@ def allocated(pod: Object, names: Names) -> Allocated | None:
 
 def _bound_ask(spec: Manifest, names: Names) -> Ask | None:
     total, count = pod_request(spec, names.gpumem), max(pod_request(spec, names.gpu_count), 1)
-    return Ask(-(-total // count), count) if total > 0 else None
+    return Ask(-(-total // count), count, _cpu_milli(spec)) if total > 0 else None
+
+
+def _cpu_milli(spec: Manifest) -> int:
+    return pod_request(spec, "cpu", per_unit=1000)
 
 
 def _indices(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[int, ...] | None:

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agents.allocated import Allocated
+from agents.allocated import Allocated, Bystander
 from agents.inventory import NodeDevices
 from agents.room import Reading, Room
 from agents.usage import Drift, NodeUsage, drift_of, usage_of
 from agents.victims import Occupant, fewest
-from tenancy.devices import Ask, Chooser, best_fit
+from tenancy.devices import Ask, Chooser, Scoring, best_fit
+from tenancy.fragmentation import Mix
 
 # From filter to bind; a pod may have to wait for its volumes in between.
 RESERVE_SECONDS = 30.0
@@ -49,10 +50,15 @@ class Refusal:
 
 
 class Allocations:
-    """All nodes. Every method is total: what is unknown is an answer, not an error."""
+    """All nodes. Every method is total: what is unknown is an answer, not an error.
 
-    def __init__(self, choose: Chooser = best_fit) -> None:
-        self._choose = choose
+    By Scoring.FRAGMENTATION the usual pods are those bound at the last `replace` or `audit`. Without bystanders and the
+    nodes' CPU, CPU is taken to be there.
+    """
+
+    def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
+        self._scoring = scoring
+        self._choose: Chooser = best_fit
         self._lock = threading.Lock()
         self._rooms: dict[str, Room] = {}
         # The node of each pod that is bound, being bound, or promised room.
@@ -79,13 +85,15 @@ class Allocations:
             room.inventory = room.reading = None
             self._changed(room)
 
-    def set_pod(self, pod: Allocated) -> None:
+    def set_pod(self, pod: Allocated | Bystander) -> None:
         """A pod as the API has it: bound, not ended. What was kept for it until now is no longer needed."""
         with self._lock:
-            before = self._bound.get(pod.uid)
-            if before is not None and self._rooms[before].pods[pod.uid] == pod:
-                return
-            self._changed(self._admit(pod))
+            known = self._rooms.get(pod.node, _NOWHERE)
+            if isinstance(pod, Bystander):
+                if known.bystanders.get(pod.uid) != pod:
+                    self._admit(pod).recount_cpu()
+            elif known.pods.get(pod.uid) != pod:
+                self._admit(pod).recount()
 
     def drop_pod(self, uid: str) -> None:
         """A pod that is gone or has ended; not one whose deletion has only begun."""
@@ -206,9 +214,10 @@ class Allocations:
             for uid in self._settled_before(since):
                 if uid not in listed:
                     self._untake(uid)
+            self._learn()
             return drift_of(self._rooms.values(), listed)
 
-    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated], since: float) -> None:
+    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated | Bystander], since: float) -> None:
         """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is
         being bound, unless it was settled before the list began: then the pod is in it, or gone."""
         with self._lock:
@@ -218,15 +227,24 @@ class Allocations:
             for room in self._rooms.values():
                 room.inventory = None
                 room.pods.clear()
+                room.bystanders.clear()
             for devices in nodes:
                 self._room(devices.node).inventory = devices
             for pod in pods:
                 self._admit(pod)
             for room in [*self._rooms.values()]:
                 self._changed(room)
+            self._learn()
 
     def _settled_before(self, since: float) -> list[str]:
         return [uid for uid, at in self._settled.items() if at < since]
+
+    def _learn(self) -> None:
+        """The usual pods are those that are bound; before there are any, best fit chooses."""
+        if self._scoring is Scoring.FRAGMENTATION:
+            self._choose = Mix(pod.ask for room in self._rooms.values() for pod in room.pods.values()).choice
+            for room in self._rooms.values():
+                room.forget_choices()
 
     def _room(self, node: str) -> Room:
         if node not in self._rooms:
@@ -238,19 +256,24 @@ class Allocations:
         if room.idle:
             self._rooms.pop(room.node, None)
 
-    def _admit(self, pod: Allocated) -> Room:
+    def _admit(self, pod: Allocated | Bystander) -> Room:
         self._untake(pod.uid)
         self._unreserve(pod.uid)
         room = self._room(pod.node)
-        room.pods[pod.uid] = pod
+        if isinstance(pod, Bystander):
+            room.bystanders[pod.uid] = pod
+        else:
+            room.pods[pod.uid] = pod
         self._bound[pod.uid] = pod.node
         return room
 
     def _release(self, uid: str) -> None:
         node = self._bound.pop(uid, None)
         if node is not None:
-            del self._rooms[node].pods[uid]
-            self._changed(self._rooms[node])
+            room = self._rooms[node]
+            room.pods.pop(uid, None)
+            room.bystanders.pop(uid, None)
+            self._changed(room)
 
     def _untake(self, uid: str) -> None:
         self._settled.pop(uid, None)
@@ -260,11 +283,11 @@ class Allocations:
             self._changed(self._rooms[node])
 
     def _best(self, ask: Ask, rooms: Iterable[Room]) -> Room:
-        """Of rooms that fit; of equals the one with the least free, then by name."""
+        """Of rooms that fit; of equals the first by name, so that one is filled after another."""
 
-        def order(room: Room) -> tuple[float, int, str]:
+        def order(room: Room) -> tuple[float, str]:
             choice = room.choice(ask, self._choose)
-            return (choice.cost if choice else math.inf, room.free_mib, room.node)
+            return (choice.cost if choice else math.inf, room.node)
 
         return min(rooms, key=order)
 

@@ -32,18 +32,17 @@ from agents.serving import Server
 from agents.telemetry import NodeTelemetry
 from agents.view import BOUND, PODS
 from agents.waiting import Waiting
-from tenancy.devices import Chooser, best_fit
+from tenancy.devices import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
 _IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
 _ASKED_SECONDS = 5.0
-_CHOOSERS: Mapping[str, Chooser] = {"best_fit": best_fit}
 
 
 def _scoring(value: str) -> str:
-    if value not in _CHOOSERS:
-        raise ValueError(f"must be one of {', '.join(_CHOOSERS)}")
+    if value not in [*Scoring]:
+        raise ValueError(f"must be one of {', '.join(Scoring)}")
     return value
 
 
@@ -117,7 +116,7 @@ class Extender:
         self._exporters = exporters
         self._namespace = settings.ledger_namespace
         self._claims, self._lists, self._telemetry = api(), api(), api()
-        allocations = Allocations(_CHOOSERS[settings.scoring])
+        allocations = Allocations(Scoring(settings.scoring))
         self._waiting = Waiting(allocations=allocations, nudge=self._nudge, clock=clock, log=log)
         self._mirror = Mirror(
             api=api(),

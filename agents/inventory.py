@@ -4,6 +4,7 @@ What is not as it must be makes the node unusable, with the reason: it takes no 
 Units: whole MiB of GPU memory.
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from agents.errors import AgentError
 from agents.slices import offered_mib
 from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
-from tenancy.quantity import QuantityError, whole
+from tenancy.quantity import QuantityError, parse, whole
 from tenancy.selector import matches
 from tenancy.workload import ShapeError, at, maps_at
 
@@ -42,13 +43,15 @@ class NodeDevice:
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """`floor_mib` stays free on each device by measurement. `unusable` says why the node takes no new pod."""
+    """`floor_mib` stays free on each device by measurement. `unusable` says why the node takes no new pod. `cpu_milli`
+    is the CPU that all of its pods may request, in thousandths; None where the Node does not tell."""
 
     node: str
     pool: str | None
     devices: tuple[NodeDevice, ...] = ()
     floor_mib: int = 0
     unusable: str | None = None
+    cpu_milli: int | None = None
 
 
 def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDevices:
@@ -61,9 +64,10 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
         excluded = _excluded(at(node, "metadata", "annotations"), ledger.names)
         offered = tuple(_device(device, pool, excluded) for device in devices)
         _distinct(offered)
-    except (InventoryError, ShapeError) as error:
+        cpu_milli = _cpu_milli(node)
+    except (InventoryError, ShapeError, QuantityError) as error:
         return NodeDevices(node=name, pool=pool.name if pool else None, unusable=str(error))
-    return NodeDevices(node=name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib)
+    return NodeDevices(node=name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=cpu_milli)
 
 
 def _pool(labels: Object, ledger: Ledger) -> Pool:
@@ -73,6 +77,11 @@ def _pool(labels: Object, ledger: Ledger) -> Pool:
     if len(mine) > 1:
         raise InventoryError(f"is in {len(mine)} pools: {', '.join(pool.name for pool in mine)}")
     return mine[0]
+
+
+def _cpu_milli(node: Object) -> int | None:
+    cpu = at(node, "status", "allocatable").get("cpu")
+    return None if cpu is None else math.floor(parse(cpu) * 1000)
 
 
 def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Object]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.allocated import Allocated
+from agents.allocated import Allocated, Bystander
 from agents.inventory import NodeDevices
 from tenancy.devices import Ask, Choice, Chooser, best_fit
 
@@ -38,6 +38,7 @@ class Room:
         self.node = node
         self.inventory: NodeDevices | None = None
         self.pods: dict[str, Allocated] = {}
+        self.bystanders: dict[str, Bystander] = {}
         self.taken: dict[str, Hold] = {}
         self.reserved: dict[str, Hold] = {}
         self.reading: Reading | None = None
@@ -47,7 +48,7 @@ class Room:
     @property
     def idle(self) -> bool:
         """Nothing is known of the node and nothing is held on it."""
-        return self.inventory is None and not (self.pods or self.taken or self.reserved)
+        return self.inventory is None and not (self.pods or self.bystanders or self.taken or self.reserved)
 
     def claims(self) -> Iterator[Allocated | Hold]:
         yield from self.pods.values()
@@ -63,7 +64,17 @@ class Room:
         self.room = self._as_measured(self.unheld)
         self.free = {index: max(mib, 0) for index, mib in self.room.items()}
         self.freest = sorted(self.free.values(), reverse=True)
-        self.free_mib = sum(self.freest)
+        self.recount_cpu()
+
+    def recount_cpu(self) -> None:
+        """The part of `recount` that a bystander touches. `cpu_milli` is the node's free CPU, None where unknown."""
+        whole = self.inventory.cpu_milli if self.inventory else None
+        held = sum(claim.ask.cpu_milli for claim in self.claims()) + sum(b.cpu_milli for b in self.bystanders.values())
+        self.cpu_milli = None if whole is None else whole - held
+        self.forget_choices()
+
+    def forget_choices(self) -> None:
+        """Has the next one chosen anew."""
         self._choices.clear()
 
     def _less_what_is_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
@@ -99,9 +110,9 @@ class Room:
         return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
 
     def choice(self, ask: Ask, choose: Chooser) -> Choice | None:
-        """What `choose` chooses; it is asked once, so it must be the same at each call between two recounts."""
+        """What `choose` chooses; it is asked once until something changes."""
         if ask not in self._choices:
-            self._choices[ask] = choose(ask, self.free)
+            self._choices[ask] = choose(ask, self.free, self.cpu_milli)
         return self._choices[ask]
 
     def hold(self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None) -> Hold:

@@ -18,21 +18,22 @@ class Scoring(StrEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """`mib` on each of `count` different devices."""
+    """`mib` on each of `count` different devices, and CPU of the node beside it, in thousandths."""
 
     mib: int
     count: int = 1
+    cpu_milli: int = 0
 
     def __post_init__(self) -> None:
         if self.mib < 1 or self.count < 1:
             raise ValueError(f"at least 1 MiB on at least one device (got {self.mib} MiB on {self.count})")
 
     @staticmethod
-    def of(total_mib: int, count: int = 1) -> "Ask":
+    def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "Ask":
         """A pod's request shared out in equal parts. Raises ValueError where it has no equal parts of whole MiB."""
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
-        return Ask(total_mib // count, count)
+        return Ask(total_mib // count, count, cpu_milli)
 
     @property
     def total_mib(self) -> int:
@@ -47,12 +48,14 @@ class Choice:
     cost: float
 
 
-# Free MiB by device's index to the devices that an ask gets; None where too few fit.
-Chooser = Callable[[Ask, Mapping[int, int]], Choice | None]
+# From the free MiB by device's index, and the node's free CPU where it is known, to the devices that an ask gets; None
+# where too few fit. It judges devices alone: whether the node has the CPU is the scheduler's to say.
+Chooser = Callable[[Ask, Mapping[int, int], int | None], Choice | None]
 
 
-def best_fit(ask: Ask, free: Mapping[int, int]) -> Choice | None:
+def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> Choice | None:
     """The devices with the least free MiB that fits, ties to the lowest index; the cost is what stays free on them."""
+    del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
     if len(fitting) < ask.count:
         return None

@@ -3,7 +3,7 @@
 A string of bytes is a history: each step reads an operation and its choices from it, so that hypothesis shrinks a
 failure to the shortest history that shows it. The API has the truth; the ledger hears of it late, in order.
 
-By default 5,000 histories of 30 to 80 steps, others at each run; GPU_TENANCY_HISTORIES says how many otherwise.
+By default 3,000 histories of 30 to 80 steps, others at each run; GPU_TENANCY_HISTORIES says how many otherwise.
 """
 
 import os
@@ -15,14 +15,14 @@ from itertools import chain, repeat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.allocated import Allocated
+from agents.allocated import Allocated, Bystander
 from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, Allocations, Chosen
 from agents.inventory import NodeDevices
 from agents.usage import Drift
-from tenancy.devices import Ask
+from tenancy.devices import Ask, Scoring
 from tests.agents.devices import bound, inventory
 
-HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "5000"))
+HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "3000"))
 NODES = ("A", "B")
 SIZES = (0, 3, 4, 6)
 
@@ -33,9 +33,11 @@ class World:
 
     choices: Iterator[int]
     now: float = 0.0
-    ledger: Allocations = field(default_factory=Allocations)
+    scoring: Scoring = field(init=False)
+    ledger: Allocations = field(init=False)
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     pods: dict[str, Allocated] = field(default_factory=dict)
+    bystanders: dict[str, Bystander] = field(default_factory=dict)
     waiting: dict[str, Ask] = field(default_factory=dict)
     binding: dict[str, Allocated] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
@@ -43,8 +45,10 @@ class World:
     born: int = 0
 
     def __post_init__(self) -> None:
+        self.scoring = (*Scoring,)[self.pick(len(Scoring))]
+        self.ledger = Allocations(self.scoring)
         for name in NODES:
-            self._set_node(inventory(name, 4, 6))
+            self._set_node(replace(inventory(name, 4, 6), cpu_milli=9))
 
     def pick(self, count: int) -> int:
         return next(self.choices) % count
@@ -53,7 +57,7 @@ class World:
         operations = (
             *(self.wait, self.create, self.schedule, self.schedule, self.bound, self.bound, self.settle, self.settle),
             *(self.failed, self.hear, self.hear, self.delete, self.gone, self.ended, self.change_node, self.relist),
-            *(self.restart, self.measure, self.bind_by_hand, self.audit),
+            *(self.restart, self.measure, self.bind_by_hand, self.bind_bystander, self.audit),
         )
         self.now += 0.001
         operations[self.pick(len(operations))]()
@@ -65,7 +69,7 @@ class World:
 
     def create(self) -> None:
         self.born += 1
-        self.waiting[f"pod-{self.born}"] = Ask(1 + self.pick(5), 1 + self.pick(2))
+        self.waiting[f"pod-{self.born}"] = Ask(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
         """Filter, prioritize, and a node that need not be the best; then the bind begins."""
@@ -121,10 +125,10 @@ class World:
             del self.waiting[next(iter(self.waiting))]
 
     def gone(self) -> None:
-        self._end(self._one_of([uid for uid, pod in self.pods.items() if pod.terminating]))
+        self.end(self._one_of([uid for uid, pod in self.pods.items() if pod.terminating]))
 
     def ended(self) -> None:
-        self._end(self._one_of(self.pods))
+        self.end(self._one_of(self.pods))
 
     def change_node(self) -> None:
         name = NODES[self.pick(len(NODES))]
@@ -151,7 +155,7 @@ class World:
     def relist(self) -> None:
         """The watch was lost: a list, while binds are under way."""
         self.news.clear()
-        self.ledger.replace(self.nodes.values(), self.pods.values(), self.now)
+        self.ledger.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
 
     def restart(self) -> None:
         """Whatever was being bound was accepted before the new list, or never is."""
@@ -162,7 +166,7 @@ class World:
                 self.waiting[uid] = pod.ask
         self.binding.clear()
         self.unsettled.clear()
-        self.ledger = Allocations()
+        self.ledger = Allocations(self.scoring)
         self.relist()
 
     def audit(self) -> Drift:
@@ -179,6 +183,16 @@ class World:
         self.pods[uid] = bound(uid, NODES[self.pick(len(NODES))], 1 + self.pick(5))
         self._tell(uid)
 
+    def bind_bystander(self) -> None:
+        """A pod without GPU memory comes or goes."""
+        uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
+        if uid in self.bystanders:
+            del self.bystanders[uid]
+            self.news.append(lambda: self.ledger.drop_pod(uid))
+        else:
+            self.bystanders[uid] = pod = Bystander(uid=uid, node=node, cpu_milli=self.pick(4))
+            self.news.append(lambda: self.ledger.set_pod(pod))
+
     def come_to_rest(self) -> None:
         """Every bind ends, the watch tells everything, and every time runs out."""
         while self.binding:
@@ -193,7 +207,7 @@ class World:
 
     def rebuilt(self) -> Allocations:
         found = Allocations()
-        found.replace(self.nodes.values(), self.pods.values(), self.now)
+        found.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
         return found
 
     def _one_of(self, uids: object) -> str | None:
@@ -208,7 +222,7 @@ class World:
         pod = self.pods[uid]
         self.news.append(lambda: self.ledger.set_pod(pod))
 
-    def _end(self, uid: str | None) -> None:
+    def end(self, uid: str | None) -> None:
         if uid is not None:
             del self.pods[uid]
             self.news.append(lambda: self.ledger.drop_pod(uid))
@@ -231,7 +245,10 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
     assert world.ledger.usage() == world.rebuilt().usage()
     assert world.audit() == world.rebuilt().audit(world.pods.values(), world.now)
     for uid in [*world.pods]:
-        world._end(uid)
+        world.end(uid)
+    for uid in [*world.bystanders]:
+        world.ledger.drop_pod(uid)
+    world.bystanders.clear()
     world.come_to_rest()
     assert world.ledger.usage() == world.rebuilt().usage()
     assert all(
