@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agents.allocated import AskError, allocated, ask_of
+from agents.allocated import AskError, Bystander, allocated, ask_of, holder
 from tenancy.devices import Ask
 from tests.agents.cluster import NAMES
 from tests.agents.devices import pod_object
@@ -86,3 +86,17 @@ def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
     held = allocated(pod_object("8138", "2", annotations=OURS | {NAMES.device_uuid: text}), NAMES)
     assert held is not None
     assert (held.indices, held.uuids) == ((0, 2), None)
+
+
+def test_an_ask_knows_the_cpu_beside_the_memory() -> None:
+    container = {"resources": {"requests": {NAMES.gpumem: "4069", "cpu": "250m"}}}
+    assert ask_of({"containers": [container, container]}, NAMES) == Ask(8138, cpu_milli=500)
+
+
+def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
+    pod = pod_object("0")
+    pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m"}
+    assert holder(pod, NAMES) == Bystander(uid="uid-1", node="k8s-node1", cpu_milli=1500)
+    assert holder(pod_object(), NAMES) == allocated(pod_object(), NAMES)
+    assert holder(pod_object("0", node=None), NAMES) is None
+    assert holder(pod_object("0", phase="Succeeded"), NAMES) is None

@@ -1,14 +1,16 @@
 """The ledger of placement by device."""
 
 import threading
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
+from agents.allocated import Allocated, Bystander
 from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, Allocations, Chosen, Fits, Refusal
 from agents.inventory import NodeDevice, NodeDevices
 from agents.usage import DeviceDrift, Drift, Standing
-from tenancy.devices import Ask
+from tenancy.devices import Ask, Scoring
 from tests.agents.devices import bound, inventory, ledger_of, take
 
 # The seed's cluster: three nodes of two devices with 16276 MiB each.
@@ -124,6 +126,45 @@ def test_of_equal_nodes_one_alone_scores_best_and_has_the_promise() -> None:
 
 def test_scores_of_nodes_that_do_not_fit_are_0() -> None:
     assert seed().scores("pod", Ask(8138), ["N1", "N2"], 0.0) == {"N1": 0, "N2": 0}
+
+
+# By fragmentation.
+
+
+def test_the_usual_pods_are_those_that_are_bound() -> None:
+    """Best fit leaves 2000 on the device of 6000; while pods of 4000 are usual, the one of 8000 is chosen."""
+    node = inventory("N", 8000, 6000)
+    usual = [bound("usual", "other", 4000, 0)]
+    for scoring, indices in ((Scoring.BEST_FIT, (1,)), (Scoring.FRAGMENTATION, (0,))):
+        allocations = Allocations(scoring)
+        allocations.replace([node], usual, since=0.0)
+        assert take(allocations, "pod", Ask(4000), "N").indices == indices
+
+
+def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None:
+    allocations = Allocations(Scoring.FRAGMENTATION)
+    allocations.set_node(inventory("N", 8000, 6000))
+    assert take(allocations, "first", Ask(4000), "N").indices == (1,)
+    allocations.give_back("first")
+    usual = bound("usual", "other", 4000, 0)
+    allocations.set_pod(usual)
+    allocations.audit([usual], since=0.0)
+    assert take(allocations, "second", Ask(4000), "N").indices == (0,)
+
+
+def test_a_node_whose_cpu_bystanders_have_is_the_better_for_a_pod_that_fits_it() -> None:
+    """Nothing usual can use the memory there any more, so that taking it strands none."""
+    allocations = Allocations(Scoring.FRAGMENTATION)
+    nodes = [replace(inventory(name, 16000), cpu_milli=8000) for name in ("A", "B")]
+    usual = Allocated(uid="usual", namespace="t", name="u", node="other", ask=Ask(5000, cpu_milli=4000), indices=(0,))
+    bystander = Bystander(uid="plain", node="B", cpu_milli=6000)
+    allocations.replace(nodes, [usual], since=0.0)
+    small = Ask(2000, cpu_milli=1000)
+    assert allocations.scores("pod", small, ["A", "B"], 0.0) == {"A": 10, "B": 9}
+    allocations.set_pod(bystander)
+    assert allocations.scores("pod", small, ["A", "B"], 0.0)["B"] == 10
+    allocations.drop_pod("plain")
+    assert allocations.scores("pod", small, ["A", "B"], 0.0) == {"A": 10, "B": 9}
 
 
 # Bind.

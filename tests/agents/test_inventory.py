@@ -30,6 +30,12 @@ def test_a_device_offers_its_memory_less_the_pools_reserve() -> None:
     assert found.devices == (NodeDevice(0, "GPU-0", 14000), NodeDevice(1, "GPU-1", 14000))
 
 
+def test_a_nodes_cpu_is_what_its_pods_may_request() -> None:
+    node = node_object() | {"status": {"allocatable": {"cpu": "15800m"}, "capacity": {"cpu": "16"}}}
+    assert devices_of(node, [slice_object(device_object(0))], LEDGER).cpu_milli == 15800
+    assert devices_of(node_object(), [slice_object(device_object(0))], LEDGER).cpu_milli is None
+
+
 def test_a_device_smaller_than_its_pool_says_offers_what_it_has() -> None:
     (device,) = devices_of(node_object(), [slice_object(device_object(0, 8192))], LEDGER).devices
     assert device.offered_mib == 8192 - 1360
