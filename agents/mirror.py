@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents import ledger as ledgers
-from agents.allocated import Allocated, AskError, allocated
+from agents.allocated import Allocated, AskError, Bystander, holder
 from agents.allocations import Allocations
 from agents.api import Api, ApiError, Object
 from agents.clock import Clock
@@ -22,6 +22,7 @@ from agents.nodes import NODES, Node
 from agents.view import BOUND, PODS
 from tenancy.ledger import Ledger
 from tenancy.names import Names
+from tenancy.workload import at
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEDGER_SECONDS = 3.0
@@ -183,9 +184,9 @@ class Mirror:
             self.allocations.drop_pod(found["metadata"]["uid"])
             self.grown()
 
-    def _pod(self, item: Object) -> Allocated | None:
+    def _pod(self, item: Object) -> Allocated | Bystander | None:
         try:
-            return allocated(item, self.ledger.names) if self.ledger else None
+            return holder(item, self.ledger.names) if self.ledger else None
         except AskError as error:
             self.log.error(f"is not counted: {error}")
             return None
@@ -247,4 +248,4 @@ def _ledger(api: Api, namespace: str) -> Ledger:
 def _trimmed(node: Object) -> dict[str, Any]:
     metadata = node["metadata"]
     kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
-    return {"metadata": kept}
+    return {"metadata": kept, "status": {"allocatable": {"cpu": at(node, "status", "allocatable").get("cpu")}}}
