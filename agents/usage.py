@@ -49,13 +49,15 @@ class DeviceUsage:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """`adrift` are pods that no device of the node is known to hold."""
+    """`adrift` are pods that no device of the node is known to hold. `cpu_milli` is the CPU that no pod requests, None
+    where it is not known."""
 
     node: str
     pool: str | None
     unusable: str | None
     devices: tuple[DeviceUsage, ...]
     adrift: tuple[Share, ...]
+    cpu_milli: int | None
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def usage_of(room: Room) -> NodeUsage:
             for device in (inventory.devices if inventory else ())
         ),
         adrift=tuple(sorted(adrift, key=lambda share: share.uid)),
+        cpu_milli=room.cpu_milli,
     )
 
 

@@ -97,8 +97,9 @@ class FakeCluster:
         self.nodes[name] = {"kind": "Node", "metadata": metadata, "status": status}
         self.tell("MODIFIED" if again else "ADDED", "/api/v1/nodes", self.nodes[name])
 
-    def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running") -> None:
-        container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": {NAMES.gpumem: gpumem}}}
+    def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running", cpu: str = "0") -> None:
+        requests = {NAMES.gpumem: gpumem, "cpu": cpu}
+        container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": requests}}
         metadata = {"name": name, "namespace": "immich", "uid": f"uid-{name}", "resourceVersion": self.next_version()}
         spec = {"nodeName": node, "containers": [container]}
         self.pods.append({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})

@@ -58,6 +58,11 @@ class Followed:
         (usage,) = self.allocations.usage()
         return usage.devices[0].free_mib if usage.devices else None
 
+    @property
+    def cpu_milli(self) -> int | None:
+        (usage,) = self.allocations.usage()
+        return usage.cpu_milli
+
     def eventually(self, holds: Callable[[], object]) -> None:
         end = time.monotonic() + PATIENCE_SECONDS
         while not holds():
@@ -81,6 +86,16 @@ def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Fol
     before = followed.growths
     followed.cluster.remove_pod("first")
     followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
+
+
+def test_the_nodes_cpu_is_less_by_what_every_pod_requests(followed: Followed) -> None:
+    followed.cluster.add_pod("with", "k8s-node1", "4000", cpu="500m")
+    followed.start()
+    followed.eventually(lambda: followed.cpu_milli == 7500)
+    followed.cluster.add_pod("without", "k8s-node1", "0", cpu="2")
+    followed.eventually(lambda: followed.cpu_milli == 5500)
+    followed.cluster.remove_pod("without")
+    followed.eventually(lambda: followed.cpu_milli == 7500)
 
 
 def test_a_device_that_changes_is_followed(followed: Followed) -> None:
