@@ -27,7 +27,7 @@ PULUMI := .toolchain/bin/pulumi
 GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale bench-packing schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench: toolchain ## Measure previews and the policy pack
 
 bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
 	@$(PYTHON) -m tests.bench.scale $(ARGS)
+
+bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)
+	@$(PYTHON) -m tests.bench.packing $(TRACE) $(ARGS)
 
 schema: toolchain ## Write docs/config.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new

@@ -73,8 +73,18 @@ class Stream:
 class Api:
     """A client with one kept-alive connection, for one thread; only `open` is for any. Every method raises ApiError."""
 
-    def __init__(self, endpoint: Endpoint, *, clock: Clock, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        clock: Clock,
+        jitter: Callable[[], float] = random.random,
+        attempts: int = ATTEMPTS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._endpoint = endpoint
+        self._attempts = attempts
+        self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._jitter = jitter
         self._tls = _tls(endpoint.ca_file)
@@ -147,11 +157,11 @@ class Api:
         return stream
 
     def _request(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Object:
-        for attempt in range(ATTEMPTS):
+        for attempt in range(self._attempts):
             try:
                 return self._exchange(method, path, body, content_type)
             except ApiError as error:
-                if not error.retried or attempt == ATTEMPTS - 1:
+                if not error.retried or attempt == self._attempts - 1:
                     raise
                 backoff = BACKOFF_SECONDS * 2**attempt * (0.5 + self._jitter())
                 wait = backoff if error.retry_after_seconds is None else error.retry_after_seconds
@@ -173,7 +183,7 @@ class Api:
 
     def _connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(
-            self._endpoint.host, self._endpoint.port, timeout=TIMEOUT_SECONDS, context=self._tls
+            self._endpoint.host, self._endpoint.port, timeout=self._timeout_seconds, context=self._tls
         )
 
     def _send(

@@ -1,19 +1,38 @@
 """A GPU, its memory and who is on it, as the exporter measures them and as the other agents read them."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 MIB = 2**20
 
 
+class Fault(StrEnum):
+    """What is wrong with a device, so that nothing new should start on it; as the value of a taint."""
+
+    UNREADABLE = "unreadable"  # NVML's calls fail for this one
+    PAGES_TO_RETIRE = "pages-to-retire"  # memory that is bad leaves use only when the device is reset
+    ROW_REMAPPING_FAILED = "row-remapping-failed"  # no spare memory is left for what is bad
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device's memory. `gpu` is its index on the node; `used_bytes` includes what the driver reserves."""
+    """One device's memory. `gpu` is its index on the node; `used_bytes` includes what the driver reserves. `fault` is
+    known where it was measured, on the node."""
 
     gpu: int
     uuid: str
     total_bytes: int
     used_bytes: int
     free_bytes: int
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The node's devices: those that NVML read, and the indices of those that it could not."""
+
+    devices: tuple[Device, ...]
+    unreadable: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
 
 GET /metrics answers 200 only with a fresh and whole NVML reading, else 503 with the reason: an empty success would read
-as an idle card. The API adds names and budgets; while it is away the last ones stay.
+as an idle card. The API adds names and budgets; while it is away the last ones stay. Where asked to, it also publishes
+the devices as the node's ResourceSlice.
 """
 
 # First, so that what compiling NVML's bindings took, 12 MiB, is free again for the modules below.
-from agents.nvml import Nvml  # isort: split
+from agents.nvml import Nvml, UnreadableError  # isort: split
 
 import ctypes
 import http.client
@@ -20,9 +21,11 @@ from agents import cgroup, exposition, series
 from agents.api import Api, in_cluster
 from agents.attribution import DeviceUse, attribute
 from agents.clock import Clock
-from agents.environment import PORT, SECONDS, read, text, variable
+from agents.device import Survey
+from agents.environment import PORT, SECONDS, flag, read, text, variable
 from agents.errors import AgentError, StoppedError
 from agents.log import Log
+from agents.publisher import Publisher
 from agents.registry import Registrar
 
 # A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
@@ -31,12 +34,13 @@ STALE_INTERVALS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """INTERVAL_SECONDS is the time between two NVML readings."""
+    """INTERVAL_SECONDS is the time between two NVML readings, and between two looks at the published slice."""
 
     port: int = variable(PORT)
     interval_seconds: int = variable(SECONDS)
     node_name: str = variable(text)
     ledger_namespace: str = variable(text)
+    publish_devices: bool = variable(flag)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -57,7 +61,18 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         clock=clock,
         interval_seconds=settings.interval_seconds,
     )
-    for keep in (registrar.keep_refreshing, gauge.keep_sampling):
+    threads = [registrar.keep_refreshing, gauge.keep_sampling]
+    if settings.publish_devices:
+        publisher = Publisher(
+            api=Api(in_cluster(environ), clock=clock),
+            node=settings.node_name,
+            survey=lambda: gauge.last.survey,
+            ledger=lambda: registrar.last.ledger,
+            clock=clock,
+            interval_seconds=settings.interval_seconds,
+        )
+        threads.append(publisher.keep_publishing)
+    for keep in threads:
         threading.Thread(target=keep, args=(log,), daemon=True).start()
     with Server(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
@@ -75,11 +90,13 @@ def _give_back() -> None:
 
 @dataclass(frozen=True)
 class Reading:
-    """The last reading: devices, or why there are none; `at` is monotonic time in seconds."""
+    """The last reading: devices, or why there are none; `at` is monotonic time in seconds. The survey is there also
+    where only some devices could be read."""
 
     at: float
     uses: tuple[DeviceUse, ...] = ()
     problem: str | None = "no reading yet"
+    survey: Survey | None = None
 
 
 @dataclass(kw_only=True)
@@ -98,7 +115,11 @@ class Gauge:
     def sample(self) -> Reading:
         """A new reading, remembered."""
         try:
-            self.last = Reading(self.clock.monotonic(), self.read(), None)
+            uses = self.read()
+            survey = Survey(devices=tuple(use.device for use in uses))
+            self.last = Reading(self.clock.monotonic(), uses, None, survey)
+        except UnreadableError as error:
+            self.last = Reading(self.clock.monotonic(), (), str(error), error.survey)
         except AgentError as error:
             self.last = Reading(self.clock.monotonic(), (), str(error))
         self.registrar.look_up(container for use in self.last.uses for container in use.used_bytes)

@@ -1,4 +1,4 @@
-"""The Prometheus text format, as much as our metrics use: gauges. Strict both ways.
+"""The Prometheus text format, as much as our metrics use. Strict both ways.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -6,6 +6,7 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from agents.errors import AgentError
 
@@ -23,6 +24,24 @@ class Sample:
     value: float
 
 
+class Kind(StrEnum):
+    """What a metric's values are."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A metric: its samples bear its name, a histogram's with _bucket, _sum and _count behind it."""
+
+    name: str
+    kind: Kind
+    text: str
+    samples: tuple[Sample, ...]
+
+
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"'
 _LINE = re.compile(rf"({_NAME})(?:\{{((?:{_LABEL}(?:,(?=[a-zA-Z_])|(?=\}})))*)\}})? ([^ ]+)")
@@ -33,13 +52,26 @@ _PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
 
 def render(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> str:
     """The text of these samples, gauges all, grouped by name; each name has its line in `help_texts`."""
-    lines = []
+    return render_families(gauges(samples, help_texts))
+
+
+def gauges(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> tuple[Family, ...]:
+    """These samples by name, each with its text of `help_texts`."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
-    for name, group in grouped.items():
-        lines += [f"# HELP {name} {help_texts[name]}", f"# TYPE {name} gauge"]
-        lines += [f"{name}{_braces(sample.labels)} {sample.value!r}" for sample in group]
+    return tuple(
+        Family(name=name, kind=Kind.GAUGE, text=help_texts[name], samples=tuple(group))
+        for name, group in grouped.items()
+    )
+
+
+def render_families(families: Iterable[Family]) -> str:
+    """The text of these metrics."""
+    lines = []
+    for family in families:
+        lines += [f"# HELP {family.name} {family.text}", f"# TYPE {family.name} {family.kind}"]
+        lines += [f"{sample.name}{_braces(sample.labels)} {sample.value!r}" for sample in family.samples]
     return "\n".join((*lines, ""))
 
 

@@ -12,6 +12,8 @@ from agents.watch import Watch
 
 # Of each thread, together within the second that SIGTERM leaves.
 _JOIN_SECONDS = 0.3
+# Between two watches of a server that ends each at once.
+_RESUME_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +30,15 @@ class FeedError(AgentError):
 
 
 class Feed:
-    """The events of all sources, for at most so many seconds."""
+    """The events of all sources, for at most so many seconds; one that `lasts` goes on where a watch ended in order."""
 
-    def __init__(self, api: Api, clock: Clock, sources: Sequence[Source], *, seconds: float) -> None:
+    def __init__(
+        self, api: Api, clock: Clock, sources: Sequence[Source], *, seconds: float, lasts: bool = False
+    ) -> None:
         self._api = api
         self._clock = clock
         self._seconds = seconds
+        self._lasts = lasts
         self._told: SimpleQueue[Object | FeedError] = SimpleQueue()
         self._watches: list[Watch] = []
         self._closed = False
@@ -63,28 +68,36 @@ class Feed:
         A thread that ends while Python does may fail the run: pthread_exit aborts where libgcc_s is not installed.
         """
         self._closed = True
-        for watch in self._watches:
+        for watch in [*self._watches]:
             watch.stop()
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
 
     def _follow(self, source: Source) -> None:
         why = "the server ended it"
+        version = source.resource_version
         try:
-            with Watch(
-                self._api,
-                source.path,
-                clock=self._clock,
-                resource_version=source.resource_version,
-                seconds=self._seconds,
-                **source.parameters,
-            ) as watch:
-                self._watches.append(watch)
-                if self._closed:  # before it could be stopped
-                    return
-                for event in watch:
-                    self._told.put(event)
+            while version := self._watch(source, version):
+                self._clock.sleep(_RESUME_SECONDS)
         except AgentError as error:
             why = str(error)
         finally:
             self._told.put(FeedError(f"the watch of {source.path} is over: {why}"))
+
+    def _watch(self, source: Source, version: str) -> str:
+        """One watch, from its start to its end. Returns the version at which the next one goes on, "" for none."""
+        with Watch(
+            self._api,
+            source.path,
+            clock=self._clock,
+            resource_version=version,
+            seconds=self._seconds,
+            **source.parameters,
+        ) as watch:
+            self._watches.append(watch)
+            if not self._closed:  # before it could be stopped
+                for event in watch:
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    self._told.put(event)
+            self._watches.remove(watch)
+        return version if self._lasts and not self._closed else ""

@@ -5,20 +5,30 @@ the exporter's zipapp alone, so that only the exporter may import this module. D
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
-from agents.device import Device, Occupancy, Process
+from agents.device import Device, Fault, Occupancy, Process, Survey
 from agents.errors import AgentError
 from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
-# A device or a driver that knows no such processes has none.
+T = TypeVar("T")
+
+# A device or a driver that knows no such thing has none.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlError(AgentError):
     """The library is not there or a call failed; nothing is known of any device."""
+
+
+class UnreadableError(NvmlError):
+    """Calls failed for some devices; `survey` is what is known of each."""
+
+    def __init__(self, survey: Survey, message: str) -> None:
+        super().__init__(message)
+        self.survey = survey
 
 
 class Nvml:
@@ -28,7 +38,7 @@ class Nvml:
         self._opened = False
 
     def read(self) -> tuple[Occupancy, ...]:
-        """Every device of the node, all or none. Raises NvmlError."""
+        """Every device of the node, all or none. Raises NvmlError, and UnreadableError where only devices fail."""
         try:
             if not self._opened:
                 pynvml.nvmlInit()
@@ -36,10 +46,23 @@ class Nvml:
             count = pynvml.nvmlDeviceGetCount()
             if not count:
                 raise NvmlError(f"no device is visible; the pod needs {VISIBLE_DEVICES} all and a working driver")
-            return tuple(_occupancy(index) for index in range(count))
         except pynvml.NVMLError as error:
             self._close()
             raise NvmlError(_words(error)) from None
+        return self._occupancies(count)
+
+    def _occupancies(self, count: int) -> tuple[Occupancy, ...]:
+        found, failed = [], {}
+        for index in range(count):
+            try:
+                found.append(_occupancy(index))
+            except pynvml.NVMLError as error:
+                failed[index] = f"gpu {index}: {_words(error)}"
+        if failed:
+            self._close()
+            survey = Survey(devices=tuple(each.device for each in found), unreadable=tuple(failed))
+            raise UnreadableError(survey, "; ".join(failed.values()))
+        return tuple(found)
 
     def _close(self) -> None:
         if self._opened:
@@ -59,16 +82,29 @@ def _occupancy(index: int) -> Occupancy:
         total_bytes=memory.total,
         used_bytes=memory.used,
         free_bytes=memory.free,
+        fault=_fault(handle),
     )
     return Occupancy(device, _processes(handle))
+
+
+def _fault(handle: Any) -> Fault | None:
+    """Memory that has gone bad beyond what the device can mend while it runs.
+
+    Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (to Turing) and
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on, which have the one and not the other).
+    """
+    if _optional(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle, pynvml.NVML_FEATURE_DISABLED):
+        return Fault.PAGES_TO_RETIRE
+    *_, failed = _optional(pynvml.nvmlDeviceGetRemappedRows, handle, (0, 0, 0, 0))
+    return Fault.ROW_REMAPPING_FAILED if failed else None
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
     """Each process once: one that computes and draws is in two lists, with all its memory in both."""
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle)
-    listed += _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle)
+    listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle, [])
+    listed += _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle, [])
     for process in listed:
         known = used.get(process.pid, 0)
         told = process.usedGpuMemory
@@ -76,12 +112,12 @@ def _processes(handle: Any) -> tuple[Process, ...]:
     return tuple(Process(pid, used_bytes) for pid, used_bytes in sorted(used.items()))
 
 
-def _optional(listing: Callable[[Any], list[Any]], handle: Any) -> list[Any]:
+def _optional(call: Callable[[Any], T], handle: Any, otherwise: T) -> T:
     try:
-        return listing(handle)
+        return call(handle)
     except pynvml.NVMLError as error:
         if error.value in _NONE_OF_THIS_KIND:
-            return []
+            return otherwise
         raise
 
 

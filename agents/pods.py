@@ -8,9 +8,10 @@ from typing import Any
 from agents.api import Api, Object
 from agents.errors import AgentError
 from agents.events import Reference
+from tenancy.budget import declared_mib
+from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 from tenancy.quantity import QuantityError
-from tenancy.workload import pod_request
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -53,19 +54,19 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
 
-def read_pods(api: Api, node: str, resource: str) -> Iterator[Pod]:
-    """Every pod bound to the node; `resource` is what they declare. Raises ApiError, and AgentError for a request that
-    cannot be read."""
+def read_pods(api: Api, node: str, ledger: Ledger) -> Iterator[Pod]:
+    """Every pod bound to the node, with what it declares. Raises ApiError, and AgentError for a request that cannot be
+    read."""
     for item in api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"):
-        yield _pod(item, resource)
+        yield _pod(item, ledger)
 
 
-def _pod(item: Object, resource: str) -> Pod:
+def _pod(item: Object, ledger: Ledger) -> Pod:
     metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
     try:
-        declared_mib = pod_request(spec, resource)
+        declared = declared_mib(ledger, metadata["namespace"], spec)
     except QuantityError as error:
-        raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {resource}: {error}") from None
+        raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {ledger.names.gpumem}: {error}") from None
     owner = _owner(metadata)
     queued_as = _queued_as(metadata)
     return Pod(
@@ -73,7 +74,7 @@ def _pod(item: Object, resource: str) -> Pod:
         name=metadata["name"],
         uid=metadata["uid"],
         node=spec["nodeName"],
-        declared_mib=declared_mib,
+        declared_mib=declared,
         started=_moment(status.get("startTime") or metadata["creationTimestamp"]),
         workload=_workload(metadata, owner, queued_as),
         priority=spec.get("priority") or 0,

@@ -65,9 +65,8 @@ class Registrar:
         self._wanted.clear()
         stored = ledger.read(self.api, self.ledger_namespace)
         found = None if stored is None or stored.deleting else stored.ledger()
-        resource = found.names.gpumem if found else None
         self.last = Registry(
-            roster=roster.read(self.api, self.node, resource),
+            roster=roster.read(self.api, self.node, found),
             ledger=found,
             recycled=_recycled(self.api, self.ledger_namespace),
         )

@@ -7,8 +7,10 @@ from functools import cached_property
 from agents.api import Api, Object
 from agents.cgroup import Container
 from agents.errors import AgentError
+from tenancy.budget import declared_mib
+from tenancy.ledger import Ledger
 from tenancy.quantity import QuantityError
-from tenancy.workload import ShapeError, at, maps_at, pod_request
+from tenancy.workload import ShapeError, at, maps_at
 
 # In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
@@ -61,28 +63,33 @@ class Roster:
         return {pod.group_uid: pod for pod in self.pods}
 
 
-def read(api: Api, node: str, resource: str | None) -> Roster:
-    """The pods bound to the node that have not ended, with what each requests of `resource` (None: nothing is known
-    to be declared). Raises ApiError, and AgentError for a pod whose request cannot be read: to leave it out would make
+def read(api: Api, node: str, ledger: Ledger | None) -> Roster:
+    """The pods bound to the node that have not ended, with what each declares (without a ledger: nothing is known to
+    be declared). Raises ApiError, and AgentError for a pod whose request cannot be read: to leave it out would make
     it a pod without a budget."""
     bound = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    return Roster(tuple(_pod(item, resource) for item in api.items("/api/v1/pods", fieldSelector=bound)))
+    return Roster(tuple(_pod(item, ledger) for item in api.items("/api/v1/pods", fieldSelector=bound)))
 
 
-def _pod(item: Object, resource: str | None) -> Pod:
+def _pod(item: Object, ledger: Ledger | None) -> Pod:
     metadata = item["metadata"]
-    try:
-        declared_mib = 0 if resource is None else pod_request(item["spec"], resource)
-    except (QuantityError, ShapeError) as error:
-        raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: {resource}: {error}") from None
     return Pod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         group_uid=at(metadata, "annotations").get(_STATIC_POD_UID, metadata["uid"]),
         containers=_containers(item.get("status") or {}),
-        declared_mib=declared_mib,
+        declared_mib=_declared_mib(item, ledger) if ledger else 0,
     )
+
+
+def _declared_mib(item: Object, ledger: Ledger) -> int:
+    metadata = item["metadata"]
+    try:
+        return declared_mib(ledger, metadata["namespace"], item["spec"])
+    except (QuantityError, ShapeError) as error:
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        raise AgentError(f"pod {name}: {ledger.names.gpumem}: {error}") from None
 
 
 def _containers(status: Object) -> dict[str, str]:

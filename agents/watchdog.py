@@ -107,7 +107,7 @@ class Watchdog:
     def _look(self, ledger: Ledger, nodes: Sequence[Node], before: Memory) -> Snapshot:
         readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger.pools, nodes)
         measured = dict.fromkeys(reading.node for reading in readings if reading.problem is None)
-        pods = [pod for node in measured for pod in read_pods(self.api, node, ledger.names.gpumem)]
+        pods = [pod for node in measured for pod in read_pods(self.api, node, ledger)]
         recycled = self.rehearsed if self.settings.dry_run else self.recycles.read()
         return Snapshot(
             at=self.clock.monotonic(),

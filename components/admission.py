@@ -6,19 +6,16 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components import cel
-from components.admission_policy import Rule, Scope, binding, mutating, outside, validating, within
+from components import admission_device, cel
+from components.admission_device import ByDevice, DeviceArgs
+from components.admission_policy import Scope, binding, mutating, outside, validating, within
 from components.manifest import Manifest, component_type, register
 from components.spec import DnsLabel, Spec
 from tenancy.names import (
-    DEVICE_BINDING,
-    DEVICE_CHOICE,
     GPU_BUDGET,
     PLACE_QUEUED,
     PRIORITY_USE,
-    SCHEDULER_ACCOUNT,
     STAMP_PRIORITY,
-    VISIBLE_DEVICES,
     Names,
 )
 
@@ -50,7 +47,8 @@ class Placement:
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
     """`exempt`: namespaces out of every policy. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`:
-    what the largest device offers. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`."""
+    what the largest device offers. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`.
+    `by_device` is None where the device plugin chooses the device."""
 
     spec: AdmissionSpec
     names: Names
@@ -59,6 +57,11 @@ class AdmissionArgs:
     device_mib: int
     placements: Sequence[Placement]
     priority_tenants: Mapping[str, Iterable[str]]
+    by_device: ByDevice | None = None
+
+    @property
+    def device(self) -> DeviceArgs:
+        return DeviceArgs(names=self.names, exempt=self.exempt, by_device=self.by_device)
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
@@ -66,9 +69,11 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
     return [
         *priority_stamps(args),
         *(queued_placement(args, placement) for placement in args.placements),
+        *(admission_device.device_stamps(args.device) if args.by_device else ()),
         gpu_budget(args),
-        device_choice(args),
-        device_binding(args),
+        *([admission_device.device_placed(args.device, args.by_device)] if args.by_device else ()),
+        admission_device.device_choice(args.device),
+        admission_device.device_binding(args.device),
         *priority_uses(args),
     ]
 
@@ -119,58 +124,17 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
         "list the workload under residents, on_demand or unbudgeted of the stack"
     )
     fits = f"this pod asks for more {gpumem} than one device offers ({most} MiB): lower its limits"
+    offered = f"{most} * variables.devices"
     validations = {
         cel.asks_for_gpumem(args.names): has_budget,
-        f"variables.asked.sum() <= {most} && variables.askedAtStart.all(mib, mib <= {most})": fits,
+        f"variables.asked.sum() <= {offered} && variables.askedAtStart.all(mib, mib <= {offered})": fits,
     }
     variables = {
-        "initContainers": "has(object.spec.initContainers) ? object.spec.initContainers : []",
-        "asked": cel.gpumem_of("object.spec.containers", args.names),
-        "askedAtStart": cel.gpumem_of("variables.initContainers", args.names),
+        "asked": cel.amounts_of("object.spec.containers", gpumem),
+        "askedAtStart": cel.amounts_of(cel.INIT_CONTAINERS, gpumem),
+        "devices": cel.devices_of(args.names) if args.by_device else "1",
     }
     return validating(_COMPONENT, GPU_BUDGET, scope, validations, variables)
-
-
-def device_choice(args: AdmissionArgs) -> Manifest:
-    """Nobody chooses a device: neither by environment nor by the annotations that the scheduler's Binding writes.
-
-    An update is judged by what it changes, so that a pod from before the policy can still report its status and go.
-    """
-    prefix = args.names.device_annotation_prefix
-    ours = f"k.startsWith({cel.text(prefix)})"
-    rules = (
-        Rule("CREATE", ("pods",)),
-        Rule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
-    )
-    no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', args.names)})"
-    unchanged = (
-        f"variables.after.all(k, !{ours} || k in variables.before && variables.before[k] == variables.after[k]) && "
-        f"variables.before.all(k, !{ours} || k in variables.after)"
-    )
-    validations = {
-        no_choice: f"this pod chooses its device by {VISIBLE_DEVICES}: remove the variable; the scheduler gives one",
-        unchanged: f"annotations under {prefix} are the scheduler's: leave them as they are",
-    }
-    variables = {
-        "started": f"request.operation == 'CREATE' ? {cel.CONTAINERS} : "
-        "request.subResource == 'ephemeralcontainers' && has(object.spec.ephemeralContainers) ? "
-        "object.spec.ephemeralContainers : []",
-        "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
-        "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
-    }
-    return validating(_COMPONENT, DEVICE_CHOICE, Scope(outside(args.exempt), {}, rules), validations, variables)
-
-
-def device_binding(args: AdmissionArgs) -> Manifest:
-    """A Binding says which device a pod gets only if it is the scheduler's."""
-    prefix = args.names.device_annotation_prefix
-    stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.text(SCHEDULER_ACCOUNT)}"}
-    scope = Scope({}, stranger, (Rule("CREATE", ("pods/binding", "bindings")),))
-    ours = f"object.metadata.annotations.exists(k, k.startsWith({cel.text(prefix)}))"
-    validations = {
-        f"!has(object.metadata.annotations) || !{ours}": f"annotations under {prefix} are the scheduler's: remove them"
-    }
-    return validating(_COMPONENT, DEVICE_BINDING, scope, validations)
 
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:

@@ -16,10 +16,11 @@ _API = "admissionregistration.k8s.io/v1"
 
 @dataclass(frozen=True)
 class Rule:
-    """An operation on resources of the core group that a policy looks at."""
+    """An operation on resources of a group, in its version v1, that a policy looks at."""
 
     operation: str
     resources: Sequence[str]
+    group: str = ""
 
 
 _POD_CREATION = (Rule("CREATE", ("pods",)),)
@@ -36,7 +37,7 @@ class Scope:
     def to_spec(self) -> dict[str, Any]:
         rules = [
             {
-                "apiGroups": [""],
+                "apiGroups": [rule.group],
                 "apiVersions": ["v1"],
                 "operations": [rule.operation],
                 "resources": list(rule.resources),

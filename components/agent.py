@@ -1,9 +1,10 @@
 """What all agents share: one hardened pod, run by a CronJob each minute or by whatever its component declares."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from components.identity import IdentityArgs, Rule
+from components.identity import IdentityArgs, RoleRef, Rule
 from components.manifest import Manifest
 from components.system import ClusterSpec
 from components.zipapp import Zipapp
@@ -19,6 +20,22 @@ _CODE_VOLUME = "code"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A volume of the pod, and where a container sees it; `source` is what the API takes beside the name."""
+
+    name: str
+    path: str
+    source: Mapping[str, Any]
+
+    @property
+    def declared(self) -> Manifest:
+        return {"name": self.name, **self.source}
+
+    def mount(self, *, read_only: bool = True) -> Manifest:
+        return {"name": self.name, "mountPath": self.path} | ({"readOnly": True} if read_only else {})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Agent:
     """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules."""
 
@@ -30,6 +47,8 @@ class Agent:
     environment: Mapping[str, str]
     rules: tuple[Rule, ...]
     dry_run: bool
+    roles: tuple[RoleRef, ...] = ()
+    memory_mib: int = 64
 
     @property
     def labels(self) -> dict[str, str]:
@@ -41,11 +60,25 @@ class Agent:
 
     @property
     def identity(self) -> IdentityArgs:
-        return IdentityArgs(account=self.name, namespace=self.namespace, component=self.program, rules=self.rules)
+        return IdentityArgs(
+            account=self.name,
+            namespace=self.namespace,
+            component=self.program,
+            rules=self.rules,
+            roles=self.roles,
+        )
 
 
-def pod_template(agent: Agent, *, container: Manifest | None = None, pod: Manifest | None = None) -> Manifest:
-    """The hardened pod. `container` and `pod` add fields, for what one agent alone needs; they override none.
+def pod_template(
+    agent: Agent,
+    *,
+    container: Manifest | None = None,
+    pod: Manifest | None = None,
+    beside: Sequence[Manifest] = (),
+    volumes: Sequence[Volume] = (),
+) -> Manifest:
+    """The hardened pod. `container` and `pod` add fields, for what one agent alone needs; they override none. `beside`
+    are further containers; `volumes` are the pod's, which the agent's container may read.
 
     It passes Pod Security `restricted`, unless `pod` says otherwise. There is no CPU limit: throttling would only make
     a run late.
@@ -64,26 +97,42 @@ def pod_template(agent: Agent, *, container: Manifest | None = None, pod: Manife
                 "runAsGroup": _USER,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "containers": [{**(container or {}), **_container(agent)}],
-            "volumes": [{"name": _CODE_VOLUME, "configMap": {"name": agent.code.config_map, "defaultMode": 0o444}}],
+            "containers": [
+                {**(container or {}), **agent_container(agent, [volume.mount() for volume in volumes])},
+                *beside,
+            ],
+            "volumes": [
+                {"name": _CODE_VOLUME, "configMap": {"name": agent.code.config_map, "defaultMode": 0o444}},
+                *(volume.declared for volume in volumes),
+            ],
         },
     }
 
 
-def _container(agent: Agent) -> Manifest:
+def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
+    """The container that runs the agent's program, with the code and `mounts`."""
+    return hardened(
+        {
+            "name": agent.program,
+            "image": agent.cluster.agent_image,
+            "command": ["python", "-I", f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", agent.program],
+            "env": _environment(agent),
+            "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": f"{agent.memory_mib}Mi"}},
+            "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}, *mounts],
+        }
+    )
+
+
+def hardened(container: Manifest) -> Manifest:
+    """The container without any privilege, as Pod Security `restricted` and our own policy pack want it."""
     return {
-        "name": agent.program,
-        "image": agent.cluster.agent_image,
-        "command": ["python", "-I", f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", agent.program],
+        **container,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "env": _environment(agent),
-        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}],
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components import alert_memory, digest, exporter
+from components import alert_memory, alert_scheduler, digest, exporter, scheduler
 from components.alert import SILENT_SECONDS, alert, allocatable, referring, sanitised
 from components.dashboard import dashboard
 from components.digest import DigestSpec
@@ -48,13 +48,14 @@ class AlertsSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
     """`cron_jobs` are the names of the agents whose runs are watched; `recycles_per_hour` is the watchdog's cap, None
-    where there is no watchdog."""
+    where there is no watchdog; `places_by_device`: there is a scheduler that does."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
+    places_by_device: bool = False
 
     @property
     def namespace(self) -> str:
@@ -79,6 +80,8 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     if args.recycles_per_hour is not None:
         rules.append(alert_memory.capped(args.recycles_per_hour))
     rules += [_drift(args), _pending(resource), _full()]
+    if args.places_by_device:
+        rules += alert_scheduler.rules(pools, args.cluster.system_namespace)
     return {
         "apiVersion": _API,
         "kind": "PrometheusRule",
@@ -119,9 +122,23 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
     }
 
 
-def _metadata(args: AlertsArgs) -> Manifest:
-    labels = names.labels("alerts", names.ALERTS) | args.spec.labels
-    return {"name": names.ALERTS, "namespace": args.namespace, "labels": labels}
+def scheduler_monitor(args: AlertsArgs) -> Manifest:
+    """Has Prometheus scrape the scheduler's extenders; each pod's series keep its name, since one of them leads."""
+    return {
+        "apiVersion": _API,
+        "kind": "PodMonitor",
+        "metadata": _metadata(args, names.SCHEDULER),
+        "spec": {
+            "namespaceSelector": {"matchNames": [args.cluster.system_namespace]},
+            "selector": {"matchLabels": scheduler.selector()},
+            "podMetricsEndpoints": [{"port": scheduler.METRICS_PORT, "interval": f"{SCRAPE_SECONDS}s"}],
+        },
+    }
+
+
+def _metadata(args: AlertsArgs, name: str = names.ALERTS) -> Manifest:
+    labels = names.labels("alerts", name) | args.spec.labels
+    return {"name": name, "namespace": args.namespace, "labels": labels}
 
 
 def _silent(cron_job: str, namespace: str) -> Iterator[Manifest]:
@@ -211,6 +228,8 @@ class Alerts(pulumi.ComponentResource):
         rule = prometheus_rule(args)
         declared = register(rule, f"{name}-rule", parent=self)
         register(pod_monitor(args), f"{name}-pod-monitor", parent=self)
+        if args.places_by_device:
+            register(scheduler_monitor(args), f"{name}-scheduler-monitor", parent=self)
         if args.spec.dashboard_labels:
             config_map = dashboard(args.namespace, args.spec.dashboard_labels, args.run_book)
             register(config_map, f"{name}-dashboard", parent=self)

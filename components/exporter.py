@@ -1,4 +1,4 @@
-"""The exporter: GPU memory, measured on each node."""
+"""The exporter: GPU memory, measured on each node, and the node's devices for those that place by device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,8 @@ from typing import Annotated
 import pulumi
 from pydantic import Field
 
+from components import device_slices
+from components.admission_policy import binding
 from components.agent import Agent, pod_template
 from components.identity import Identity, Rule
 from components.manifest import Manifest, component_type, register
@@ -17,6 +19,16 @@ from tenancy import names
 from tenancy.ledger import Ledger, Sharing
 
 METRICS_PORT = "metrics"
+
+# The node is the slice's owner, and its labels say in which pool it is.
+_PUBLISHING = (
+    Rule(resources=("nodes",), verbs=("get",)),
+    Rule(
+        api_groups=(names.RESOURCE_API.partition("/")[0],),
+        resources=("resourceslices",),
+        verbs=("get", "create", "patch"),
+    ),
+)
 
 
 class ExporterSpec(Spec):
@@ -30,18 +42,21 @@ class ExporterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ExporterArgs:
-    """`code` carries NVML's bindings; `ledger` says which nodes are measured: those of the pools that share memory."""
+    """`code` carries NVML's bindings; `ledger` says which nodes are measured: those of the pools that share memory.
+    `publish_devices`: each node's devices are published as its ResourceSlice."""
 
     spec: ExporterSpec
     cluster: ClusterSpec
     code: Zipapp
     ledger: Ledger
+    publish_devices: bool = False
 
 
 def exporter_agent(args: ExporterArgs) -> Agent:
     """The agent that reads the node's devices; of the API it reads whose the processes are, and what was promised.
 
-    No role can hold it to its own node's pods: RBAC knows no field selectors.
+    No role can hold it to its own node and that node's pods: RBAC knows no field selectors. What it may publish,
+    device_slices.py limits.
     """
     return Agent(
         program="exporter",
@@ -54,6 +69,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             names.VISIBLE_DEVICES: "all",
             names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
+            "PUBLISH_DEVICES": "true" if args.publish_devices else "false",
         },
         rules=(
             Rule(
@@ -63,6 +79,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
                 namespace=args.cluster.system_namespace,
             ),
             Rule(resources=("pods",), verbs=("list",)),
+            *(_PUBLISHING if args.publish_devices else ()),
         ),
         dry_run=False,
     )
@@ -142,12 +159,17 @@ class Exporter(pulumi.ComponentResource):
         pools = [pool for pool in args.ledger.pools if pool.sharing is Sharing.MEMORY]
         super().__init__(component_type("Exporter"), name, {"pools": [pool.name for pool in pools]}, opts)
         agent = exporter_agent(args)
-        identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
+        before: list[pulumi.Resource] = []
+        if args.publish_devices:
+            policy = device_slices.exporter_writes(args.ledger.names, agent.namespace)
+            guard = register(policy, f"{name}-writes", parent=self)
+            before.append(register(binding(policy), f"{name}-writes-binding", parent=self, depends_on=[guard]))
+        before.append(Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self)))
         declared = register(
             daemon_set(agent, args.spec.port, [pool.node_selector for pool in pools]),
             f"{name}-daemon-set",
             parent=self,
-            depends_on=[identity],
+            depends_on=before,
         )
         self.daemon_set = declared.urn.apply(lambda _: agent.name)
         self.register_outputs({"daemonSet": self.daemon_set})

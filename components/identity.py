@@ -21,14 +21,28 @@ class Rule:
     namespace: str | None = None
 
 
+@dataclass(frozen=True)
+class RoleRef:
+    """A role by its name: a ClusterRole where `namespace` is None."""
+
+    name: str
+    namespace: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return "ClusterRole" if self.namespace is None else "Role"
+
+
 @dataclass(frozen=True, kw_only=True)
 class IdentityArgs:
-    """`account` is the name of the ServiceAccount in `namespace`, and of every role and binding of its rules."""
+    """`account` is the name of the ServiceAccount in `namespace`, and of every role and binding of its rules. `roles`
+    are further ones that it gets, which Kubernetes brings."""
 
     account: str
     namespace: str
     component: str
     rules: tuple[Rule, ...]
+    roles: tuple[RoleRef, ...] = ()
 
 
 def service_account(args: IdentityArgs) -> Manifest:
@@ -53,12 +67,20 @@ def role(args: IdentityArgs, namespace: str | None) -> Manifest:
 
 def binding(args: IdentityArgs, namespace: str | None) -> Manifest:
     """Gives the account the role of the same name and reach."""
-    kind = "ClusterRole" if namespace is None else "Role"
+    return _binding(args, args.account, RoleRef(args.account, namespace))
+
+
+def built_in_binding(args: IdentityArgs, role: RoleRef) -> Manifest:
+    """Gives the account a role that Kubernetes brings."""
+    return _binding(args, f"{args.account}:{role.name}", role)
+
+
+def _binding(args: IdentityArgs, name: str, role: RoleRef) -> Manifest:
     return {
         "apiVersion": f"{_RBAC_API}/v1",
-        "kind": f"{kind}Binding",
-        "metadata": _metadata(args, namespace),
-        "roleRef": {"apiGroup": _RBAC_API, "kind": kind, "name": args.account},
+        "kind": f"{role.kind}Binding",
+        "metadata": _metadata(args, role.namespace) | {"name": name},
+        "roleRef": {"apiGroup": _RBAC_API, "kind": role.kind, "name": role.name},
         "subjects": [{"kind": "ServiceAccount", "name": args.account, "namespace": args.namespace}],
     }
 
@@ -89,5 +111,8 @@ class Identity(pulumi.ComponentResource):
             reach = namespace or "cluster"
             granted = register(role(args, namespace), f"{name}-{reach}-role", parent=self)
             register(binding(args, namespace), f"{name}-{reach}-binding", parent=self, depends_on=[account, granted])
+        for ref in args.roles:
+            short = ref.name.rpartition(":")[2]
+            register(built_in_binding(args, ref), f"{name}-{short}-binding", parent=self, depends_on=[account])
         self.account = account.urn.apply(lambda _: args.account)
         self.register_outputs({"account": self.account})

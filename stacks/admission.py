@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from components.admission import AdmissionArgs, AdmissionSpec, Placement
 from components.memory import tenants_by_priority
 from components.queues import QueuesSpec, tenants_of
+from components.scheduler import by_device
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import node_agent_namespace
@@ -20,6 +21,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         device_mib=max(pool.device_mib for pool in ledger.pools),
         placements=placements(settings.queues, ledger) if settings.queues else [],
         priority_tenants=tenants_by_priority(settings.memory_pools),
+        by_device=by_device(settings.scheduler, settings.cluster, ledger) if settings.scheduler else None,
     )
 
 

@@ -18,6 +18,7 @@ from components.kueue import Chart, Kueue, KueueArgs
 from components.memory import pod_fragments
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
+from components.scheduler import Scheduler, SchedulerArgs
 from components.system import System, SystemArgs
 from components.tenant import Tenant, TenantArgs
 from components.watchdog import Watchdog, WatchdogArgs
@@ -57,16 +58,24 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
     if settings.exporter is not None and node_code is not None:
-        exporter_args = ExporterArgs(spec=settings.exporter, cluster=settings.cluster, code=node_code, ledger=ledger)
+        exporter_args = ExporterArgs(
+            spec=settings.exporter,
+            cluster=settings.cluster,
+            code=node_code,
+            ledger=ledger,
+            publish_devices=settings.scheduler is not None,
+        )
         Exporter("exporter", exporter_args, _after(system))
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
+    schedulers = _declare_scheduler(settings, ledger, capacity, code=code)
     if settings.admission is not None:
-        # Last: it stamps the classes, and asks for budgets that must be there to be had.
+        # Last: it stamps the classes, asks for budgets that must be there to be had, and sends pods to the scheduler.
         args = admission_args(settings.admission, settings, ledger)
-        Admission("admission", args, _after(capacity, *priorities))
+        Admission("admission", args, _after(capacity, *schedulers, *priorities))
+    ready = [capacity.advertised, *(scheduler.scheduler_name for scheduler in schedulers)]
     return Outputs(
         ledger={names.POLICY: {"ledger": ledger.to_data()}},
-        residents=capacity.advertised.apply(lambda _: resident_stanzas(ledger)),
+        residents=pulumi.Output.all(*ready).apply(lambda _: resident_stanzas(ledger)),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
         seating_chart=seating_chart(ledger),
     )
@@ -179,8 +188,18 @@ def _declare_readers(
             ledger=ledger,
             cron_jobs=list(_cron_jobs(settings)),
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
+            places_by_device=settings.scheduler is not None,
         )
         Alerts("alerts", alerts_args, _after(system))
+
+
+def _declare_scheduler(settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp) -> list[Scheduler]:
+    if settings.scheduler is None or settings.exporter is None:
+        return []
+    args = SchedulerArgs(
+        spec=settings.scheduler, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
+    )
+    return [Scheduler("scheduler", args, _after(capacity))]
 
 
 def _cron_jobs(settings: StackSettings) -> Iterator[str]:

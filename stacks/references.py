@@ -32,6 +32,9 @@ _NEEDS = (
     ("watchdog", "exporter", "the watchdog acts on what the exporter measures"),
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("gate", "exporter", "the gate acts on what the exporter measures"),
+    ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
+    ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
+    ("scheduler", "admission", "nobody would send the pods to the scheduler"),
     ("alerts", "exporter", "the alerts watch what the exporter measures"),
 )
 
@@ -40,6 +43,7 @@ _NEEDS = (
 _FOR_SHARED_MEMORY = (
     ("reconcile", "advertises the memory of shared devices"),
     ("exporter", "measures the memory of shared devices"),
+    ("scheduler", "places on shared devices"),
 )
 
 

@@ -21,6 +21,7 @@ from components.kueue import KueueSpec
 from components.memory import MemoryPoolSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
+from components.scheduler import SchedulerSpec
 from components.spec import DnsLabel, Spec
 from components.system import ClusterSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
@@ -75,6 +76,9 @@ class StackSettings(Spec):
         default=None, description="The agent that scales on-demand workloads 0 to 1 and back."
     )
     exporter: ExporterSpec | None = Field(default=None, description="The node agent that measures GPU memory by pod.")
+    scheduler: SchedulerSpec | None = Field(
+        default=None, description="Placement by device: which device of a node a pod gets, in the container as well."
+    )
     alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
     memory_pools: dict[DnsLabel, MemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."

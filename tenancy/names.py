@@ -72,6 +72,23 @@ AGENTS_DIGEST = "gpu-tenancy/sha256"
 # Pulumi replaces a failed Job by this annotation; without it every later `pulumi up` would wait for the failed one.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 
+# A ResourceSlice's device: its attributes, and its capacities: all of its memory, and what of it budgets may have.
+RESOURCE_API = "resource.k8s.io/v1"
+DEVICE_UUID = "uuid"
+DEVICE_INDEX = "index"
+DEVICE_POOL = "pool"
+DEVICE_MEMORY = "memory"
+DEVICE_OFFERED = "gpumem"
+
+# Pod annotations of the Aliyun GPU sharing scheduler extender (seed 003): the device's index, its size, what the pod
+# has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
+ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
+ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
+ALIYUN_DEVICE_MIB = "ALIYUN_COM_GPU_MEM_DEV"
+ALIYUN_POD_MIB = "ALIYUN_COM_GPU_MEM_POD"
+ALIYUN_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
@@ -119,13 +136,32 @@ METRIC_SEAT = "gpu_seat_memory_bytes"
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
-# The ResourceQuota in each tenant.
+# The scheduler extender's: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.
+METRIC_EXTENDER_SECONDS = "gpu_extender_request_seconds"
+METRIC_EXTENDER_REFUSALS = "gpu_extender_refusals_total"
+METRIC_EXTENDER_LEADING = "gpu_extender_leading"
+METRIC_EXTENDER_READY = "gpu_extender_ready"
+METRIC_EXTENDER_OFFERED = "gpu_extender_device_memory_offered_bytes"
+METRIC_EXTENDER_ALLOCATED = "gpu_extender_device_memory_allocated_bytes"
+METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
+METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
+METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
+METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
+METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
+
+# The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
+SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
+# In a pod: its claim on a seat. In a claim: its request.
+SEAT_CLAIM = "gpumem"
 
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
+
+# On the ResourceClaim of the scheduler's name: its change has kube-scheduler try waiting pods again.
+RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
@@ -133,11 +169,27 @@ PLACE_QUEUED = "gpu-tenancy-place-queued"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
+DEVICE_STAMP = "gpu-tenancy-device-stamp"
+DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
+DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
+DEVICE_SLICES = "gpu-tenancy-device-slices"
+SEAT_CLAIMS = "gpu-tenancy-seat-claims"
+SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
-# The one account that binds pods to nodes.
+# The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
+
+# Placement by device: a second kube-scheduler with our extender beside it. The workload, its account and its Lease; the
+# schedulerName of the pods that it places.
+SCHEDULER = "gpu-tenancy-scheduler"
+SCHEDULER_NAME = "gpu-tenancy"
+# Upstream's name for the program, its container and its ConfigMap's key.
+KUBE_SCHEDULER = "kube-scheduler"
+# Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+KUBE_SCHEDULER_ROLES = ("system:kube-scheduler", "system:volume-scheduler")
+AUTHENTICATION_READER = "extension-apiserver-authentication-reader"
 
 # The policy pack's one policy; `--policy-pack-config` is keyed by it.
 POLICY_PACK = "gpu-tenancy"
@@ -177,14 +229,63 @@ class Names:
         return names if names.capacity_finalizer == finalizer else None
 
     @property
+    def device_driver(self) -> str:
+        """The driver of the ResourceSlices in which the exporter publishes devices; at most 63 characters."""
+        return f"gpumem.{self.domain}"
+
+    def device_class(self, seat: str) -> str:
+        """The DeviceClass of a resident's seat."""
+        return f"{seat}.{self.device_driver}"
+
+    @property
+    def unhealthy_taint(self) -> str:
+        """On a device in a ResourceSlice: it takes no new pod. The value says what is wrong with it."""
+        return f"{self.domain}/unhealthy"
+
+    @property
     def device_annotation_prefix(self) -> str:
         """Pod annotations that say which device a pod was given; only the scheduler writes them."""
         return f"device.{self.domain}/"
+
+    @property
+    def device_index(self) -> str:
+        """Pod annotation: the indices of its devices on the node, "1" or "0,2"."""
+        return f"{self.device_annotation_prefix}index"
+
+    @property
+    def device_uuid(self) -> str:
+        """Pod annotation: the UUIDs of the devices, what NVIDIA_VISIBLE_DEVICES becomes in the containers."""
+        return f"{self.device_annotation_prefix}uuid"
+
+    @property
+    def device_mib(self) -> str:
+        """Pod annotation: whole MiB that the pod has on each of its devices."""
+        return f"{self.device_annotation_prefix}mib"
+
+    @property
+    def device_assumed_at(self) -> str:
+        """Pod annotation: when the devices were chosen, nanoseconds since 1970."""
+        return f"{self.device_annotation_prefix}assumed-at"
+
+    @property
+    def device_excluded(self) -> str:
+        """Node annotation, the operator's: indices of devices that take no new pod, "0,2"."""
+        return f"{self.device_annotation_prefix}excluded"
 
 
 def journal(agent: str) -> str:
     """The ConfigMap that holds the journal of the agent of that name."""
     return f"{agent}-journal"
+
+
+def seat_claim_template(seat: str) -> str:
+    """The ResourceClaimTemplate of a resident's seat, in its tenant's namespace."""
+    return f"{seat}-{SEAT_CLAIM}"
+
+
+def devices_quota(device_class: str) -> str:
+    """The ResourceQuota key for the devices that claims of the class ask for in a namespace."""
+    return f"{device_class}.deviceclass.{RESOURCE_API.partition('/')[0]}/devices"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

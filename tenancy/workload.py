@@ -76,8 +76,8 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
     return 0
 
 
-def pod_request(pod_spec: Manifest, resource: str) -> int:
-    """What one pod requests of `resource`, rounded up to the resource's unit. Raises QuantityError.
+def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
+    """What one pod requests of `resource`, in so many parts of its unit, rounded up. Raises QuantityError.
 
     Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init containers that
     restart) add up; an init container runs beside the sidecars declared before it; the larger counts. A container's
@@ -92,7 +92,7 @@ def pod_request(pod_spec: Manifest, resource: str) -> int:
             sidecars += request
     level = _pod_level(pod_spec, resource)
     request = max(running + sidecars, peak) if level is None else level
-    return math.ceil(request + parse(given(at(pod_spec, "overhead"), resource, 0)))
+    return math.ceil((request + parse(given(at(pod_spec, "overhead"), resource, 0))) * per_unit)
 
 
 def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
-from policy.rules import agents, ledger, pods, priorities, queues, rbac, tenants, workloads
+from policy.rules import agents, claims, ledger, pods, priorities, queues, rbac, scheduler, tenants, workloads
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ RULES = (
     Rule("flavors", queues.flavors),
     Rule("priorities", priorities.priorities),
     Rule("agents", agents.agents),
+    Rule("scheduler", scheduler.scheduler),
+    Rule("claims", claims.claims),
     Rule("rbac", rbac.rbac),
     Rule("hardened", pods.hardened),
     Rule("images", pods.images),

@@ -1,7 +1,7 @@
 """Rules over roles: no wildcard anywhere, and for our agents nothing beyond a list."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from policy.finding import Finding, each, unproven
@@ -31,6 +31,13 @@ _NODES = Grant("", "nodes", "list")
 _PODS = Grant("", "pods", "list")
 _NODE_STATUS = Grant("", "nodes/status", "patch")
 _EVENTS = Grant("events.k8s.io", "events", "create")
+_DEVICES = names.RESOURCE_API.partition("/")[0]
+_WRITE_SLICES = frozenset({Grant(_DEVICES, "resourceslices", verb) for verb in ("create", "patch")})
+# Rights that reach further than RBAC can say: a ValidatingAdmissionPolicy on the resource must limit who has them.
+_LIMITED: Mapping[Grant, str] = {
+    _NODE_STATUS: "the right to patch nodes/status is the right to rewrite a node",
+    **dict.fromkeys(_WRITE_SLICES, "the right to write resourceslices is the right to make up any node's devices"),
+}
 _KUEUE = names.KUEUE_API.partition("/")[0]
 # What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
@@ -60,7 +67,15 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             Grant(_KUEUE, "workloads", "patch"),
         }
     ),
-    names.EXPORTER: frozenset({_READ_LEDGER, _PODS}),
+    names.EXPORTER: frozenset(
+        {
+            _READ_LEDGER,
+            _PODS,
+            Grant("", "nodes", "get"),
+            Grant(_DEVICES, "resourceslices", "get"),
+            *_WRITE_SLICES,
+        }
+    ),
     names.GATE: frozenset(
         {
             _READ_LEDGER,
@@ -74,6 +89,21 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             Grant("events.k8s.io", "events", "create"),
         }
     ),
+    names.SCHEDULER: frozenset(
+        {
+            _READ_LEDGER,
+            *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            Grant("", "pods", "get"),
+            Grant("", "pods/binding", "create"),
+            *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
+            Grant(_DEVICES, "resourceclaims", "patch", named=True),
+            *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),
+        }
+    ),
+}
+# Roles that Kubernetes brings, which the graph does not hold, and the account that may have them.
+BUILT_IN: Mapping[str, frozenset[str]] = {
+    names.SCHEDULER: frozenset({*names.KUBE_SCHEDULER_ROLES, names.AUTHENTICATION_READER}),
 }
 
 
@@ -115,6 +145,8 @@ def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Ite
     ref = at(binding.manifest, "roleRef")
     kind, name = text(ref, "kind"), text(ref, "name")
     role = graph.named(f"{kind}.{_API}", name, binding.namespace if kind == "Role" else None)
+    if role is None and name in BUILT_IN.get(account, ()):
+        return
     if role is None:
         yield unproven(binding, f"{account} gets {kind} {name}, which is not in the graph")
         return
@@ -127,12 +159,14 @@ def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Ite
                 "take it away",
                 role.urn,
             )
-        elif grant == _NODE_STATUS and not _is_limited(graph, f"system:serviceaccount:{namespace}:{account}"):
-            yield Finding(
-                f"{role}: the right to patch nodes/status is the right to rewrite a node; add the "
-                f"ValidatingAdmissionPolicy that limits {account}",
-                role.urn,
-            )
+        elif reach := _unlimited(graph, grant, f"system:serviceaccount:{namespace}:{account}"):
+            yield Finding(f"{role}: {reach}; add the ValidatingAdmissionPolicy that limits {account}", role.urn)
+
+
+def _unlimited(graph: Graph, grant: Grant, user: str) -> str | None:
+    """How far a right reaches that nothing limits; None for every other right."""
+    reach = next((words for limited, words in _LIMITED.items() if limited == replace(grant, named=False)), None)
+    return None if reach is None or _is_limited(graph, grant.resource, user) else reach
 
 
 def _named(grant: Grant) -> Grant:
@@ -147,8 +181,8 @@ def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
                     yield Grant(group, resource, verb, named=bool(texts(rule, _OWN)))
 
 
-def _is_limited(graph: Graph, user: str) -> bool:
-    """Whether a policy on nodes/status that is in force speaks of this user, and refuses."""
+def _is_limited(graph: Graph, resource: str, user: str) -> bool:
+    """Whether a policy on the resource that is in force speaks of this user, and refuses."""
     enforced = {
         at(binding.manifest, "spec").get("policyName")
         for binding in graph.of(_BINDING)
@@ -156,8 +190,8 @@ def _is_limited(graph: Graph, user: str) -> bool:
     }
     for policy in graph.of(_POLICY):
         spec = at(policy.manifest, "spec")
-        about_nodes = any(
-            "nodes/status" in texts(rule, "resources") for rule in maps_at(spec, "matchConstraints", "resourceRules")
+        about_it = any(
+            resource in texts(rule, "resources") for rule in maps_at(spec, "matchConstraints", "resourceRules")
         )
         concerns = any(
             user in text(condition, "expression") and "!" not in text(condition, "expression")
@@ -165,7 +199,7 @@ def _is_limited(graph: Graph, user: str) -> bool:
         )
         if (
             policy.name in enforced
-            and about_nodes
+            and about_it
             and concerns
             and maps_at(spec, "validations")
             and given(spec, "failurePolicy", "Fail") == "Fail"

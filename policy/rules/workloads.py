@@ -1,5 +1,6 @@
 """Rules over the workloads that ask for gpumem: each within its seat, its device and its pool."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from policy.unknown import is_unknown, unknowns
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import QuantityError, whole
-from tenancy.workload import TEMPLATES, at, containers_of, given, pods_of, surge_of
+from tenancy.workload import TEMPLATES, at, containers_of, given, pod_request, pods_of, surge_of
 
 # Components that declare objects of what they read; while that is unknown their objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
@@ -64,16 +65,28 @@ def _names_gpumem(value: Any, field: str = "") -> bool:
 
 
 def device(graph: Graph) -> Iterator[Finding]:
-    """No pod asks for more than one device of its pool offers."""
+    """No pod asks for more than one device of its pool offers, or than its gpu-count of devices, evenly."""
     yield from each(graph.claims, lambda claim: _device(graph, claim))
 
 
 def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
     pools = graph.reachable_pools(claim.pod_spec)
-    if pools and claim.request_mib > max(pool.device_mib for pool in pools):
-        largest = max(pools, key=lambda pool: pool.device_mib)
+    counted = claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
+    count = max(pod_request(claim.pod_spec, counted), 1)
+    share = math.ceil(claim.request_mib / count)
+    if claim.request_mib % count:
         yield Finding(
-            f"{claim}: a pod asks for {claim.request_mib} MiB, the largest device that it may get ({largest.name}) "
+            f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, which share it evenly; make it "
+            f"{share * count} or change {counted}",
+            claim.urn,
+        )
+    if pools and count > (most := max(pool.device_count for pool in pools)):
+        yield Finding(f"{claim}: a pod asks for {count} devices, a node has {most}; lower {counted}", claim.urn)
+    if pools and share > max(pool.device_mib for pool in pools):
+        largest = max(pools, key=lambda pool: pool.device_mib)
+        asked = f"{claim.request_mib} MiB" + (f" on {count} devices, {share} each" if count > 1 else "")
+        yield Finding(
+            f"{claim}: a pod asks for {asked}, the largest device that it may get ({largest.name}) "
             f"offers {largest.device_mib}; lower its limits",
             claim.urn,
         )

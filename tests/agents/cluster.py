@@ -97,8 +97,9 @@ class FakeCluster:
         self.nodes[name] = {"kind": "Node", "metadata": metadata, "status": status}
         self.tell("MODIFIED" if again else "ADDED", "/api/v1/nodes", self.nodes[name])
 
-    def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running") -> None:
-        container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": {NAMES.gpumem: gpumem}}}
+    def add_pod(self, name: str, node: str, gpumem: str, phase: str = "Running", cpu: str = "0") -> None:
+        requests = {NAMES.gpumem: gpumem, "cpu": cpu}
+        container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": requests}}
         metadata = {"name": name, "namespace": "immich", "uid": f"uid-{name}", "resourceVersion": self.next_version()}
         spec = {"nodeName": node, "containers": [container]}
         self.pods.append({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})
@@ -207,7 +208,9 @@ class FakeCluster:
             return 200, self.page(list(self.nodes.values()), query)
         if path.endswith("/pods"):
             return 200, self.page(self.select(query), query)
-        found = self.objects.get(path)
+        if path.endswith("/resourceslices"):
+            return 200, self.page([found for where, found in self.objects.items() if where.startswith(path)], query)
+        found = self.nodes.get(path.removeprefix("/api/v1/nodes/")) or self.objects.get(path)
         return (200, found) if found is not None else (404, status(404, "NotFound", f"{path} not found"))
 
     def select(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -226,9 +229,12 @@ class FakeCluster:
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if path.endswith("/eviction") and (pod := self.pod(path.removesuffix("/eviction"))):
             return self.end_pod(pod, body["deleteOptions"])
+        name = body["metadata"]["name"]
+        if path.endswith("/resourceslices"):
+            body["metadata"]["resourceVersion"] = self.next_version()
+            self.objects[f"{path}/{name}"] = body
         if not path.endswith("/events"):
             return 201, body
-        name = body["metadata"]["name"]
         if name in self.events:
             return 409, status(409, "AlreadyExists", f"events {name} already exists")
         self.events[name] = body

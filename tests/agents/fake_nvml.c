@@ -3,7 +3,10 @@
 
        device <uuid> <total> <free> <used>
        compute|graphics|mps <pid> <bytes, or N/A>
-       unsupported graphics|mps                                                                                       */
+       unsupported graphics|mps
+       broken <status>                 the device's memory call fails with it
+       retiring                        pages wait for a reset; without such a line the device knows no page retirement
+       remapping failed|fine           a row could not be remapped; without such a line it knows no remapping       */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -46,14 +49,24 @@ static int each_line(unsigned long index, void (*visit)(const char *line, void *
     return found;
 }
 
-typedef struct { char uuid[96]; memory_t memory; } card_t;
+typedef struct { char uuid[96]; memory_t memory; int broken, retiring, remaps, remapping_failed; } card_t;
 
 static void read_card(const char *line, void *result) {
     card_t *card = result;
+    char state[16];
     sscanf(line, "device %95s %llu %llu %llu", card->uuid, &card->memory.total, &card->memory.free, &card->memory.used);
+    sscanf(line, "broken %d", &card->broken);
+    if (strncmp(line, "retiring", 8) == 0) card->retiring = 1;
+    if (sscanf(line, "remapping %15s", state) == 1) {
+        card->remaps = 1;
+        card->remapping_failed = strcmp(state, "failed") == 0;
+    }
 }
 
-static int card_of(void *handle, card_t *card) { return each_line((unsigned long)handle - FIRST, read_card, card); }
+static int card_of(void *handle, card_t *card) {
+    memset(card, 0, sizeof *card);
+    return each_line((unsigned long)handle - FIRST, read_card, card);
+}
 
 typedef struct { const char *kind; process_t *into; unsigned room, count; int unsupported; } listing_t;
 
@@ -107,7 +120,25 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
     card_t card;
     fclose(opened(&status));
     if (status == SUCCESS) status = card_of(handle, &card);
+    if (status == SUCCESS) status = card.broken;
     if (status == SUCCESS) *memory = card.memory;
+    return status;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, int *pending) {
+    card_t card;
+    int status = card_of(handle, &card);
+    if (status == SUCCESS && !card.retiring) status = NOT_SUPPORTED;
+    *pending = card.retiring;
+    return status;
+}
+
+int nvmlDeviceGetRemappedRows(void *handle, unsigned *correctable, unsigned *others, unsigned *pending, unsigned *failed) {
+    card_t card;
+    int status = card_of(handle, &card);
+    if (status == SUCCESS && !card.remaps) status = NOT_SUPPORTED;
+    *correctable = *others = *pending = 0;
+    *failed = card.remapping_failed;
     return status;
 }
 

@@ -15,7 +15,13 @@ RECONCILE = {
     "INTERVAL_SECONDS": "10",
     "RUN_SECONDS": "50",
 }
-EXPORTER = {"PORT": "9401", "INTERVAL_SECONDS": "5", "NODE_NAME": "k8s-node1", "LEDGER_NAMESPACE": "system"}
+EXPORTER = {
+    "PORT": "9401",
+    "INTERVAL_SECONDS": "5",
+    "NODE_NAME": "k8s-node1",
+    "LEDGER_NAMESPACE": "system",
+    "PUBLISH_DEVICES": "false",
+}
 WATCHDOG = {
     **RECONCILE,
     "DRY_RUN": "true",

@@ -1,6 +1,7 @@
 """The exporter: a real shared object through NVML's own bindings, a real socket, and no empty success."""
 
 import http.client
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import pytest
 from agents import exposition
 from agents.attribution import DeviceUse
 from agents.cgroup import Container
-from agents.device import MIB, Device, Occupancy, Process
+from agents.device import MIB, Device, Fault, Occupancy, Process, Survey
 from agents.exporter import Gauge
 from agents.nvml import NvmlError
 from agents.reading import parse
@@ -33,19 +34,25 @@ from tests.agents.exporters import gauge
 from tests.agents.fake_nvml import FakeNvml
 
 GIB = 2**30
+SLICE = "/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-k8s-node1"
 T4_LINE = f"device GPU-11111111-aaaa {15 * GIB} {4 * GIB} {11 * GIB}"
 T4_DEVICE = Device(gpu=0, uuid="GPU-11111111-aaaa", total_bytes=15 * GIB, used_bytes=11 * GIB, free_bytes=4 * GIB)
 IDLE = DeviceUse(device=T4_DEVICE, used_bytes={})
 
 
-def readings(nvml: FakeNvml, *shown: tuple[str, ...], statuses: tuple[int, ...] = ()) -> list[str]:
+def readings(
+    nvml: FakeNvml,
+    *shown: tuple[str, ...],
+    statuses: tuple[int, ...] = (),
+    refused: str = "print('refused:', error, flush=True)",
+) -> list[str]:
     """What one Nvml reads, or raises, while the library shows one thing after the other. A process of its own, since
     the dynamic loader looks at LD_LIBRARY_PATH when a process starts."""
     program = (
         "import sys\nfrom agents.nvml import Nvml, NvmlError\nnvml = Nvml()\n"
         "for _ in sys.stdin:\n"
         "    try: print(nvml.read(), flush=True)\n"
-        "    except NvmlError as error: print('refused:', error, flush=True)\n"
+        f"    except NvmlError as error: {refused}\n"
     )
     found = []
     with subprocess.Popen(
@@ -96,8 +103,30 @@ def test_a_device_that_cannot_draw_or_share_has_no_such_processes(nvml: FakeNvml
 
 def test_a_failing_call_is_an_error_with_nvmls_words_and_the_next_reading_recovers(nvml: FakeNvml) -> None:
     failed, recovered = readings(nvml, (T4_LINE,), (T4_LINE,), statuses=(15, 0))
-    assert failed == "refused: NVML: GPU is lost"
+    assert failed == "refused: gpu 0: NVML: GPU is lost"
     assert recovered == str((Occupancy(T4_DEVICE),))
+
+
+def test_one_device_that_fails_is_told_of_beside_the_others(nvml: FakeNvml) -> None:
+    """Nobody may take a part for the whole: the reading is an error that carries what is known."""
+    lost = f"device GPU-2 {24 * GIB} {24 * GIB} 0"
+    (found,) = readings(nvml, (T4_LINE, lost, "broken 15"), refused="print(error.survey, flush=True)")
+    assert found == str(Survey(devices=(T4_DEVICE,), unreadable=(1,)))
+
+
+HEALTH: dict[str, tuple[tuple[str, ...], Fault | None]] = {
+    "it knows neither": ((), None),
+    "pages wait for a reset": (("retiring",), Fault.PAGES_TO_RETIRE),
+    "rows were remapped": (("remapping fine",), None),
+    "a row could not be remapped": (("remapping failed",), Fault.ROW_REMAPPING_FAILED),
+}
+
+
+@pytest.mark.parametrize("case", HEALTH)
+def test_a_devices_memory_is_at_fault_when_it_cannot_mend_itself(nvml: FakeNvml, case: str) -> None:
+    lines, fault = HEALTH[case]
+    (found,) = readings(nvml, (T4_LINE, *lines))
+    assert found == str((Occupancy(replace(T4_DEVICE, fault=fault)),))
 
 
 def test_a_node_that_shows_no_device_is_an_error(nvml: FakeNvml) -> None:
@@ -249,6 +278,7 @@ def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple
     """The real exporter, from its zipapp, on a free port."""
     nvml.show(T4_LINE)
     served.cluster.add_ledger(T4)
+    served.cluster.add_node()
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {
@@ -256,6 +286,7 @@ def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple
         "INTERVAL_SECONDS": "1",
         "NODE_NAME": "k8s-node1",
         "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
         **served.environ(),
         **nvml.environ,
     }
@@ -294,7 +325,7 @@ def eventually(port: int, status: int, shows: str = "") -> str:
 
 
 def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
-    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml
+    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml, served: Served
 ) -> None:
     started, port = process
     body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")
@@ -305,6 +336,10 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     nvml.show(T4_LINE, f"compute {os.getpid()} N/A")
     assert eventually(port, 200, shows=f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n')
     nvml.show(T4_LINE, status=15)
-    assert eventually(port, 503) == "NVML: GPU is lost\n"
+    assert eventually(port, 503) == "gpu 0: NVML: GPU is lost\n"
+    deadline = time.monotonic() + LOADED_SECONDS
+    while "taints" not in json.dumps(served.cluster.objects.get(SLICE)):
+        assert time.monotonic() < deadline, served.cluster.requests[-3:]
+        time.sleep(0.05)
     started.send_signal(signal.SIGTERM)
     assert started.wait(timeout=LOADED_SECONDS) == 0

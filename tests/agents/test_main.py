@@ -43,13 +43,14 @@ def run(zipapp: Path, agent: str, environ: Mapping[str, str]) -> tuple[int, list
     return process.returncode, [json.loads(line) for line in output.splitlines()], errors
 
 
-@pytest.mark.parametrize("argv", [[], ["extender"], ["gate", "watchdog"], ["--help"]])
+@pytest.mark.parametrize("argv", [[], ["scheduler"], ["gate", "watchdog"], ["--help"]])
 def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        f"name one agent of reconcile, watchdog, gate, exporter (got {' '.join(argv) or 'nothing'})\n"
+        "name one agent of reconcile, watchdog, gate, exporter, extender, certify "
+        f"(got {' '.join(argv) or 'nothing'})\n"
     )
 
 

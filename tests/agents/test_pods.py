@@ -7,7 +7,10 @@ import pytest
 
 from agents.errors import AgentError
 from agents.pods import Owner, Pod, read_pods
-from tests.agents.cluster import NAMES, Served
+from tenancy.ledger import Ledger
+from tests.agents.cluster import DOMAIN, NAMES, T4, Served
+
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
 
 def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = "5k", **metadata: Any) -> Pod:
@@ -25,7 +28,7 @@ def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = 
             "status": {"phase": "Running"} if status is None else status,
         }
     ]
-    (found,) = read_pods(served.api(), "n", NAMES.gpumem)
+    (found,) = read_pods(served.api(), "n", LEDGER)
     return found
 
 
@@ -49,7 +52,7 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
 
 def test_only_the_pods_of_the_node_are_read(served: Served) -> None:
     read(served)
-    assert list(read_pods(served.api(), "m", NAMES.gpumem)) == []
+    assert list(read_pods(served.api(), "m", LEDGER)) == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from agents import roster
 from agents.cgroup import Container
 from agents.errors import AgentError
 from agents.roster import Owner
-from tests.agents.cluster import NAMES, Served
+from tenancy.ledger import Ledger, Seat
+from tests.agents.cluster import DOMAIN, NAMES, T4, Served
 
 CHAT = {
     "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},
@@ -28,9 +29,12 @@ CHAT = {
 }
 
 
-def read(served: Served, *pods: dict[str, Any], resource: str | None = NAMES.gpumem) -> roster.Roster:
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000),))
+
+
+def read(served: Served, *pods: dict[str, Any], ledger: Ledger | None = LEDGER) -> roster.Roster:
     served.cluster.pods += pods
-    return roster.read(served.api(), "k8s-node1", resource)
+    return roster.read(served.api(), "k8s-node1", ledger)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_a_pod_without_any_status_is_listed(served: Served) -> None:
 
 
 def test_without_a_ledger_nothing_is_declared(served: Served) -> None:
-    (pod,) = read(served, CHAT, resource=None).pods
+    (pod,) = read(served, CHAT, ledger=None).pods
     assert pod.declared_mib == 0
 
 

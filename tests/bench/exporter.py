@@ -79,6 +79,7 @@ def api(folder: Path, running: Mapping[int, tuple[str, str]]) -> Served:
     (folder / "token").write_text(TOKEN)
     cluster = FakeCluster(pods=[pod(*ids, number) for number, ids in enumerate(running.values())])
     cluster.add_ledger(T4)
+    cluster.add_node()
     server, _ = serve(cluster, folder)
     return Served(cluster=cluster, port=server.server_address[1], mount=folder)
 
@@ -121,6 +122,7 @@ def exporter(
         "INTERVAL_SECONDS": "5",
         "NODE_NAME": "k8s-node1",
         "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
     }
     with subprocess.Popen([python, "-I", archive, "exporter"], env=environ, stdout=subprocess.DEVNULL) as process:
         try:

@@ -1,73 +1,30 @@
 """Prod's admission policies in a real API server: that they compile, what they stamp, what they refuse."""
 
-from typing import Any
-
 import pytest
 
-from stacks import platform, settings
-from tests.cluster.api_server import SCHEDULER, Answer, ApiServer
+from tests.cluster.admitted import (
+    DEVICE,
+    GPU,
+    GPUMEM,
+    Pod,
+    container,
+    create,
+    env,
+    field,
+    gpu_pod,
+    host_path,
+    pod,
+    put_into_force,
+)
+from tests.cluster.api_server import SCHEDULER, ApiServer
 from tests.cluster.rollout import eventually
-from tests.engine import build
-from tests.stacks.prod import PROD
-
-GPU, GPUMEM = "nvidia.com/gpu", "viktorbarzin.me/gpumem"
-DEVICE = "device.viktorbarzin.me/uuid"
-PLURALS = {
-    "Namespace": "namespaces",
-    "PriorityClass": "priorityclasses",
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
-    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
-}
-
-Pod = dict[str, Any]
-
-
-def container(name: str = "main", *, limits: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "image": "busybox:1.37.0", "resources": {"limits": limits or {}}, **fields}
-
-
-def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "pod", "annotations": annotations or {}},
-        "spec": {"containers": list(containers) or [container()], **spec},
-    }
-
-
-def gpu_pod(mib: str | None = "3000", **spec: Any) -> Pod:
-    return pod(container(limits={GPU: "1", **({GPUMEM: mib} if mib else {})}), **spec)
-
-
-def env(**variable: Any) -> dict[str, Any]:
-    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **variable}]}
-
-
-def field(path: str) -> dict[str, Any]:
-    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def host_path(path: str) -> Pod:
-    return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
-
-
-def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True) -> Answer:
-    return server.request("POST", f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}", manifest)
+from tests.stacks.prod import drop
 
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """The API server with prod's namespaces, classes and policies in force."""
-    prod = settings.load_file(PROD)
-    for manifest in build(lambda: platform.build(prod)).objects():
-        if manifest["kind"] in PLURALS:
-            server.apply(manifest, PLURALS[manifest["kind"]])
-    runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
-    server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
-    server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
-    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
+    """Prod's policies where the device plugin chooses the device."""
+    put_into_force(server, drop("scheduler"))
     eventually(lambda: in_force(server), "the API server has taken up every policy")
     return server
 

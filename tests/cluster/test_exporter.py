@@ -3,13 +3,20 @@
 The devices are the fake NVML's, put where NVIDIA's runtime would mount the driver's libraries.
 """
 
+import json
+import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agents import exposition
+from agents.slices import SLICES
+from components import device_slices
+from components.admission_policy import binding as in_force
 from components.capacity import ledger_config_map
 from components.exporter import ExporterArgs, ExporterSpec, daemon_set, exporter_agent
 from components.identity import binding, role, service_account
@@ -18,7 +25,7 @@ from components.zipapp import NVML, build
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.agents import fake_nvml
-from tests.cluster.rollout import GPUMEM, eventually
+from tests.cluster.rollout import GPUMEM, Object, eventually
 from toolchain.cluster import node
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
@@ -27,15 +34,34 @@ from toolchain.cluster.paths import program
 SYSTEM, TENANT = "exporter-test", "exporter-tenant"
 NODES = names.node_agent_namespace(SYSTEM)
 CLUSTER = ClusterSpec(resource_domain="viktorbarzin.me", system_namespace=SYSTEM, agent_image=agent_image())
-POOL = Pool(name="t4", node_selector={"a": "b"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360)
+NODE_LABELS = {"kubernetes.io/hostname": node.NODE}
+POOL = Pool(name="t4", node_selector=NODE_LABELS, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360)
 LEDGER = Ledger(
     domain="viktorbarzin.me", pools=(POOL,), seats=(Seat(name="chat", tenant=TENANT, pool="t4", gpumem_mib=3000),)
 )
 MIB = 2**20
 LIFE_SECONDS = 600_613  # tells the process from all others
 CARD = f"0\ndevice GPU-real 16106127360 {5360 * MIB} {10000 * MIB}\n"
+SLICE = f"{SLICES}/{LEDGER.names.device_driver}-{node.NODE}"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9401/metrics', timeout=5).read().decode())"
+# In the exporter's pod, with its token: the refusal of a slice that it is not to write, which is told in JSON.
+WRITE = """
+import os, pathlib, ssl, sys, urllib.error, urllib.request as r
+mount = pathlib.Path('/var/run/secrets/kubernetes.io/serviceaccount')
+url = 'https://%s:%s%s?dryRun=All' % (os.environ['KUBERNETES_SERVICE_HOST'], os.environ['KUBERNETES_SERVICE_PORT'],
+                                      sys.argv[1])
+headers = {'Authorization': 'Bearer ' + (mount / 'token').read_text(), 'Content-Type': 'application/json'}
+context = ssl.create_default_context(cafile=mount / 'ca.crt')
+context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+try:
+    print(r.urlopen(r.Request(url, sys.argv[2].encode(), headers), context=context, timeout=10).read().decode())
+except urllib.error.HTTPError as error:
+    print(error.read().decode())
+"""
+PATIENCE_SECONDS = 90
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 
 
@@ -54,9 +80,12 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
     """The pod's name, once it is ready."""
     code = build(vendored=NVML)
     agent = exporter_agent(
-        ExporterArgs(spec=ExporterSpec(interval_seconds=1), cluster=CLUSTER, code=code, ledger=LEDGER)
+        ExporterArgs(
+            spec=ExporterSpec(interval_seconds=1), cluster=CLUSTER, code=code, ledger=LEDGER, publish_devices=True
+        )
     )
-    workload = daemon_set(agent, 9401, [{"kubernetes.io/hostname": node.NODE}])
+    guard = device_slices.exporter_writes(LEDGER.names, NODES)
+    workload = daemon_set(agent, 9401, [NODE_LABELS])
     workload["spec"]["template"]["spec"]["tolerations"].append({"key": node.TAINT, "operator": "Exists"})
     identity, api = agent.identity, real_cluster.api
     for collection, manifest in (
@@ -70,6 +99,8 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
         (f"{_RBAC}/clusterrolebindings", binding(identity, None)),
         (f"{_RBAC}/namespaces/{SYSTEM}/roles", role(identity, SYSTEM)),
         (f"{_RBAC}/namespaces/{SYSTEM}/rolebindings", binding(identity, SYSTEM)),
+        (_POLICIES, guard),
+        (_BINDINGS, in_force(guard)),
         (f"/apis/apps/v1/namespaces/{NODES}/daemonsets", workload),
     ):
         api.create(collection, manifest)
@@ -81,11 +112,14 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
             *(f"/api/v1/namespaces/{name}" for name in (TENANT, NODES, SYSTEM)),
             f"{_RBAC}/clusterroles/{names.EXPORTER}",
             f"{_RBAC}/clusterrolebindings/{names.EXPORTER}",
+            f"{_BINDINGS}/{names.DEVICE_SLICES}",
+            f"{_POLICIES}/{names.DEVICE_SLICES}",
         )
         for path in made:
             api.request("DELETE", path)
         api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
         eventually(lambda: not any(map(api.get, made)), "all is gone")
+        api.request("DELETE", SLICE)  # last: nobody publishes it again
 
 
 def ready_pod(cluster: HeldCluster) -> str | None:
@@ -141,11 +175,16 @@ def process_of(pod_uid: str) -> int | None:
 
 def scraped(cluster: HeldCluster, pod: str) -> list[exposition.Sample]:
     """What the exporter answers within its pod; nothing where it answers with an error."""
+    told = output(cluster, pod, READ)
+    return list(exposition.parse(told.rstrip("\n") + "\n")) if told else []
+
+
+def output(cluster: HeldCluster, pod: str, code: str, *arguments: str) -> str:
+    """What the Python code prints in the exporter's container; nothing where it fails, or the kubelet is away."""
     kubectl = [program("kubectl"), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NODES}"]
-    told = subprocess.run(
-        [*kubectl, "exec", pod, "--", "python", "-c", READ], capture_output=True, text=True, check=False
-    )
-    return list(exposition.parse(told.stdout.rstrip("\n") + "\n")) if told.returncode == 0 else []
+    command = [*kubectl, "exec", pod, "--", "python", "-c", code, *arguments]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    return told.stdout if told.returncode == 0 else ""
 
 
 def mib(samples: list[exposition.Sample], name: str, uid: str) -> dict[tuple[str, ...], float]:
@@ -170,3 +209,131 @@ def test_a_real_pods_process_is_attributed_to_it_and_held_against_its_budget(
     unattributed = [s.value / MIB for s in samples if s.name == names.METRIC_UNATTRIBUTED]
     assert unattributed == [6000]
     card.write_text(CARD)
+
+
+def published(cluster: HeldCluster) -> Object | None:
+    return cluster.api.get(SLICE)
+
+
+def test_the_nodes_devices_are_published_as_the_nodes(real_cluster: HeldCluster, exporter: str) -> None:
+    found = eventually(lambda: published(real_cluster), "the slice is there")
+    spec, (owner,) = found["spec"], found["metadata"]["ownerReferences"]
+    assert (spec["driver"], spec["nodeName"], spec["pool"]["name"]) == ("gpumem.viktorbarzin.me", node.NODE, node.NODE)
+    (device,) = spec["devices"]
+    assert device["attributes"] == {
+        "uuid": {"string": "GPU-real"},
+        "index": {"int": 0},
+        "pool": {"string": "t4"},
+    }
+    assert {name: each["value"] for name, each in device["capacity"].items()} == {"memory": "15Gi", "gpumem": "14000Mi"}
+    live = real_cluster.api.get(f"/api/v1/nodes/{node.NODE}") or {}
+    assert (owner["kind"], owner["uid"]) == ("Node", live["metadata"]["uid"])
+
+
+def test_an_ailing_device_is_tainted_until_it_is_well(real_cluster: HeldCluster, card: Path, exporter: str) -> None:
+    eventually(lambda: published(real_cluster), "the slice is there")
+
+    def taints() -> list[Object]:
+        return list((published(real_cluster) or {})["spec"]["devices"][0].get("taints", []))
+
+    card.write_text(f"{CARD}remapping failed\n")
+    (taint,) = eventually(taints, "the device is tainted")
+    assert (taint["key"], taint["value"]) == ("viktorbarzin.me/unhealthy", "row-remapping-failed")
+    card.write_text(CARD)
+    eventually(lambda: not taints(), "the device is well again")
+
+
+def test_a_slice_at_rest_is_not_written_again(real_cluster: HeldCluster, exporter: str) -> None:
+    """The API server's own form of it is taken for what was written."""
+    before = eventually(lambda: published(real_cluster), "the slice is there")
+    time.sleep(5)  # as many looks
+    assert (published(real_cluster) or {})["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_a_slice_that_is_deleted_comes_back(real_cluster: HeldCluster, exporter: str) -> None:
+    before = eventually(lambda: published(real_cluster), "the slice is there")
+    assert real_cluster.api.request("DELETE", SLICE).refusal is None
+    after = eventually(lambda: published(real_cluster), "the slice is back")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"]["devices"] == before["spec"]["devices"]
+
+
+def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
+    real_cluster: HeldCluster, exporter: str
+) -> None:
+    """It knows of no driver that would still be there (pkg/kubelet/cm/dra/plugin)."""
+    before = eventually(lambda: published(real_cluster), "the slice is there")
+    kubelet = program("kubelet")
+    old = real_cluster.pid_on_node(kubelet)
+    os.kill(old, signal.SIGKILL)
+    eventually(lambda: real_cluster.pid_on_node(kubelet) != old, "the kubelet runs again")
+
+    def is_new() -> bool:
+        found = published(real_cluster)
+        return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+    eventually(is_new, "the slice is a new one")
+
+
+def refused(cluster: HeldCluster, **changes: object) -> str:
+    """What the API server says to the exporter that writes the slice with these changes of its spec."""
+    live = eventually(lambda: published(cluster), "the slice is there")
+    spec = {**live["spec"], **changes}
+    body = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {"name": "other"}, "spec": spec}
+    pod = eventually(lambda: ready_pod(cluster), "the exporter is ready")
+    said = eventually(lambda: output(cluster, pod, WRITE, SLICES, json.dumps(body)), "the exporter can be asked to")
+    return str(json.loads(said).get("message", ""))
+
+
+def test_an_exporter_publishes_no_other_nodes_devices_and_for_no_other_driver(
+    real_cluster: HeldCluster, exporter: str
+) -> None:
+    other = {"name": "k8s-node1", "generation": 1, "resourceSliceCount": 1}
+    eventually(lambda: refused(real_cluster, nodeName="k8s-node1", pool=other), "the policy is in force")
+    for changes, why in (
+        ({"nodeName": "k8s-node1", "pool": other}, "may publish only the devices of the node that it runs on"),
+        ({"pool": other}, "may publish only the devices of the node that it runs on"),
+        ({"driver": "gpu.nvidia.com"}, "may publish only for the driver gpumem.viktorbarzin.me"),
+    ):
+        assert why in refused(real_cluster, **changes)
+    assert refused(real_cluster) == ""
+
+
+def test_a_token_that_names_no_node_publishes_nothing(real_cluster: HeldCluster, exporter: str) -> None:
+    live = eventually(lambda: published(real_cluster), "the slice is there")
+    user = f"system:serviceaccount:{NODES}:{names.EXPORTER}"
+    body = {**live, "metadata": {"name": "other"}}
+
+    def says() -> str | None:
+        return real_cluster.api.request("POST", f"{SLICES}?dryRun=All", body, user=user).refusal
+
+    assert "writes only with its pod's token, which names its node" in eventually(says, "it is refused")
+
+
+def test_sigterm_ends_the_exporter_in_its_container_within_two_seconds(
+    real_cluster: HeldCluster, exporter: str
+) -> None:
+    pid = real_cluster.pid_on_node(f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", "exporter")
+    began = time.monotonic()
+    os.kill(pid, signal.SIGTERM)
+    while _lives(pid) and time.monotonic() - began < PATIENCE_SECONDS:
+        time.sleep(0.01)
+    assert time.monotonic() - began < 2
+
+    def last() -> Object | None:
+        (pod,) = (real_cluster.api.get(f"/api/v1/namespaces/{NODES}/pods") or {})["items"]
+        (status,) = pod["status"]["containerStatuses"]
+        ended: Object | None = status.get("lastState", {}).get("terminated")
+        return ended
+
+    ended = eventually(last, "its container has ended and begun anew")
+    assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+    eventually(lambda: ready_pod(real_cluster), "the exporter is ready again")
+
+
+def _lives(pid: int) -> bool:
+    """A zombie has ended: what is left is its parent's to collect."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from components.admission import Admission, AdmissionArgs, AdmissionSpec, Placement
+from components.admission_device import ByDevice
 from tenancy.names import Names
 from tests.components.given import DOMAIN, declared
 from tests.engine import Graph, Recorded, names
@@ -105,6 +106,7 @@ def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
     assert f"add {DOMAIN}/gpumem (MiB) to the limits" in budget["message"]
     assert "(14000 MiB)" in size["message"]
     assert "<= 14000" in size["expression"]
+    assert {"name": "devices", "expression": "1"} in spec["variables"]
 
 
 def test_devices_are_the_schedulers_to_give(graph: Graph) -> None:
@@ -117,6 +119,41 @@ def test_devices_are_the_schedulers_to_give(graph: Graph) -> None:
     }
     assert binding["matchConstraints"]["resourceRules"][0]["resources"] == ["pods/binding", "bindings"]
     assert binding["matchConditions"][0]["expression"] == 'request.userInfo.username != "system:kube-scheduler"'
+
+
+BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4, aliyun=False))
+
+
+def test_pods_are_placed_by_device_only_where_a_scheduler_does_it(graph: Graph) -> None:
+    added = names(declared(Admission, "admission", BY_DEVICE).all("MutatingAdmissionPolicy"))
+    added |= names(declared(Admission, "admission", BY_DEVICE).all("ValidatingAdmissionPolicy"))
+    assert added - names(graph.all("MutatingAdmissionPolicy")) - names(graph.all("ValidatingAdmissionPolicy")) == {
+        "admission-gpu-tenancy-device-stamp",
+        "admission-gpu-tenancy-device-stamp-debug",
+        "admission-gpu-tenancy-device-placed",
+    }
+
+
+def test_the_scheduler_that_places_by_device_writes_the_device_and_the_clusters_does_not() -> None:
+    binding = policy(declared(Admission, "admission", BY_DEVICE), "Validating", "device-binding")
+    (condition,) = binding["matchConditions"]
+    assert condition["expression"] == 'request.userInfo.username != "system:serviceaccount:agents:scheduler"'
+
+
+def test_a_pod_on_several_devices_may_ask_for_as_much_as_they_offer() -> None:
+    spec = policy(declared(Admission, "admission", BY_DEVICE), "Validating", "gpu-budget")
+    (devices,) = (v["expression"] for v in spec["variables"] if v["name"] == "devices")
+    assert f"{DOMAIN}/gpu-count" in devices
+    assert "<= 14000 * variables.devices" in spec["validations"][1]["expression"]
+
+
+@pytest.mark.parametrize("aliyun", [False, True])
+def test_the_peers_annotations_are_the_schedulers_where_it_writes_them(aliyun: bool) -> None:
+    by_device = ByDevice(account="scheduler", devices=1, aliyun=aliyun)
+    graph = declared(Admission, "admission", replace(ARGS, by_device=by_device))
+    for name in ("device-choice", "device-binding"):
+        told = " ".join(v["expression"] for v in policy(graph, "Validating", name)["validations"])
+        assert ("ALIYUN_COM_GPU_MEM_" in told) == aliyun
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ ARGS = AlertsArgs(
     ),
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
+    places_by_device=True,
 )
 TWO_POOLS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, A10)))
 
@@ -49,9 +50,9 @@ def rules(args: AlertsArgs) -> list[dict[str, Any]]:
 
 def test_it_declares_the_rules_the_scrape_they_rest_on_and_the_dashboard(graph: Graph) -> None:
     children = names(graph.children(graph.one("Alerts")))
-    assert children == {"alerts-rule", "alerts-pod-monitor", "alerts-dashboard"}
-    for kind in ("PrometheusRule", "PodMonitor"):
-        metadata = graph.one(kind).inputs["metadata"]
+    assert children == {"alerts-rule", "alerts-pod-monitor", "alerts-scheduler-monitor", "alerts-dashboard"}
+    for declared_object in (graph.one("PrometheusRule"), *graph.all("PodMonitor")):
+        metadata = declared_object.inputs["metadata"]
         assert metadata["namespace"] == SYSTEM
         assert metadata["labels"]["release"] == "prometheus"
 
@@ -62,7 +63,7 @@ def test_the_operator_may_put_them_into_another_namespace() -> None:
 
 
 def test_the_scrape_finds_the_exporters_pods_and_names_their_nodes(graph: Graph) -> None:
-    spec = graph.one("PodMonitor").inputs["spec"]
+    spec = graph.one("PodMonitor", "alerts-pod-monitor").inputs["spec"]
     assert spec["namespaceSelector"] == {"matchNames": [NODES]}
     assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "gpu-memory-exporter"}}
     (endpoint,) = spec["podMetricsEndpoints"]
@@ -71,6 +72,20 @@ def test_the_scrape_finds_the_exporters_pods_and_names_their_nodes(graph: Graph)
         {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
     ]
+
+
+def test_the_scrape_finds_the_extenders_and_tells_them_apart(graph: Graph) -> None:
+    spec = graph.one("PodMonitor", "alerts-scheduler-monitor").inputs["spec"]
+    assert spec["namespaceSelector"] == {"matchNames": [SYSTEM]}
+    assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "gpu-tenancy-scheduler"}}
+    assert spec["podMetricsEndpoints"] == [{"port": "metrics", "interval": "15s"}]
+
+
+def test_without_placement_by_device_there_is_nothing_of_it_to_watch() -> None:
+    graph = declared(Alerts, "alerts", replace(ARGS, places_by_device=False))
+    assert names(graph.all("PodMonitor")) == {"alerts-pod-monitor"}
+    told = {rule["alert"] for rule in rules(replace(ARGS, places_by_device=False))}
+    assert set(ALERTS) - told == {"GpuSchedulerDown", "GpuPlacementDrift", "GpuPlacementRefusedByUse"}
 
 
 def test_each_alert_says_whose_it_is_how_bad_it_is_what_it_saw_and_where_to_read_on() -> None:
@@ -115,6 +130,9 @@ ALERTS = [
     "GpuCapacityDrift",
     "GpuMemoryPending",
     "GpuLedgerFull",
+    "GpuSchedulerDown",
+    "GpuPlacementDrift",
+    "GpuPlacementRefusedByUse",
 ]
 
 
@@ -198,6 +216,25 @@ def pending(phase: str) -> list[dict[str, str]]:
     ]
 
 
+def placing(*, leads: int = 1, ready: int = 1, drift: str = "missing", waiting: int = 0) -> list[dict[str, str]]:
+    """The series of two extenders, of which the first leads or none; both know a device with 4000 MiB left."""
+    series = []
+    for pod, leading in (("a", leads), ("b", 0)):
+        labels = {"node": "a", "gpu": "0", "uuid": "GPU-a", "pod": pod}
+        values = {
+            f'gpu_extender_leading{{pod="{pod}"}}': leading,
+            f'gpu_extender_ready{{pod="{pod}"}}': ready,
+            f'gpu_extender_waiting_pods{{pod="{pod}"}}': waiting,
+            f'gpu_extender_ledger_drift{{pod="{pod}",kind="{drift}"}}': int(drift != "missing"),
+        }
+        series += [{"series": name, "values": f"{value}x30"} for name, value in values.items()]
+        series += [
+            bytes_of("gpu_extender_device_memory_offered_bytes", 14000, **labels),
+            bytes_of("gpu_extender_device_memory_allocated_bytes", 10000, **labels),
+        ]
+    return series
+
+
 def user(namespace: str) -> list[dict[str, str]]:
     """A further pod's use, small enough to be within what figures may differ."""
     pod = f"{namespace}-0" if namespace else ""
@@ -206,7 +243,8 @@ def user(namespace: str) -> list[dict[str, str]]:
     return [bytes_of("gpu_pod_memory_used_bytes", 100, **labels), {"series": running, "values": "1x30"}]
 
 
-BEATING = [last_success(name, "0+60x30") for name in CRON_JOBS]  # at each minute, that minute
+# At each minute, that minute.
+BEATING = [*(last_success(name, "0+60x30") for name in CRON_JOBS), *placing()]
 HEALTHY = [*BEATING, *measured("a", 4000), allocatable("a", 14000), *pending("Running")]
 TWO_HEALTHY = [*BEATING, *measured("a", 4000), *measured("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
 
@@ -300,6 +338,32 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         ARGS,
         [*BEATING, *measured("a", 4000), allocatable("a", 13999)],
         ['alertname="GpuCapacityDrift"'],
+    ),
+    "no scheduler leads": (ARGS, instead(HEALTHY, "gpu_extender_leading", "0x30"), ['alertname="GpuSchedulerDown"']),
+    "the leader does not know the cluster": (
+        ARGS,
+        instead(HEALTHY, "gpu_extender_ready", "0x30"),
+        ['alertname="GpuSchedulerDown"'],
+    ),
+    "a pod was bound without a device": (
+        ARGS,
+        [*HEALTHY, *placing(drift="unplaced")[3:4]],
+        ['alertname="GpuPlacementDrift"'],
+    ),
+    "more is in use than pods declare, which has alerts of its own": (
+        ARGS,
+        [*HEALTHY, *placing(drift="outside")[3:4]],
+        [],
+    ),
+    "pods wait for memory that somebody uses unasked": (
+        ARGS,
+        instead(HEALTHY, "gpu_extender_waiting_pods", "1x30"),
+        ['alertname="GpuPlacementRefusedByUse"'],
+    ),
+    "pods wait because all is given away": (
+        ARGS,
+        instead([*BEATING, *measured("a", 6000), allocatable("a", 14000)], "gpu_extender_waiting_pods", "1x30"),
+        [],
     ),
     "a pod waits for memory": (
         ARGS,

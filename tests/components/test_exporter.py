@@ -73,6 +73,28 @@ def test_it_may_read_whose_the_processes_are_and_the_ledger_and_nothing_else(gra
     }
 
 
+@pytest.fixture(scope="module")
+def publishing() -> Graph:
+    args = ExporterArgs(spec=ExporterSpec(), cluster=CLUSTER, code=NODE_CODE, ledger=LEDGER, publish_devices=True)
+    return declared(Exporter, "exporter", args)
+
+
+def test_it_publishes_its_nodes_devices_where_it_is_asked_to(graph: Graph, publishing: Graph) -> None:
+    given = [environment(dict(each.one("DaemonSet").inputs))["PUBLISH_DEVICES"] for each in (graph, publishing)]
+    assert given == ["false", "true"]
+    assert rights(publishing) - rights(graph) == {
+        ("*", "/nodes", "get", ()),
+        *(("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("get", "create", "patch")),
+    }
+
+
+def test_what_it_may_publish_is_limited_before_it_may(publishing: Graph) -> None:
+    guard = publishing.one("ValidatingAdmissionPolicyBinding")
+    assert guard.inputs["spec"] == {"policyName": "gpu-tenancy-device-slices", "validationActions": ["Deny"]}
+    assert publishing.depends_on(guard, publishing.one("ValidatingAdmissionPolicy"))
+    assert publishing.depends_on(publishing.one("DaemonSet"), guard)
+
+
 def test_its_samples_are_never_older_than_its_readers_believe() -> None:
     assert ExporterSpec(interval_seconds=15).interval_seconds * 2 <= FRESH_SECONDS
     with pytest.raises(ValidationError, match="less than or equal to 15"):

@@ -1,6 +1,6 @@
 import pytest
 
-from components.identity import Identity, IdentityArgs, Rule
+from components.identity import Identity, IdentityArgs, RoleRef, Rule
 from tests.components.given import declared, rights
 from tests.engine import Graph, names
 
@@ -56,3 +56,22 @@ def test_the_account_itself_mounts_no_token(graph: Graph) -> None:
 def test_an_account_without_rules_has_neither_role_nor_binding() -> None:
     bare = declared(Identity, "id", IdentityArgs(account="a", namespace="n", component="c", rules=()))
     assert names(bare.children(bare.one("Identity"))) == {"id-account"}
+
+
+def test_an_account_may_have_roles_that_kubernetes_brings() -> None:
+    roles = (RoleRef("system:kube-scheduler"), RoleRef("reader", "kube-system"))
+    graph = declared(Identity, "id", IdentityArgs(account="a", namespace="n", component="c", rules=(), roles=roles))
+    assert names(graph.children(graph.one("Identity"))) == {
+        "id-account",
+        "id-kube-scheduler-binding",
+        "id-reader-binding",
+    }
+    for kind, role, namespace in (
+        ("ClusterRole", "system:kube-scheduler", None),
+        ("Role", "reader", "kube-system"),
+    ):
+        bound = graph.one(f"{kind}Binding").inputs
+        assert bound["metadata"]["name"] == f"a:{role}"
+        assert bound["metadata"].get("namespace") == namespace
+        assert (bound["roleRef"]["kind"], bound["roleRef"]["name"]) == (kind, role)
+        assert bound["subjects"] == [{"kind": "ServiceAccount", "name": "a", "namespace": "n"}]

@@ -17,18 +17,22 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agents import gate, reconcile, watchdog
+from agents.device import MIB
 from agents.environment import read
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec
 from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
+from tests.agents import fake_nvml
 from tests.agents.card import Card
 from tests.agents.cluster import Served
 from tests.agents.conftest import certificates, served  # noqa: F401 (fixtures)
 from tests.agents.curves import serving
 from tests.agents.exporters import card, measured
+from tests.agents.fake_nvml import FakeNvml
 from tests.agents.gating import TTS as GATE
 from tests.agents.gating import add_deployment, add_journal
 from tests.components.given import CLUSTER, CODE, LEDGER, declared, environment, rights
@@ -37,6 +41,7 @@ from tests.engine import Graph
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FREE_MIB = 8192
+CARD = f"device GPU-1 {15360 * MIB} {FREE_MIB * MIB} {7168 * MIB}"
 
 
 @dataclass(frozen=True)
@@ -173,17 +178,31 @@ def gated(busy: Served) -> tuple[Graph, set[Call]]:
 
 
 def exported(busy: Served) -> tuple[Graph, set[Call]]:
-    """The program itself, since it never ends: it asks the API whether or not there is a GPU."""
-    graph = declared(Exporter, "e", ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=ExporterSpec()))
+    """The program itself, since it never ends: it publishes a card, which then fails."""
+    spec = ExporterSpec(interval_seconds=1)
+    args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
+    graph = declared(Exporter, "e", args)
+    nvml = FakeNvml(busy.mount, busy.mount / "card")
+    if not fake_nvml.build(nvml.folder):
+        pytest.skip("NO C COMPILER: what the exporter may do is not held against what it does")
+    nvml.show(CARD)
     with socket.create_server(("", 0)) as probe:
         port = str(probe.getsockname()[1])
-    given = {**environment(dict(graph.one("DaemonSet").inputs)), **busy.environ(), "PORT": port, "NODE_NAME": "node"}
+    given = {
+        **environment(dict(graph.one("DaemonSet").inputs)),
+        **busy.environ(),
+        **nvml.environ,
+        "PORT": port,
+        "NODE_NAME": "k8s-node1",
+    }
     asked: set[Call] = set()
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
-        while len(asked) < 3 and time.monotonic() < deadline:
+        while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
             time.sleep(0.05)
             asked = calls(busy)
+            if "create" in {each.verb for each in asked}:
+                nvml.show(CARD, "broken 15")
         process.terminate()
         assert process.wait(timeout=60) == 0
     return graph, asked
@@ -206,6 +225,14 @@ def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: Ser
     graph, _ = AGENTS[agent](busy)
     held = {(right.resource, right.verb, bool(right.name)) for right in granted(graph)}
     assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
+
+
+def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
+    """What it asks of the API is judged on the real control plane, by the audit log (tests/cluster/prod)."""
+    spec = SchedulerSpec(placement=Placement.EXTENDER)
+    args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
+    held = {(right.resource, right.verb, bool(right.name)) for right in granted(declared(Scheduler, "s", args))}
+    assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}
 
 
 @pytest.mark.parametrize(

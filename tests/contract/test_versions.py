@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from components.scheduler import SchedulerSpec
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".toolchain" / "bin"
 
@@ -52,6 +54,11 @@ def test_the_built_engine_is_the_pinned_one() -> None:
 def test_the_provider_plugin_is_the_one_of_the_python_package() -> None:
     plugins = ROOT / ".toolchain" / "pulumi-home" / "plugins"
     assert (plugins / f"resource-kubernetes-v{pins()['pulumi-kubernetes']}").is_dir()
+
+
+def test_the_scheduler_is_of_the_kubernetes_that_the_toolchain_builds() -> None:
+    image = SchedulerSpec.model_fields["image"].default
+    assert image == f"registry.k8s.io/kube-scheduler:v{module_version('kube', 'k8s.io/kubernetes')}"
 
 
 def test_prod_pins_the_kueue_that_the_toolchain_builds_and_whose_chart_it_has() -> None:

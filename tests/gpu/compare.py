@@ -139,6 +139,7 @@ def exporter(archive: Path, folder: Path) -> Iterator[int]:
         "INTERVAL_SECONDS": "1",
         "NODE_NAME": "node",
         "LEDGER_NAMESPACE": "none",
+        "PUBLISH_DEVICES": "false",
         "KUBERNETES_SERVICE_HOST": "127.0.0.1",
         "KUBERNETES_SERVICE_PORT": "1",
         "SERVICE_ACCOUNT_DIRECTORY": str(folder),

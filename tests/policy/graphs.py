@@ -125,10 +125,10 @@ def cron_job(account: str, **environment: str) -> Manifest:
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
 
-def role(account: str, rules: Iterable[Manifest], namespace: str | None = None) -> Program:
+def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
     """A role of that name, and the binding that gives it to the agents' account of that name."""
     kind = "ClusterRole" if namespace is None else "Role"
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
     ref = {"apiGroup": RBAC, "kind": kind, "name": account}
     return {
         f"{account} {kind}": an_object(f"{RBAC}/v1", kind, account, namespace, rules=list(rules)),
@@ -141,6 +141,30 @@ def role(account: str, rules: Iterable[Manifest], namespace: str | None = None) 
 def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -> Manifest:
     body: Manifest = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
     return body | ({} if only is None else {"resourceNames": [only]})
+
+
+def claim_template(namespace: str, seat: str, gpumem: str | None) -> Manifest:
+    """A ResourceClaimTemplate for so much of the seat."""
+    capacity = {} if gpumem is None else {"capacity": {"requests": {"gpumem": gpumem}}}
+    request = {"name": "gpumem", "exactly": {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", f"{seat}-gpumem", namespace, spec=spec)
+
+
+def limit(key: str, policy: str, resource: str, account: str) -> Program:
+    """A policy that limits what the account writes of the resource, and its binding."""
+    user = f"system:serviceaccount:{account}"
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{"resources": [resource]}]},
+        "matchConditions": [{"name": "is-the-agent", "expression": f'request.userInfo.username == "{user}"'}],
+        "validations": [{"expression": "false"}],
+    }
+    in_force = {"policyName": policy, "validationActions": ["Deny"]}
+    return {
+        key: an_object(ADMISSION, "ValidatingAdmissionPolicy", policy, spec=spec),
+        f"{key} binding": an_object(ADMISSION, "ValidatingAdmissionPolicyBinding", policy, spec=in_force),
+    }
 
 
 def stamp(name: str, priority: str) -> Manifest:
@@ -171,7 +195,7 @@ def platform(ledger: Ledger = LEDGER) -> Program:
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
     for s in LEDGER.seats:
         program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
-    return program | _priorities() | _queues() | _agents()
+    return program | _priorities() | _queues() | _agents() | _scheduler()
 
 
 def _priorities() -> Program:
@@ -206,25 +230,55 @@ def _agents() -> Program:
     exporter = {"EXPORTER_NAMESPACE": NODES, "EXPORTER_PORT": "9401"}
     exporter_pod = agent_pod(names.EXPORTER, PORT="9401")
     exporter_pod["spec"]["hostPID"] = True
-    user = f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}"
-    limits = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [{"resources": ["nodes/status"]}]},
-        "matchConditions": [{"name": "is-reconcile", "expression": f'request.userInfo.username == "{user}"'}],
-        "validations": [{"expression": "false"}],
-    }
-    in_force = {"policyName": names.RECONCILE_WRITES, "validationActions": ["Deny"]}
+    slices = rule("resourceslices", "get", "create", "patch", group="resource.k8s.io")
     return {
         "reconcile": cron_job(names.RECONCILE),
         "watchdog": cron_job(names.WATCHDOG, **exporter),
         "gate": cron_job(names.GATE, **exporter, GATES=json.dumps(gates)),
         "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter_pod}),
-        "reconcile writes": an_object(ADMISSION, "ValidatingAdmissionPolicy", names.RECONCILE_WRITES, spec=limits),
-        "reconcile writes binding": an_object(
-            ADMISSION, "ValidatingAdmissionPolicyBinding", names.RECONCILE_WRITES, spec=in_force
-        ),
+        **limit("reconcile writes", names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
+        **limit("exporter writes", names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
+        **role(names.EXPORTER, [rule("nodes", "get"), slices], home=NODES),
         **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
+    }
+
+
+def _scheduler() -> Program:
+    """Placement by device, as components/scheduler.py and admission declare it."""
+    lease = {"resourceNamespace": SYSTEM, "resourceName": names.SCHEDULER}
+    extender = {
+        "urlPrefix": "https://127.0.0.1:9443",
+        "filterVerb": "filter",
+        "bindVerb": "bind",
+        "managedResources": [{"name": GPUMEM, "ignoredByScheduler": False}],
+        "ignorable": False,
+    }
+    config = {
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": True, **lease},
+        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
+        "extenders": [extender],
+    }
+    template = agent_pod(names.SCHEDULER, VERBS_PORT="9443", LEASE=f"{SYSTEM}/{names.SCHEDULER}")
+    template["spec"]["volumes"] = [
+        {"name": "certificates", "emptyDir": {}},
+        {"name": "config", "configMap": {"name": "scheduler-config"}},
+    ]
+    user = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
+    stranger = {"name": "stranger", "expression": f'request.userInfo.username != "{user}"'}
+    return {
+        "scheduler": an_object(
+            "apps/v1", "Deployment", names.SCHEDULER, SYSTEM, spec={"replicas": 2, "template": template}
+        ),
+        "scheduler config": an_object(
+            "v1", "ConfigMap", "scheduler-config", SYSTEM, data={"config.json": json.dumps(config)}
+        ),
+        "device stamp": an_object(ADMISSION, "MutatingAdmissionPolicy", names.DEVICE_STAMP, spec={}),
+        "device binding": an_object(
+            ADMISSION, "ValidatingAdmissionPolicy", names.DEVICE_BINDING, spec={"matchConditions": [stranger]}
+        ),
+        **role(names.SCHEDULER, [rule("pods/binding", "create")]),
     }
 
 

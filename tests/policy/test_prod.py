@@ -43,6 +43,11 @@ def test_prod_breaks_no_rule() -> None:
     assert judge(program) == []
 
 
+def test_prod_without_placement_by_device_breaks_no_rule() -> None:
+    parts = {name: part for name, part in configuration().items() if name != "scheduler"}
+    assert judge(declared(parts)) == []
+
+
 # The key, its value, the rules, a part of the message.
 MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a budget too large": (

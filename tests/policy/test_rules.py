@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -409,6 +410,14 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "rbac",
         "the right to patch nodes/status is the right to rewrite a node",
     ),
+    "resourceslices with a guard for somebody else": (
+        "exporter writes",
+        "spec.matchConditions.0.expression",
+        'request.userInfo.username == "system:serviceaccount:x:y"',
+        "rbac",
+        "the right to write resourceslices is the right to make up any node's devices; add the "
+        "ValidatingAdmissionPolicy that limits gpu-memory-exporter",
+    ),
     "an agent as root": (
         "watchdog",
         f"{AGENT}.securityContext.runAsNonRoot",
@@ -472,6 +481,27 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": {"limits": {GPUMEM: 5}}}},
         "counted",
         "it asks for gpumem in a way that is not counted",
+    ),
+    "a claim beyond its seat": (
+        graphs.claim_template("frigate", "frigate", "2001Mi"),
+        "claims",
+        "claims 2001 MiB, the seat has 2000; lower it or raise residents.frigate.gpumem_mib",
+    ),
+    "a claim that does not say how much": (
+        graphs.claim_template("frigate", "frigate", None),
+        "claims",
+        "and not how much of it; say gpumem",
+    ),
+    "a claim on another tenant's seat": (
+        graphs.claim_template("immich", "frigate", "1Mi"),
+        "claims",
+        "claims frigate.gpumem.viktorbarzin.me, which is no seat of immich; add it to residents",
+    ),
+    "a seat to claim without a quota": (
+        an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
+        "claims",
+        "no ResourceQuota holds frigate to 1 of it; set "
+        "frigate.gpumem.viktorbarzin.me.deviceclass.resource.k8s.io/devices",
     ),
     "a foreign workload": (
         an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": graphs.pod(1000)}),
@@ -572,6 +602,130 @@ def test_an_object_too_many_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
+def configured(change: Callable[[dict[str, Any]], object]) -> Program:
+    """The platform with kube-scheduler's file changed."""
+    program = platform()
+    data = program["scheduler config"]["data"]
+    config = json.loads(data["config.json"])
+    change(config)
+    data["config.json"] = json.dumps(config)
+    return program
+
+
+IN_THE_SCHEDULER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "another name": (
+        lambda c: put(c, "profiles.0.schedulerName", "other"),
+        "its profiles are ['other']; pods name gpu-tenancy",
+    ),
+    "two that do not elect": (
+        lambda c: put(c, "leaderElection.leaderElect", False),
+        "several replicas need leader election by the Lease that the extender follows",
+    ),
+    "another Lease": (
+        lambda c: put(c, "leaderElection.resourceName", "kube-scheduler"),
+        "several replicas need leader election by the Lease that the extender follows",
+    ),
+    "no extender": (lambda c: put(c, "extenders", []), "it asks 0 extenders; ours binds"),
+    "another resource": (
+        lambda c: put(c, "extenders.0.managedResources.0.name", "a.com/gpumem"),
+        f"its extender is asked for ['a.com/gpumem']; the ledger's resource is {GPUMEM}",
+    ),
+    "an extender that may be away": (lambda c: put(c, "extenders.0.ignorable", True), "its extender is ignorable"),
+    "an extender that does not bind": (
+        lambda c: put(c, "extenders.0.bindVerb", ""),
+        "its extender must filter and bind, else no device is chosen",
+    ),
+    "an extender of somebody else's": (
+        lambda c: put(c, "extenders.0.urlPrefix", "https://extender.svc:9443"),
+        "it looks for its extender at extender.svc:9443, which listens at 127.0.0.1:9443",
+    ),
+    "another port": (
+        lambda c: put(c, "extenders.0.urlPrefix", "https://127.0.0.1:9444"),
+        "it looks for its extender at 127.0.0.1:9444, which listens at 127.0.0.1:9443",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_THE_SCHEDULER)
+def test_a_wrong_configuration_of_the_scheduler_breaks_only_its_rule(case: str) -> None:
+    change, message = IN_THE_SCHEDULER[case]
+    reported = judge(configured(change))
+    assert graphs.rules_of(reported) == {"scheduler"}
+    assert any(message in line for line in reported), reported
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        (
+            "scheduler",
+            "gpu-tenancy-device-stamp: sends pods to a scheduler that is not declared; add scheduler",
+        ),
+        ("device stamp", f"Deployment {SYSTEM}/gpu-tenancy-scheduler: no policy sends pods to it; add admission"),
+        ("scheduler config", "cannot be proven: its configuration is not in the graph"),
+    ],
+)
+def test_the_scheduler_and_who_sends_pods_to_it_come_together(gone: str, message: str) -> None:
+    program = platform()
+    del program[gone]
+    (reported,) = judge(program)
+    assert reported.startswith("scheduler: ")
+    assert message in reported
+
+
+def test_the_scheduler_whose_account_may_not_write_the_device_is_refused() -> None:
+    program = platform()
+    stranger = 'request.userInfo.username != "system:kube-scheduler"'
+    put(program["device binding"], "spec.matchConditions.0.expression", stranger)
+    assert judge(program) == [
+        "scheduler: ValidatingAdmissionPolicy gpu-tenancy-device-binding: does not let gpu-tenancy-scheduler write the "
+        "device, and so no pod would be bound"
+    ]
+
+
+def test_a_configuration_that_cannot_be_read_is_not_proven() -> None:
+    program = platform()
+    put(program["scheduler config"], "data", {"config.json": "{"})
+    assert judge(program) == [
+        f"scheduler: Deployment {SYSTEM}/gpu-tenancy-scheduler: cannot be proven: "
+        f"ConfigMap {SYSTEM}/scheduler-config is no JSON"
+    ]
+
+
+def test_the_roles_that_kubernetes_made_for_a_scheduler_are_the_schedulers_alone() -> None:
+    program = platform()
+    bound = program[f"{names.SCHEDULER} ClusterRoleBinding"]
+    kube = {**bound, "metadata": {"name": "kube"}, "roleRef": {"kind": "ClusterRole", "name": "system:kube-scheduler"}}
+    assert judge(program | {"kube": kube}) == []
+    other = {**kube, "subjects": [{"kind": "ServiceAccount", "name": names.WATCHDOG, "namespace": SYSTEM}]}
+    assert judge(program | {"kube": other}) == [
+        "rbac: ClusterRoleBinding kube: cannot be proven: gpu-vram-watchdog gets ClusterRole system:kube-scheduler, "
+        "which is not in the graph"
+    ]
+
+
+COUNTED = "viktorbarzin.me/gpu-count"
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({GPUMEM: "5000", COUNTED: "2"}, None),
+        ({GPUMEM: "4999", COUNTED: "2"}, "a pod asks for 4999 MiB on 2 devices, which share it evenly; make it 5000"),
+        ({GPUMEM: "4998", COUNTED: "3"}, "a pod asks for 3 devices, a node has 2; lower viktorbarzin.me/gpu-count"),
+    ],
+)
+def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
+    limits: dict[str, str], message: str | None
+) -> None:
+    program = platform(pool("t4", device_count=2))
+    put(program["llama-swap"], f"{LLAMA}.resources.limits", limits)
+    reported = judge(program)
+    assert [line.partition("llama-swap/llama-swap: ")[2][: len(message or "")] for line in reported] == (
+        [message] if message else []
+    )
+
+
 def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
     """A seat's size keeps every other pod on one device; a queue's quota may span several."""
     quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
@@ -585,6 +739,11 @@ def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> Non
     ]
     put(job, "spec.template", graphs.pod(14000))
     assert judge(program | {"job": job}) == []
+    put(job, "spec.template.spec.containers.0.resources.limits", {GPUMEM: "28002", COUNTED: "2"})
+    assert judge(program | {"job": job}) == [
+        "device: Job team-a/train: a pod asks for 28002 MiB on 2 devices, 14001 each, the largest device that it may "
+        "get (t4) offers 14000; lower its limits"
+    ]
 
 
 def wide_job(**spec: object) -> graphs.Manifest:
@@ -692,7 +851,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone = {rule for rule, *_ in IN_THE_LEDGER.values()}
     alone |= {row[3] for row in IN_A_FIELD.values()}
     alone |= {row[1] for row in MORE.values()}
-    alone |= {"flavors", "device"}  # above
+    alone |= {"flavors", "device", "scheduler"}  # above
     assert {rule.id for rule in RULES} <= alone
 
 

@@ -48,7 +48,7 @@ def root_of(graph: Graph, resource: Recorded) -> Recorded:
 def test_prod_has_every_part(prod: Graph) -> None:
     assert {root_of(prod, r).name for r in prod.resources} == {
         *("system", "priorities", "capacity", "kueue", "queues", "local-queues"),
-        *("exporter", "watchdog", "gate", "alerts", "admission"),
+        *("exporter", "watchdog", "gate", "scheduler", "alerts", "admission"),
         *raw()["tenants"],
     }
 
@@ -167,14 +167,15 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues"},
-    "priorities": {"Priorities", "Admission"},
-    "admission": {"Admission"},
+    "priorities": {"Priorities", "Admission", "Scheduler"},
+    "admission": {"Admission", "Scheduler"},
     "kueue": {"Kueue"},
     "queues": {"Queues", "LocalQueues"},
     "watchdog": {"Watchdog"},
     "on_demand": {"Gate"},
     "alerts": {"Alerts"},
-    "exporter": {"Exporter", "Watchdog", "Gate", "Alerts"},
+    "exporter": {"Exporter", "Watchdog", "Gate", "Scheduler", "Alerts"},
+    "scheduler": {"Scheduler"},
     "residents": set(),
     "unbudgeted": set(),
     "memory_pools": set(),
@@ -182,8 +183,9 @@ GONE = {
 # What cannot stay without a part, because the settings refuse it or it names what is gone.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
-    "priorities": ("admission", "memory_pools"),
-    "exporter": ("watchdog", "gate", "on_demand", "alerts"),
+    "priorities": ("admission", "scheduler", "memory_pools"),
+    "admission": ("scheduler",),
+    "exporter": ("watchdog", "gate", "on_demand", "scheduler", "alerts"),
 }
 
 
@@ -194,7 +196,7 @@ def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None
 
 
 def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:
-    graph = graph_of(changed(drop("reconcile"), drop("residents")))
+    graph = graph_of(changed(drop("reconcile"), drop("residents"), drop("scheduler")))
     assert not graph.all("Job")
     assert graph.one("ConfigMap", "capacity-ledger")
 
@@ -272,3 +274,25 @@ def test_another_version_comes_from_the_registry(tmp_path: Path) -> None:
     upstream = Chart(address="oci://registry.k8s.io/kueue/charts/kueue", version="0.18.6")
     assert platform.kueue_chart("0.18.6", pinned(tmp_path, "0.19.2")) == upstream
     assert platform.kueue_chart("0.18.6", tmp_path / "nowhere") == upstream
+
+
+def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_are_sent_to_it(prod: Graph) -> None:
+    scheduler = prod.one("Deployment")
+    assert scheduler.inputs["metadata"]["name"] == "gpu-tenancy-scheduler"
+    assert prod.depends_on(scheduler, prod.one("Job"))  # which advertises
+    assert prod.depends_on(prod.one("MutatingAdmissionPolicy", "admission-gpu-tenancy-device-stamp"), scheduler)
+
+
+@pytest.mark.parametrize(("scheduler", "published"), [({"placement": "extender"}, "true"), ({}, "false")])
+def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: Any, published: str) -> None:
+    (template,) = (
+        each.inputs["spec"]["template"] for each in graph_of(changed(put("scheduler", scheduler))).all("DaemonSet")
+    )
+    environment = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
+    assert environment["PUBLISH_DEVICES"] == published
+
+
+def test_without_a_scheduler_the_device_plugin_chooses() -> None:
+    graph = graph_of(changed(drop("scheduler")))
+    assert "Scheduler" not in components(graph)
+    assert not [p.name for p in graph.all("MutatingAdmissionPolicy") if "device" in p.name]

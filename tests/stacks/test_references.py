@@ -71,7 +71,7 @@ DANGLING: dict[str, tuple[Change, str]] = {
         "residents.frigate.pool: 'batch' hands out whole devices; name a pool that shares memory",
     ),
     "residents that nobody advertises for": (
-        drop("reconcile"),
+        lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
         "reconcile: is missing though residents is there: nobody would advertise what the residents ask for",
     ),
     "on-demand tenants without a gate": (
@@ -90,8 +90,22 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     assert [line.split(":")[3].strip() for line in refusal(drop("exporter"))] == [
         "the watchdog acts on what the exporter measures",
         "the gate acts on what the exporter measures",
+        "the scheduler places on the devices that the exporter publishes",
         "the alerts watch what the exporter measures",
     ]
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ("reconcile", "no node would advertise what the scheduler places"),
+        ("exporter", "the scheduler places on the devices that the exporter publishes"),
+        ("admission", "nobody would send the pods to the scheduler"),
+    ],
+)
+def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str, reason: str) -> None:
+    told = refusal(drop(part))
+    assert f"gpu-tenancy:{part}: is missing though scheduler is there: {reason}" in told
 
 
 def test_parts_that_serve_shared_memory_need_a_pool_that_shares_it() -> None:

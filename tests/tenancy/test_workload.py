@@ -79,6 +79,12 @@ def test_every_spelling_counts(spelling: object) -> None:
     assert pod_request({"containers": [container(spelling)]}, GPUMEM) == 5000
 
 
+def test_parts_of_a_unit_are_counted_on_order() -> None:
+    pod = {"containers": [{"resources": {"requests": {"cpu": "1500m"}}}, {"resources": {"requests": {"cpu": "100u"}}}]}
+    assert pod_request(pod, "cpu") == 2
+    assert pod_request(pod, "cpu", per_unit=1000) == 1501
+
+
 def test_a_pod_level_request_replaces_the_containers_for_what_it_supports() -> None:
     containers = [container("1Gi", resource="memory")]
     assert pod_request({"containers": containers, "resources": {"requests": {"memory": "2Gi"}}}, "memory") == 2 << 30

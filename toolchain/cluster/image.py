@@ -1,73 +1,69 @@
-"""A container image without a registry: this machine's Python, as an OCI image layout.
+"""Container images without a registry: this machine's Python, and the installed kube-scheduler, as an OCI image layout.
 
 Agents run under any Python with the standard library (components/system.py), so the one that runs here serves.
 """
 
-import gzip
 import hashlib
 import io
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from toolchain.cluster.paths import CHECKOUT
+from toolchain.cluster import prod
+from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter", "__pycache__"}
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
+_OPENSSL = Path("/usr/bin/openssl")
+_SCHEDULER = "kube-scheduler"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TYPE = "application/vnd.oci.image"
 
 
 def agent_image() -> str:
     """The image that the prod stack names."""
-    stack = yaml.safe_load((CHECKOUT / "Pulumi.prod.yaml").read_text())
-    image: str = stack["config"]["gpu-tenancy:cluster"]["agent_image"]
-    return image
+    return prod.cluster()["agent_image"]
+
+
+@cache
+def scheduler_image() -> str:
+    """Kubernetes' own, of the version that is installed here."""
+    told = subprocess.run([program(_SCHEDULER), "--version"], capture_output=True, text=True, check=True).stdout
+    return f"registry.k8s.io/{_SCHEDULER}:{told.split()[1]}"
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An image of one layer; the layer is a tar archive."""
+
+    name: str
+    layer: bytes
+    entrypoint: Sequence[str]
 
 
 def write(archive: Path) -> None:
-    """An OCI archive with two images of one layer: the agents', and one that does nothing, for the pods' sandboxes."""
-    tar = _layer()
-    packed = gzip.compress(tar, compresslevel=1, mtime=0)
-    blobs = {_digest(packed): packed}
-
-    def put(value: Any) -> dict[str, Any]:
-        content = json.dumps(value).encode()
-        blobs[_digest(content)] = content
-        return {"digest": _digest(content), "size": len(content)}
-
-    layer = {"mediaType": f"{_TYPE}.layer.v1.tar+gzip", "digest": _digest(packed), "size": len(packed)}
-    manifests = []
-    for name, entrypoint in (
-        (agent_image(), ["python"]),
-        (PAUSE, ["python", "-IS", "-c", "import signal; signal.pause()"]),
-    ):
-        config = {
-            "architecture": _ARCHITECTURES[platform.machine()],
-            "os": "linux",
-            "config": {"Env": ["PATH=/usr/local/bin"], "Entrypoint": entrypoint},
-            "rootfs": {"type": "layers", "diff_ids": [_digest(tar)]},
-        }
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": f"{_TYPE}.manifest.v1+json",
-            "config": {"mediaType": f"{_TYPE}.config.v1+json", **put(config)},
-            "layers": [layer],
-        }
-        annotations = {"io.containerd.image.name": name}
-        manifests.append({"mediaType": f"{_TYPE}.manifest.v1+json", **put(manifest), "annotations": annotations})
+    """An OCI archive with the agents' image, the scheduler's, and one that does nothing, for the pods' sandboxes."""
+    python = _python_layer()
+    images = (
+        _Image(agent_image(), python, ["python"]),
+        _Image(PAUSE, python, ["python", "-IS", "-c", "import signal; signal.pause()"]),
+        _Image(scheduler_image(), _scheduler_layer(), [_SCHEDULER]),
+    )
+    blobs: dict[str, bytes] = {}
+    manifests = [_manifest(image, blobs) for image in images]
     with tarfile.open(archive, "w") as out:
         _add(out, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         _add(out, "index.json", json.dumps({"schemaVersion": 2, "manifests": manifests}).encode())
@@ -75,8 +71,41 @@ def write(archive: Path) -> None:
             _add(out, f"blobs/sha256/{digest.removeprefix('sha256:')}", content)
 
 
-def _layer() -> bytes:
-    """Interpreter, standard library, and the shared libraries that they load; deterministic."""
+def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
+    """The image's entry in the archive's index; what it is made of goes into `blobs`."""
+
+    def put(kind: str, content: bytes) -> dict[str, Any]:
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        blobs[digest] = content
+        return {"mediaType": f"{_TYPE}.{kind}", "digest": digest, "size": len(content)}
+
+    layer = put("layer.v1.tar", image.layer)
+    config = {
+        "architecture": _ARCHITECTURES[platform.machine()],
+        "os": "linux",
+        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin"], "Entrypoint": image.entrypoint},
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{_TYPE}.manifest.v1+json",
+        "config": put("config.v1+json", json.dumps(config).encode()),
+        "layers": [layer],
+    }
+    name = {"io.containerd.image.name": image.name}
+    return {**put("manifest.v1+json", json.dumps(manifest).encode()), "annotations": name}
+
+
+def _scheduler_layer() -> bytes:
+    """The one program, which needs no library."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, f"usr/local/bin/{_SCHEDULER}", Path(program(_SCHEDULER)).read_bytes(), executable=True)
+    return content.getvalue()
+
+
+def _python_layer() -> bytes:
+    """Interpreter, standard library, openssl, and the shared libraries that they load; deterministic."""
     content = io.BytesIO()
     python = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_path("stdlib"))
@@ -92,10 +121,20 @@ def _layer() -> bytes:
             _add(tar, str(_PREFIX / "lib" / library.name / file.relative_to(library)), file.read_bytes())
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
-        binaries = [python, *(file for file in modules if file.suffix == ".so")]
+        openssl = Path(shutil.which("openssl") or _OPENSSL)
+        _add(tar, str(_OPENSSL).removeprefix("/"), openssl.read_bytes(), executable=True)
+        settings = _openssl_folder(openssl) / "openssl.cnf"
+        _add(tar, str(settings).removeprefix("/"), settings.read_bytes())
+        binaries = [python, openssl, *(file for file in modules if file.suffix == ".so")]
         for file in sorted(_shared_libraries(binaries)):
             _add(tar, str(file).removeprefix("/"), file.read_bytes(), executable=True)
     return content.getvalue()
+
+
+def _openssl_folder(openssl: Path) -> Path:
+    """Where that openssl looks for its settings."""
+    told = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
+    return Path(told.split('"')[1])
 
 
 def _modules(library: Path) -> Iterator[Path]:
@@ -118,7 +157,3 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = 
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(content), 0o755 if executable else 0o644
     tar.addfile(entry, io.BytesIO(content))
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"

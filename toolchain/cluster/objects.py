@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from toolchain.cluster import simulated
+from toolchain.cluster import prod, simulated
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.node import TAINT
 
@@ -30,6 +30,9 @@ def objects() -> Iterator[tuple[str, Manifest]]:
         yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, plural)
     for node in simulated.nodes():
         yield "/api/v1/nodes", node
+        if node["metadata"]["labels"].get("nvidia.com/gpu.sharing-strategy") == "time-slicing":
+            devices = simulated.devices(node["metadata"]["name"], prod.cluster()["resource_domain"])
+            yield "/apis/resource.k8s.io/v1/resourceslices", devices
 
 
 def _definition(kind: str, plural: str) -> Manifest:
@@ -48,8 +51,8 @@ def _definition(kind: str, plural: str) -> Manifest:
     }
 
 
-def real_pods(image: str) -> Iterator[tuple[str, Manifest]]:
-    """A policy that sends the pods of one image to the real node, whose taint keeps all others on the simulated ones.
+def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
+    """A policy that sends the pods of these images to the real node; its taint keeps all others on the simulated ones.
 
     Without it the programs under test would have to know of the two. A pod with a runtime class is for a GPU node.
     """
@@ -77,7 +80,7 @@ def real_pods(image: str) -> Iterator[tuple[str, Manifest]]:
                     ]
                 },
                 "matchConditions": [
-                    {"name": "image", "expression": f"object.spec.containers.all(c, c.image == '{image}')"},
+                    {"name": "image", "expression": f"object.spec.containers.all(c, c.image in {list(images)})"},
                     {"name": "no-gpu", "expression": "!has(object.spec.runtimeClassName)"},
                 ],
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patches}}],

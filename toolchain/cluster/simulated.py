@@ -97,6 +97,28 @@ def nodes() -> list[Manifest]:
     ]
 
 
+def devices(node: str, domain: str) -> Manifest:
+    """The ResourceSlice that the exporter would have published of a node with one Tesla T4, had it an NVML to ask."""
+    driver = f"gpumem.{domain}"
+    device = {
+        "name": "gpu-0",
+        "attributes": {"uuid": {"string": f"GPU-{node}"}, "index": {"int": 0}},
+        "capacity": {"memory": {"value": "15360Mi"}},
+        "allowMultipleAllocations": True,
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{driver}-{node}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [device],
+        },
+    }
+
+
 def is_ready(node: Mapping[str, Any]) -> bool:
     """Ready, and the taints are gone that every node has until it is."""
     conditions = node.get("status", {}).get("conditions", [])

@@ -19,7 +19,7 @@ from toolchain.cluster.api import Api, until
 from toolchain.cluster.control_plane import Ports
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
-from toolchain.cluster.image import agent_image
+from toolchain.cluster.image import agent_image, scheduler_image
 from toolchain.cluster.kueue import Kueue
 from toolchain.cluster.objects import objects, real_pods
 from toolchain.cluster.paths import Folder
@@ -83,7 +83,7 @@ class Supervisor:
             self._run(command)
         if real:
             self._host_node()
-        for collection, manifest in (*objects(), *(real_pods(agent_image()) if real else ())):
+        for collection, manifest in (*objects(), *(real_pods(agent_image(), scheduler_image()) if real else ())):
             self._api.create(collection, manifest)
         until(self._nodes_are_ready, READY_SECONDS, "all nodes are Ready")
         until(self._accounts_are_made, READY_SECONDS, "the namespace default has its account")

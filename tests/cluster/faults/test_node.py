@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from tests.cluster.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, eventually, pods, register_anew
+from toolchain.cluster import simulated
 from toolchain.cluster.api import MERGE, Api
+from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image
+from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
 REAL = "/api/v1/nodes/localhost"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 T4 = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
@@ -29,7 +33,10 @@ def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
 
 @pytest.fixture(scope="module")
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
-    """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB."""
+    """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB. Its device is on record as an
+    exporter would have it, which the node's taint keeps away; the kubelet takes that off when it restarts."""
+    devices = simulated.devices(NODE, "viktorbarzin.me")
+    prod.cluster.api.create(SLICES, devices)
     label(prod, T4)
     try:
         eventually(lambda: advertised(prod) == ("14k", "14k"), "the real node is advertised")
@@ -38,6 +45,7 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
     finally:
         for found in prod.items(pods("default")):
             prod.delete(pods("default", found["metadata"]["name"]))
+        prod.delete(f"{SLICES}/{devices['metadata']['name']}")
         label(prod, dict.fromkeys(T4))
     eventually(lambda: advertised(prod) == (None, None), "the real node is no GPU node any more")
 
@@ -52,9 +60,11 @@ def advertised(prod: Rollout) -> tuple[str | None, str | None]:
 
 
 def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
-    """A pod on the real node, which is where pods of the agents' image go; returns when its container runs."""
+    """A pod on the real node; returns when its container runs."""
     command = ["python", "-IS", "-c", "import signal; signal.pause()"]
     spec = {
+        "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "tolerations": [{"key": TAINT, "operator": "Exists"}],
         "terminationGracePeriodSeconds": 0,
         "containers": [{**container(limits), "image": agent_image(), "command": command}],
     }

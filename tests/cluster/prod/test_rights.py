@@ -35,6 +35,10 @@ def _gated(deployment: str) -> set[Right]:
     }
 
 
+def _slices(verb: str) -> Right:
+    return verb, "resource.k8s.io", "resourceslices", "*"
+
+
 # Account, its namespace, its rights everywhere, and those in single namespaces besides.
 RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     names.RECONCILE: (
@@ -69,16 +73,44 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             **{tenant: _gated(tenant) for tenant in ("tts", "ebook2audiobook", "ytdlp")},
         },
     ),
-    names.EXPORTER: (NODES, {PODS}, {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}}),
+    names.SCHEDULER: (
+        SYSTEM,
+        set(),
+        {
+            SYSTEM: {
+                LEDGER,
+                ("patch", "resource.k8s.io", "resourceclaims", names.SCHEDULER),
+                *(
+                    (verb, "coordination.k8s.io", "leases", names.SCHEDULER)
+                    for verb in ("get", "list", "watch", "update")
+                ),
+            },
+        },
+    ),
+    names.EXPORTER: (
+        NODES,
+        {PODS, ("get", "", "nodes", "*"), *(_slices(verb) for verb in ("get", "create", "patch"))},
+        {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}},
+    ),
 }
 
 
+# Whose rights an account has besides its table: Kubernetes' own roles for a scheduler.
+LIKE = {names.SCHEDULER: "system:kube-scheduler"}
+
+
 def rights(prod: Rollout, account: str, namespace: str, where: str) -> set[Right]:
-    """Every right of the account there, but for those that all accounts have."""
-    return set(_listed(prod, account, namespace, where)) - set(_listed(prod, "nobody", namespace, where))
+    """Every right of the account there, but for those that all accounts have, or the user like whom it is."""
+    others = [_user(namespace, "nobody"), *([LIKE[account]] if account in LIKE else [])]
+    held = set(_listed(prod, _user(namespace, account), where))
+    return held.difference(*(_listed(prod, other, where) for other in others))
 
 
-def _listed(prod: Rollout, account: str, namespace: str, where: str) -> Iterable[Right]:
+def _user(namespace: str, account: str) -> str:
+    return f"system:serviceaccount:{namespace}:{account}"
+
+
+def _listed(prod: Rollout, user: str, where: str) -> Iterable[Right]:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",
@@ -88,7 +120,7 @@ def _listed(prod: Rollout, account: str, namespace: str, where: str) -> Iterable
         "POST",
         "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         review,
-        user=f"system:serviceaccount:{namespace}:{account}",
+        user=user,
     )
     assert answer.refusal is None, answer.refusal
     status = answer.body["status"]

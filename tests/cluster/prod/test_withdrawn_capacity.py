@@ -32,7 +32,8 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
     prod.workspace.change(lambda config: config["cluster"].update(resource_domain=DOMAIN))
     outcome = prod.up()
 
-    assert changes(outcome)["replaced"] == 2, outcome.text  # the ledger, and the Job that advertises it
+    # The ledger, the Job that advertises it, and kube-scheduler's file, which is named by its content.
+    assert changes(outcome)["replaced"] == 3, outcome.text
     after = ledger(prod)
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])
     assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "1"}
@@ -45,10 +46,10 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
 
 
 def test_without_reconcile_the_ledger_stays_and_nothing_is_advertised(prod: Rollout) -> None:
-    """The residents go with it: nobody would advertise what they ask for."""
+    """The residents and the scheduler go with it: nobody would advertise what they ask for, and it places."""
 
     def leave_out(config: Config) -> None:
-        for key in ("reconcile", "residents"):
+        for key in ("reconcile", "residents", "scheduler"):
             del config[key]
 
     before = ledger(prod)

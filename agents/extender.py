@@ -1,0 +1,211 @@
+"""extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
+
+It answers only while its scheduler leads, and only by what it has read of the API since; when in doubt the pod waits.
+Another port answers questions: /metrics, /healthz, /readyz, /inspect.
+"""
+
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from agents import measured, telemetry
+from agents.allocated import Allocated, allocated
+from agents.allocations import Allocations
+from agents.api import Api, Endpoint, in_cluster
+from agents.audit import Audit
+from agents.binding import ATTEMPTS, SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
+from agents.certify import AUTHORITY, SERVER
+from agents.clock import Clock
+from agents.desk import OpenDesk, Readiness, VerbDesk
+from agents.environment import PORT, flag, read, text, variable
+from agents.errors import AgentError, StoppedError
+from agents.extender_series import Series
+from agents.leadership import Always, Leadership, LeaseLeadership
+from agents.log import Log
+from agents.measured import Measured
+from agents.mirror import Mirror
+from agents.placing import Placing
+from agents.serving import Server
+from agents.telemetry import NodeTelemetry
+from agents.view import BOUND, PODS
+from agents.waiting import Waiting
+from tenancy.devices import Scoring
+from tenancy.names import RETRY_ANNOTATION, SCHEDULER
+
+LOOPBACK = "127.0.0.1"
+_IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
+_ASKED_SECONDS = 5.0
+
+
+def _scoring(value: str) -> str:
+    if value not in [*Scoring]:
+        raise ValueError(f"must be one of {', '.join(Scoring)}")
+    return value
+
+
+def _lease(value: str) -> str:
+    if value and not all(value.partition("/")):
+        raise ValueError("must be namespace/name, or empty for a scheduler that is alone")
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """VERBS_PORT is on the loopback, HTTP_PORT on every address; CERTIFICATES is certify's directory. LEASE is the
+    scheduler's, namespace/name."""
+
+    verbs_port: int = variable(PORT)
+    http_port: int = variable(PORT)
+    certificates: str = variable(text)
+    lease: str = variable(_lease)
+    scoring: str = variable(_scoring)
+    aliyun_annotations: bool = variable(flag)
+    ledger_namespace: str = variable(text)
+    pod_name: str = variable(text)
+
+
+def start(environ: Mapping[str, str], log: Log) -> int:
+    """Serves until SIGTERM, then 0. Raises AgentError. Without EXPORTER_NAMESPACE nothing is measured."""
+    settings = read(Settings, environ)
+    exporters = read(measured.Settings, environ) if "EXPORTER_NAMESPACE" in environ else None
+    extender = Extender(settings, exporters, in_cluster(environ), Clock(), log)
+    tls = server_tls(Path(settings.certificates))
+    with (
+        Server(LOOPBACK, settings.verbs_port, extender.verb_desk.answer, tls=tls, idle_seconds=_IDLE_SECONDS) as verbs,
+        Server("", settings.http_port, extender.open_desk.answer, idle_seconds=_ASKED_SECONDS) as questions,
+    ):
+        for run in (*extender.threads(), questions.serve_forever):
+            threading.Thread(target=run, daemon=True).start()
+        log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)
+        try:
+            verbs.serve_forever()
+        except StoppedError:
+            log.info("stopped by SIGTERM")
+    return 0
+
+
+def server_tls(folder: Path) -> ssl.SSLContext:
+    """TLS 1.3 for clients whose certificate the authority in `folder` signed. Raises AgentError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.num_tickets = 0  # kube-scheduler resumes no session
+    try:
+        context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
+        context.load_verify_locations(folder / f"{AUTHORITY}.crt")
+    except OSError as error:
+        raise AgentError(f"{folder}: the certificates cannot be read: {error}; certify makes them") from None
+    return context
+
+
+class Extender:
+    """The parts, put together."""
+
+    def __init__(
+        self, settings: Settings, exporters: measured.Settings | None, endpoint: Endpoint, clock: Clock, log: Log
+    ) -> None:
+        api: Callable[[], Api] = partial(Api, endpoint, clock=clock)
+        hasty: Callable[[], Api] = partial(
+            Api, endpoint, clock=clock, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS
+        )
+        self._clock = clock
+        self._log = log
+        self._exporters = exporters
+        self._namespace = settings.ledger_namespace
+        self._claims, self._lists, self._telemetry = api(), api(), api()
+        allocations = Allocations(Scoring(settings.scoring))
+        self._waiting = Waiting(allocations=allocations, nudge=self._nudge, clock=clock, log=log)
+        self._mirror = Mirror(
+            api=api(),
+            allocations=allocations,
+            ledger_namespace=self._namespace,
+            grown=self._waiting.grown,
+            clock=clock,
+            log=log,
+        )
+        self._leadership = self._led(settings, api())
+        placing = Placing(mirror=self._mirror, allocations=allocations, clock=clock)
+        self._binder = Binder(
+            connections=Connections(hasty, clock),
+            allocations=allocations,
+            devices=self._mirror.devices,
+            asks=placing.asks,
+            aliyun=settings.aliyun_annotations,
+            clock=clock,
+            log=log,
+        )
+        self._measured = Measured(
+            read=self._measure, allocations=allocations, grown=self._waiting.grown, clock=clock, log=log
+        )
+        self._audit = Audit(bound=self._bound, renew=self._mirror.renew, allocations=allocations, clock=clock, log=log)
+        readiness = Readiness(mirror=self._mirror, leadership=self._leadership)
+        self.verb_desk = VerbDesk(readiness, placing, self._binder, self._waiting)
+        series = Series(
+            readiness=readiness,
+            desk=self.verb_desk,
+            allocations=allocations,
+            drift=self._audit.counts,
+            ages=self._measured.ages,
+            unsettled=lambda: len(self._binder.unsettled),
+            waiting=lambda: len(self._waiting),
+        )
+        self.open_desk = OpenDesk(
+            readiness=readiness, allocations=allocations, families=series.families, monotonic=clock.monotonic
+        )
+
+    def threads(self) -> Iterable[Callable[[], None]]:
+        """What runs for ever, each in a thread of its own."""
+        yield from (self._mirror.keep, self._waiting.keep, self._audit.keep, self._keep_settling)
+        if isinstance(self._leadership, LeaseLeadership):
+            yield self._leadership.keep
+        if self._exporters:
+            yield self._measured.keep
+
+    def _led(self, settings: Settings, api: Api) -> Leadership:
+        if not settings.lease:
+            return Always(since=0.0)
+        namespace, _, name = settings.lease.partition("/")
+        return LeaseLeadership(
+            api=api,
+            namespace=namespace,
+            name=name,
+            holder=settings.pod_name,
+            gained=self._mirror.renew,
+            clock=self._clock,
+            log=self._log,
+        )
+
+    def _keep_settling(self) -> None:
+        while True:
+            self._clock.sleep(SETTLE_SECONDS)
+            if self._mirror.names:
+                self._binder.settle(self._mirror.names)
+
+    def _nudge(self) -> None:
+        """An event for kube-scheduler that changes nothing."""
+        path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{SCHEDULER}"
+        moment = self._clock.now().isoformat()
+        self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
+
+    def _measure(self) -> Iterable[NodeTelemetry]:
+        ledger = self._mirror.ledger
+        if ledger is None or self._exporters is None:
+            return ()
+        return telemetry.read(
+            self._telemetry,
+            ledger.pools,
+            self._mirror.pools,
+            namespace=self._exporters.exporter_namespace,
+            port=self._exporters.exporter_port,
+            monotonic=self._clock.monotonic,
+        )
+
+    def _bound(self) -> Iterable[Allocated]:
+        names = self._mirror.names
+        if names is None:
+            return ()
+        found = [allocated(item, names) for item in self._lists.items(PODS, **BOUND)]
+        return [pod for pod in found if pod is not None]

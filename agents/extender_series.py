@@ -1,0 +1,77 @@
+"""What the extender serves of itself, beside its latencies and refusals. Bytes and seconds."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agents.allocations import Allocations
+from agents.desk import Readiness, VerbDesk
+from agents.device import MIB
+from agents.exposition import Family, Sample, gauges
+from agents.usage import NodeUsage, Standing
+from tenancy.names import (
+    METRIC_EXTENDER_ALLOCATED,
+    METRIC_EXTENDER_DRIFT,
+    METRIC_EXTENDER_LEADING,
+    METRIC_EXTENDER_MEASURED_AGE,
+    METRIC_EXTENDER_OFFERED,
+    METRIC_EXTENDER_READY,
+    METRIC_EXTENDER_RESERVATIONS,
+    METRIC_EXTENDER_UNSETTLED,
+    METRIC_EXTENDER_WAITING,
+)
+
+HELP: Mapping[str, str] = {
+    METRIC_EXTENDER_LEADING: "1 where the scheduler of this pod holds the Lease.",
+    METRIC_EXTENDER_READY: "1 where nodes, devices, pods and the ledger are known.",
+    METRIC_EXTENDER_OFFERED: "Memory that the device may hand out; 0 for one that is unhealthy or excluded.",
+    METRIC_EXTENDER_ALLOCATED: "Memory that pods have of the device, bound, being bound or promised.",
+    METRIC_EXTENDER_RESERVATIONS: "Pods between filter and bind.",
+    METRIC_EXTENDER_UNSETTLED: "Binds that got no answer from the API.",
+    METRIC_EXTENDER_WAITING: "Pods that found no room.",
+    METRIC_EXTENDER_DRIFT: "Differences that the last audit found, by kind.",
+    METRIC_EXTENDER_MEASURED_AGE: "Age of the last measurement of the node's devices.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """Every metric of a scrape."""
+
+    readiness: Readiness
+    desk: VerbDesk
+    allocations: Allocations
+    drift: Callable[[], Mapping[str, int]]
+    ages: Callable[[], Mapping[str, float]]
+    unsettled: Callable[[], int]
+    waiting: Callable[[], int]
+
+    def families(self) -> tuple[Family, ...]:
+        return (*gauges(self._samples(), HELP), self.desk.seconds.family(), self.desk.refusals.family())
+
+    def _samples(self) -> Iterator[Sample]:
+        yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.leadership.since is not None))
+        yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
+        yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
+        yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
+        for kind, number in self.drift().items():
+            yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)
+        for node, seconds in self.ages().items():
+            yield Sample(name=METRIC_EXTENDER_MEASURED_AGE, labels={"node": node}, value=round(seconds, 3))
+        usage = self.allocations.usage()
+        yield Sample(name=METRIC_EXTENDER_RESERVATIONS, value=len(_reserved(usage)))
+        for node_usage in usage:
+            for device in node_usage.devices:
+                labels = {"node": node_usage.node, "gpu": str(device.index), "uuid": device.uuid}
+                offered_mib = device.mib if device.healthy and not device.excluded else 0
+                yield Sample(name=METRIC_EXTENDER_OFFERED, labels=labels, value=offered_mib * MIB)
+                yield Sample(name=METRIC_EXTENDER_ALLOCATED, labels=labels, value=device.held_mib * MIB)
+
+
+def _reserved(usage: tuple[NodeUsage, ...]) -> set[str]:
+    return {
+        share.uid
+        for each in usage
+        for device in each.devices
+        for share in device.shares
+        if share.standing is not Standing.BOUND
+    }

@@ -1,0 +1,84 @@
+"""Who must leave so that devices become free for a pod: the pure half of preemption.
+
+In-tree preemption knows the node's sum alone, and may evict pods whose going frees no device. Units: MiB.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tenancy.devices import Ask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occupant:
+    """A pod that may be evicted: it has `mib` on each of the devices `indices`."""
+
+    uid: str
+    priority: int
+    mib: int
+    indices: tuple[int, ...]
+
+
+def fewest(ask: Ask, room: Mapping[int, int], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
+    """The uids of those who must leave; () where nobody must, None where it would not help.
+
+    `room` is what is free on each device that could take the ask, below 0 where more is held than offered. For one
+    device: the fewest; of so many, those whose priorities, the highest first, are lowest. For several devices each is
+    cleared so, the easiest first, and whoever then need not leave stays.
+    """
+    plans = []
+    for index, free_mib in room.items():
+        leaving = _clear(ask.mib - free_mib, [each for each in occupants if index in each.indices])
+        if leaving is not None:
+            plans.append((_burden(leaving), index, leaving))
+    if len(plans) < ask.count:
+        return None
+    easiest = sorted(plans, key=lambda plan: plan[:2])[: ask.count]
+    wanted = {index for _, index, _ in easiest}
+    chosen = {each.uid: each for _, _, leaving in easiest for each in leaving}
+    for each in sorted(chosen.values(), key=lambda each: (-each.priority, each.mib, each.uid)):
+        others = [other for other in chosen.values() if other is not each]
+        if all(_freed(room[index], index, others) >= ask.mib for index in wanted):
+            del chosen[each.uid]
+    return tuple(sorted(chosen))
+
+
+def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
+    """Of one device: those who must leave it so that `need_mib` more become free."""
+    count = _count(need_mib, occupants)
+    if count is None:
+        return None
+    chosen: list[Occupant] = []
+    while count:
+        left = [each for each in occupants if each not in chosen]
+        highest = next(p for p in sorted({each.priority for each in left}) if _covers(need_mib, count, left, p))
+        sizes = sorted((each for each in left if each.priority == highest), key=lambda each: (each.mib, each.uid))
+        # The last to leave need not be larger than it must; any other leaves the more to the rest, the larger it is.
+        pick = sizes[-1] if count > 1 else next(each for each in sizes if each.mib >= need_mib)
+        chosen.append(pick)
+        need_mib -= pick.mib
+        count -= 1
+    return chosen
+
+
+def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
+    """How many must leave at least; None where all together are too few."""
+    for count, mib in enumerate(sorted((each.mib for each in occupants), reverse=True)):
+        if need_mib <= 0:
+            return count
+        need_mib -= mib
+    return len(occupants) if need_mib <= 0 else None
+
+
+def _covers(need_mib: int, count: int, occupants: Sequence[Occupant], highest: int) -> bool:
+    """Whether `count` of the occupants up to a priority have so much."""
+    sizes = sorted((each.mib for each in occupants if each.priority <= highest), reverse=True)
+    return sum(sizes[:count]) >= need_mib
+
+
+def _burden(leaving: Sequence[Occupant]) -> tuple[int, list[int], int]:
+    return len(leaving), sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
+
+
+def _freed(free_mib: int, index: int, leaving: Sequence[Occupant]) -> int:
+    return free_mib + sum(each.mib for each in leaving if index in each.indices)

@@ -1,0 +1,64 @@
+"""Alerts on placement by device: over what the extenders serve of themselves."""
+
+from collections.abc import Iterator, Sequence
+
+from components.alert import alert
+from components.manifest import Manifest
+from tenancy import names
+from tenancy.ledger import Pool
+
+_BYTES_PER_MIB = 2**20
+
+
+def rules(pools: Sequence[Pool], namespace: str) -> Iterator[Manifest]:
+    """`pools` are those that share memory; `namespace` is the scheduler's."""
+    yield _down(namespace)
+    yield _drift(namespace)
+    yield _refused_by_use(min(pool.floor_mib for pool in pools))
+
+
+def _down(namespace: str) -> Manifest:
+    return alert(
+        "GpuSchedulerDown",
+        f"absent({names.METRIC_EXTENDER_LEADING} == 1 and {names.METRIC_EXTENDER_READY} == 1)",
+        hold="2m",
+        severity="critical",
+        summary=f"No pod of {names.SCHEDULER} places pods",
+        description=(
+            f"None leads and knows the cluster, so pods with GPU memory wait; what runs goes on. See the pods: kubectl "
+            f"-n {namespace} get pods,lease -l {names.LABEL_NAME}={names.SCHEDULER}, and the logs of both containers."
+        ),
+    )
+
+
+def _drift(namespace: str) -> Manifest:
+    """What is in use beyond the pods' own (`outside`) has alerts of its own, on who uses it."""
+    return alert(
+        "GpuPlacementDrift",
+        f'max by (kind) ({names.METRIC_EXTENDER_DRIFT}{{kind!="outside"}}) > 0',
+        hold="10m",
+        severity="warning",
+        summary="{{ $value }} pods or devices are {{ $labels.kind }} in the ledger of placement",
+        description=(
+            f"The ledger of {names.SCHEDULER}, the pods and their devices do not agree. Its log names them: kubectl -n "
+            f"{namespace} logs -l {names.LABEL_NAME}={names.SCHEDULER} -c extender."
+        ),
+    )
+
+
+def _refused_by_use(floor_mib: int) -> Manifest:
+    """Where pools have several floors, the smallest: less may be told, and nothing wrong."""
+    left = f"max by (node, gpu, uuid) ({names.METRIC_EXTENDER_OFFERED} - {names.METRIC_EXTENDER_ALLOCATED})"
+    measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * _BYTES_PER_MIB}"
+    waiting = f"max({names.METRIC_EXTENDER_WAITING}) > 0"
+    return alert(
+        "GpuPlacementRefusedByUse",
+        f"({left} > on (uuid) group_left () ({measured})) and on () ({waiting})",
+        hold="10m",
+        severity="warning",
+        summary="Pods wait though GPU {{ $labels.gpu }} of {{ $labels.node }} has {{ $value | humanize1024 }}B to give",
+        description=(
+            "By the ledger the memory is free, by measurement it is not: somebody uses the device without a budget or "
+            "beyond one. GpuPodOverBudget and GpuUndeclaredUser say who."
+        ),
+    )

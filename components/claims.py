@@ -1,0 +1,190 @@
+"""Seats as claims on devices: for the scheduler's own allocator instead of our extender (docs/adr/0015).
+
+A ResourceQuota counts the devices that claims ask for, by DeviceClass, and never a capacity such as MiB. So each seat
+is a class of its own: its tenant's quota is the seat's replicas, and a policy holds each claim on it to the seat's MiB
+and to the tenant. Together that is the budget, to the MiB.
+
+Sources: KEP-4381 (claims), KEP-5075 (consumable capacity), pkg/quota/v1/evaluator/core/resource_claims.go.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from components import cel
+from components.admission_policy import Rule, Scope, binding, validating
+from components.manifest import Manifest, component_type, register
+from tenancy import names
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import Names
+from tenancy.quantity import canonical, canonical_mib
+
+_COMPONENT = "claims"
+_GROUP = names.RESOURCE_API.partition("/")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimsArgs:
+    """Its seats are what there is to claim; the namespaces of their tenants are there already."""
+
+    ledger: Ledger
+
+
+def device_class(seat: Seat, resources: Names) -> Manifest:
+    """The devices that the seat may be on: those of its pool that offer memory. It names no extended resource: a pod
+    that asks for 8192 of that would be given 8192 devices (KEP-5004)."""
+    driver = cel.text(resources.device_driver)
+    attribute = f"device.attributes[{driver}].{names.DEVICE_POOL}"
+    expression = (
+        f"device.driver == {driver} && {cel.text(names.DEVICE_OFFERED)} in device.capacity[{driver}] && "
+        f"has({attribute}) && {attribute} == {cel.text(seat.pool)}"
+    )
+    return {
+        "apiVersion": names.RESOURCE_API,
+        "kind": "DeviceClass",
+        "metadata": {"name": resources.device_class(seat.name), "labels": names.labels(_COMPONENT)},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def claim_template(seat: Seat, resources: Names) -> Manifest:
+    """What each of the resident's pods gets a claim by: its MiB on one device."""
+    request = {
+        "name": names.SEAT_CLAIM,
+        "exactly": {
+            "deviceClassName": resources.device_class(seat.name),
+            "allocationMode": "ExactCount",
+            "count": 1,
+            "capacity": {"requests": {names.DEVICE_OFFERED: canonical_mib(seat.gpumem_mib)}},
+        },
+    }
+    return {
+        "apiVersion": names.RESOURCE_API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": names.seat_claim_template(seat.name),
+            "namespace": seat.tenant,
+            "labels": names.labels(_COMPONENT),
+        },
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
+    """One device for each replica of each of the tenant's seats."""
+    hard = {names.devices_quota(resources.device_class(seat.name)): canonical(seat.replicas) for seat in seats}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": names.SEAT_CLAIM_QUOTA, "namespace": tenant, "labels": names.labels(_COMPONENT)},
+        "spec": {"hard": hard},
+    }
+
+
+def claim_policies(ledger: Ledger) -> list[Manifest]:
+    """Policies: who claims a seat has it, and claims no more than it holds. The templates are judged as well, so that
+    it is told to who writes one, and not only to the controller that makes claims by it."""
+    return [
+        _policy(names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger),
+        _policy(names.SEAT_CLAIM_TEMPLATES, "resourceclaimtemplates", "object.spec.spec", ledger),
+    ]
+
+
+def _policy(name: str, resource: str, spec: str, ledger: Ledger) -> Manifest:
+    suffix = cel.text(ledger.names.device_class(""))
+    is_ours = f"deviceClassName.endsWith({suffix})"
+    capacity = "r.capacity.requests"
+    share = f"quantity({capacity}[{cel.text(names.DEVICE_OFFERED)}])"
+    says_how_much = f"has(r.capacity) && has({capacity}) && {cel.text(names.DEVICE_OFFERED)} in {capacity}"
+    within = f"{share}.compareTo(quantity(variables.sizes[r.deviceClassName])) <= 0"
+    return validating(
+        _COMPONENT,
+        name,
+        Scope(namespaces={}, conditions={}, rules=(Rule("CREATE", (resource,), group=_GROUP),)),
+        {
+            f"variables.requests.all(r, !has(r.firstAvailable) || !r.firstAvailable.exists(s, s.{is_ours}))": (
+                "this claim asks for a seat among others under firstAvailable: ask for it under exactly"
+            ),
+            "variables.asked.all(r, variables.tenants[?r.deviceClassName].orValue('') == request.namespace)": (
+                "this claim asks for a seat that its namespace does not have: residents of the stack says who has which"
+            ),
+            "variables.asked.all(r, r.allocationMode == 'ExactCount' && r.count == 1)": (
+                "this claim asks for more than one device: a seat is on one"
+            ),
+            "variables.asked.all(r, !has(r.adminAccess) || !r.adminAccess)": (
+                "this claim asks for a seat without counting (adminAccess): remove that"
+            ),
+            f"variables.asked.all(r, !(r.deviceClassName in variables.sizes) || ({says_how_much} && {within}))": (
+                f"this claim asks for more {names.DEVICE_OFFERED} than its seat holds, or does not say how much: "
+                "see residents of the stack"
+            ),
+        },
+        {
+            "requests": f"has({spec}.devices) && has({spec}.devices.requests) ? {spec}.devices.requests : []",
+            "asked": f"variables.requests.filter(r, has(r.exactly) && r.exactly.{is_ours}).map(r, r.exactly)",
+            "tenants": _by_class({seat.name: seat.tenant for seat in ledger.seats}, ledger.names),
+            "sizes": _by_class({seat.name: canonical_mib(seat.gpumem_mib) for seat in ledger.seats}, ledger.names),
+        },
+    )
+
+
+def _by_class(values: Mapping[str, str], resources: Names) -> str:
+    """CEL: a map of texts by the seat's class."""
+    return f"{{{', '.join(f'{cel.text(resources.device_class(s))}: {cel.text(v)}' for s, v in values.items())}}}"
+
+
+def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """What the pods of each resident must carry: `resourceClaims` in the pod, `resources` in the container that uses
+    the device."""
+    pools = {pool.name: pool for pool in ledger.pools}
+    return {
+        seat.name: {
+            "namespace": seat.tenant,
+            "pool": seat.pool,
+            "nodeSelector": dict(pools[seat.pool].node_selector),
+            "resourceClaims": [
+                {"name": names.SEAT_CLAIM, "resourceClaimTemplateName": names.seat_claim_template(seat.name)}
+            ],
+            "resources": {"claims": [{"name": names.SEAT_CLAIM}]},
+        }
+        for seat in ledger.seats
+    }
+
+
+class Claims(pulumi.ComponentResource):
+    """The seats as classes, quotas and templates, and the policies that hold claims to them. First what limits, then
+    what there is to claim."""
+
+    templates: pulumi.Output[list[str]]
+
+    def __init__(self, name: str, args: ClaimsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        ledger, resources = args.ledger, args.ledger.names
+        super().__init__(component_type("Claims"), name, {"seats": [seat.name for seat in ledger.seats]}, opts)
+        limits: list[pulumi.Resource] = []
+        for policy in claim_policies(ledger):
+            key = f"{name}-{policy['metadata']['name']}"
+            declared = register(policy, key, parent=self)
+            limits.append(register(binding(policy), f"{key}-binding", parent=self, depends_on=[declared]))
+        limits += [
+            register(quota(tenant, ledger.seats_of(tenant), resources), f"{name}-{tenant}-quota", parent=self)
+            for tenant in sorted({seat.tenant for seat in ledger.seats})
+        ]
+        templates = []
+        for seat in ledger.seats:
+            declared = register(
+                device_class(seat, resources), f"{name}-{seat.name}-class", parent=self, depends_on=limits
+            )
+            templates.append(
+                register(
+                    claim_template(seat, resources),
+                    f"{name}-{seat.name}-template",
+                    parent=self,
+                    depends_on=[declared],
+                    replace_on_changes=["spec"],  # immutable
+                )
+            )
+        written = [names.seat_claim_template(seat.name) for seat in ledger.seats]
+        self.templates = pulumi.Output.all(*(each.urn for each in templates)).apply(lambda _: written)
+        self.register_outputs({"templates": self.templates})

@@ -1,0 +1,305 @@
+"""Placement by device: a kube-scheduler of its own, with our extender beside it in the same pod (docs/adr/0014)."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pulumi
+from pydantic import Field
+
+from components.admission_device import ByDevice
+from components.agent import Agent, Volume, agent_container, hardened, pod_template
+from components.exporter import ExporterSpec, telemetry_environment
+from components.identity import Identity, RoleRef, Rule
+from components.manifest import Manifest, component_type, register
+from components.spec import ImageReference, Spec
+from components.system import ClusterSpec
+from components.zipapp import Zipapp
+from tenancy import names
+from tenancy.devices import Scoring
+from tenancy.ledger import Ledger, Sharing
+
+METRICS_PORT = "metrics"
+
+_RESOURCES = names.RESOURCE_API.partition("/")[0]
+# On the pod's loopback: nobody but the kube-scheduler beside it reaches the extender's verbs.
+_VERBS_PORT = 9443
+# kube-scheduler's own, for the kubelet's probes.
+_HEALTH_PORT = 10259
+# Its plugins' weights sum to 12, each for a score of 100: of two nodes with room the device decides.
+_WEIGHT = 12
+_CONFIG_KEY = "kube-scheduler.json"
+_CERTIFICATES = Volume(
+    name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+)
+
+
+class Placement(StrEnum):
+    EXTENDER = "extender"
+
+
+class SchedulerSpec(Spec):
+    """A scheduler of its own for the pods with gpumem, which places each on one device of a node."""
+
+    placement: Placement = Field(description="extender: our scheduler extender chooses the device and counts.")
+    image: ImageReference = Field(
+        default="registry.k8s.io/kube-scheduler:v1.36.3", description="kube-scheduler of the cluster's minor version."
+    )
+    replicas: Annotated[int, Field(ge=1, le=5)] = Field(
+        default=2, description="One places pods; the others take over within 20 s."
+    )
+    measured: bool = Field(
+        default=True, description="Give no device whose measured free memory less the pool's floor is below the budget."
+    )
+    aliyun_annotations: bool = Field(
+        default=False, description="Write and read ALIYUN_COM_GPU_MEM_* too, for that device plugin and CLI."
+    )
+    port: Annotated[int, Field(ge=1024, le=65535)] = Field(
+        default=9402, description="Of /metrics and /inspect; 9443 and 10259 are taken in its pods."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerArgs:
+    """`ledger` says which pools' nodes it places on; `exporter` is who publishes and measures their devices."""
+
+    spec: SchedulerSpec
+    cluster: ClusterSpec
+    code: Zipapp
+    ledger: Ledger
+    exporter: ExporterSpec
+
+
+def by_device(spec: SchedulerSpec, cluster: ClusterSpec, ledger: Ledger) -> ByDevice:
+    """What admission must know of it."""
+    return ByDevice(
+        account=f"system:serviceaccount:{cluster.system_namespace}:{names.SCHEDULER}",
+        devices=max(pool.device_count for pool in ledger.pools if pool.sharing is Sharing.MEMORY),
+        aliyun=spec.aliyun_annotations,
+    )
+
+
+def scheduler_agent(args: SchedulerArgs) -> Agent:
+    """The extender. Its account is its pod's, and so kube-scheduler's as well: that alone needs the built-in roles."""
+    spec, namespace = args.spec, args.cluster.system_namespace
+    measurement = telemetry_environment(namespace, args.exporter) if spec.measured else {}
+    return Agent(
+        program="extender",
+        name=names.SCHEDULER,
+        namespace=namespace,
+        cluster=args.cluster,
+        code=args.code,
+        environment={
+            "VERBS_PORT": str(_VERBS_PORT),
+            "HTTP_PORT": str(spec.port),
+            "CERTIFICATES": _CERTIFICATES.path,
+            "LEASE": f"{namespace}/{names.SCHEDULER}",
+            "SCORING": Scoring.BEST_FIT,
+            "ALIYUN_ANNOTATIONS": "true" if spec.aliyun_annotations else "false",
+            **measurement,
+        },
+        rules=(
+            Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
+            Rule(resources=("nodes",), verbs=("list", "watch")),
+            Rule(resources=("pods",), verbs=("get", "list", "watch")),
+            Rule(resources=("pods/binding",), verbs=("create",)),
+            Rule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
+            Rule(
+                api_groups=(_RESOURCES,),
+                resources=("resourceclaims",),
+                verbs=("patch",),
+                resource_names=(names.SCHEDULER,),
+                namespace=namespace,
+            ),
+            Rule(
+                api_groups=("coordination.k8s.io",),
+                resources=("leases",),
+                verbs=("get", "list", "watch", "update"),
+                resource_names=(names.SCHEDULER,),
+                namespace=namespace,
+            ),
+        ),
+        roles=(
+            *(RoleRef(name) for name in names.KUBE_SCHEDULER_ROLES),
+            RoleRef(names.AUTHENTICATION_READER, "kube-system"),
+        ),
+        dry_run=False,
+        memory_mib=256,
+    )
+
+
+def retry_claim(args: SchedulerArgs) -> Manifest:
+    """A claim on nothing. The extender annotates it where a waiting pod would fit by now, for kube-scheduler takes any
+    event on a ResourceClaim as a reason to try again."""
+    metadata = scheduler_agent(args).metadata
+    return {"apiVersion": names.RESOURCE_API, "kind": "ResourceClaim", "metadata": metadata, "spec": {}}
+
+
+def configuration(args: SchedulerArgs) -> dict[str, Any]:
+    """kube-scheduler's own file: one profile, one extender, leadership by a Lease.
+
+    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. The sum of a node stays kube-scheduler's
+    to check (ignoredByScheduler false): two guards, and its cache of assumed pods stays right.
+    """
+    certificates = _CERTIFICATES.path
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceLock": "leases",
+            "resourceNamespace": args.cluster.system_namespace,
+            "resourceName": names.SCHEDULER,
+        },
+        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
+        "extenders": [
+            {
+                "urlPrefix": f"https://127.0.0.1:{_VERBS_PORT}",
+                "filterVerb": "filter",
+                "prioritizeVerb": "prioritize",
+                "weight": _WEIGHT,
+                "preemptVerb": "preempt",
+                "bindVerb": "bind",
+                "enableHTTPS": True,
+                "tlsConfig": {
+                    "caFile": f"{certificates}/ca.crt",
+                    "certFile": f"{certificates}/client.crt",
+                    "keyFile": f"{certificates}/client.key",
+                },
+                "httpTimeout": "5s",
+                "nodeCacheCapable": True,
+                "managedResources": [{"name": args.ledger.names.gpumem, "ignoredByScheduler": False}],
+                "ignorable": False,
+            }
+        ],
+    }
+
+
+def config_map(args: SchedulerArgs) -> Manifest:
+    """The configuration, immutable and named by its content, so that a change of it is a rollout."""
+    content = json.dumps(configuration(args), indent=2)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:10]
+    metadata = scheduler_agent(args).metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**metadata, "name": f"{names.SCHEDULER}-{digest}"},
+        "data": {_CONFIG_KEY: content},
+        "immutable": True,
+    }
+
+
+def deployment(args: SchedulerArgs) -> Manifest:
+    """kube-scheduler and the extender, in one pod: whoever leads of the first leads of the second as well."""
+    agent, spec = scheduler_agent(args), args.spec
+    config = Volume(
+        name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
+    )
+    certify = agent_container(replace(agent, program="certify"), [_CERTIFICATES.mount(read_only=False)])
+    template = pod_template(
+        agent,
+        container={
+            "ports": [{"name": METRICS_PORT, "containerPort": spec.port}],
+            **_probes(METRICS_PORT, "HTTP", alive="/healthz"),
+        },
+        pod={
+            "priorityClassName": "system-cluster-critical",
+            "initContainers": [certify],
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart()]}},
+        },
+        beside=[_kube_scheduler(spec.image, config)],
+        volumes=[_CERTIFICATES, config],
+    )
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": agent.metadata,
+        "spec": {
+            "replicas": spec.replicas,
+            "selector": {"matchLabels": selector()},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "template": template,
+        },
+    }
+
+
+def _kube_scheduler(image: str, config: Volume) -> Manifest:
+    """Upstream's program as it is; its serving certificate is made in memory."""
+    return hardened(
+        {
+            "name": names.KUBE_SCHEDULER,
+            "image": image,
+            "command": [
+                names.KUBE_SCHEDULER,
+                f"--config={config.path}/{_CONFIG_KEY}",
+                f"--secure-port={_HEALTH_PORT}",
+            ],
+            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+            "volumeMounts": [config.mount(), _CERTIFICATES.mount()],
+            **_probes(_HEALTH_PORT, "HTTPS", alive="/livez"),
+        }
+    )
+
+
+def _probes(port: int | str, scheme: str, *, alive: str) -> Manifest:
+    def probe(path: str) -> Manifest:
+        return {"httpGet": {"path": path, "port": port, "scheme": scheme}, "periodSeconds": 10, "timeoutSeconds": 5}
+
+    return {"livenessProbe": probe(alive), "readinessProbe": probe("/readyz")}
+
+
+def _apart() -> Manifest:
+    term = {"labelSelector": {"matchLabels": selector()}, "topologyKey": "kubernetes.io/hostname"}
+    return {"weight": 100, "podAffinityTerm": term}
+
+
+def selector() -> dict[str, str]:
+    """The labels that choose the scheduler's pods within their namespace."""
+    return {names.LABEL_NAME: names.SCHEDULER}
+
+
+def disruption_budget(args: SchedulerArgs) -> Manifest:
+    """One at a time: a drained node takes the leader at worst, and another takes over."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": scheduler_agent(args).metadata,
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector()}},
+    }
+
+
+def network_policy(args: SchedulerArgs) -> Manifest:
+    """Prometheus and people reach the one port that only answers questions; the namespace lets nothing else in.
+
+    What goes out is not held: only the cluster knows at which address and port its API server ends up.
+    """
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": scheduler_agent(args).metadata,
+        "spec": {
+            "podSelector": {"matchLabels": selector()},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": [{"protocol": "TCP", "port": args.spec.port}]}],
+        },
+    }
+
+
+class Scheduler(pulumi.ComponentResource):
+    """The scheduler's Deployment, with all that it needs. It places on the ledger's nodes, so it depends on Capacity;
+    whatever asks for gpumem depends on it."""
+
+    scheduler_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: SchedulerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(component_type("Scheduler"), name, args.spec.model_dump(mode="json"), opts)
+        identity = Identity(f"{name}-identity", scheduler_agent(args).identity, pulumi.ResourceOptions(parent=self))
+        config = register(config_map(args), f"{name}-config", parent=self)
+        register(network_policy(args), f"{name}-network-policy", parent=self)
+        register(disruption_budget(args), f"{name}-disruption-budget", parent=self)
+        needed = [identity, config, register(retry_claim(args), f"{name}-retry-claim", parent=self)]
+        declared = register(deployment(args), f"{name}-deployment", parent=self, depends_on=needed)
+        self.scheduler_name = declared.urn.apply(lambda _: names.SCHEDULER_NAME)
+        self.register_outputs({"schedulerName": self.scheduler_name})

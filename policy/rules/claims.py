@@ -1,0 +1,67 @@
+"""Rules over claims on seats, where the scheduler's own allocator places them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object, text
+from tenancy import names
+from tenancy.ledger import Ledger, Seat
+from tenancy.quantity import parse, whole
+from tenancy.workload import at, given, maps_at
+
+_GROUP = names.RESOURCE_API.partition("/")[0]
+_MIB = 2**20
+
+
+def claims(graph: Graph) -> Iterator[Finding]:
+    """A claim on a seat is its tenant's and within the seat's MiB, and a quota holds the tenant to its seats."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    seats = {ledger.names.device_class(seat.name): seat for seat in ledger.seats}
+    yield from each(graph.of(f"ResourceClaim.{_GROUP}"), lambda o: _claim(ledger, seats, o, at(o.manifest, "spec")))
+    templates = graph.of(f"ResourceClaimTemplate.{_GROUP}")
+    yield from each(templates, lambda o: _claim(ledger, seats, o, at(o.manifest, "spec", "spec")))
+    yield from each(graph.of(f"DeviceClass.{_GROUP}"), lambda o: _capped(graph, seats, o))
+
+
+def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mapping[str, Any]) -> Iterator[Finding]:
+    for request in maps_at(spec, "devices", "requests"):
+        exactly = at(request, "exactly")
+        device_class = text(exactly, "deviceClassName")
+        if not device_class.endswith(ledger.names.device_class("")):
+            continue
+        seat = seats.get(device_class)
+        if seat is None or seat.tenant != claim.namespace:
+            yield Finding(
+                f"{claim}: claims {device_class}, which is no seat of {claim.namespace}; add it to residents", claim.urn
+            )
+            continue
+        asked = at(exactly, "capacity", "requests").get(names.DEVICE_OFFERED)
+        if asked is None:
+            yield Finding(
+                f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_OFFERED}", claim.urn
+            )
+        elif (mib := math.ceil(parse(asked) / _MIB)) > seat.gpumem_mib:
+            yield Finding(
+                f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}; lower it or raise "
+                f"residents.{seat.name}.gpumem_mib",
+                claim.urn,
+            )
+
+
+def _capped(graph: Graph, seats: Mapping[str, Seat], declared: Object) -> Iterator[Finding]:
+    """Kubernetes limits the devices of a class only where a quota names it."""
+    seat = seats.get(declared.name)
+    if seat is None:
+        return
+    key = names.devices_quota(declared.name)
+    quotas = (q for q in graph.of("ResourceQuota") if q.namespace == seat.tenant)
+    allowed = [whole(given(at(q.manifest, "spec", "hard"), key, seat.replicas + 1)) for q in quotas]
+    if min(allowed, default=seat.replicas + 1) > seat.replicas:
+        yield Finding(
+            f"{declared}: no ResourceQuota holds {seat.tenant} to {seat.replicas} of it; set {key}", declared.urn
+        )

@@ -1,0 +1,63 @@
+"""The devices of a node and what a pod asks of them: which does it get, and how well does the node suit it?
+
+Units: whole MiB of GPU memory. Source: seed 003 (the bind rule and its examples).
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Scoring(StrEnum):
+    """What is preferred among devices that fit."""
+
+    BEST_FIT = "best_fit"  # the least memory left over on the device
+    FRAGMENTATION = "fragmentation"  # the least memory that the usual pods can no longer use (fragmentation.py)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """`mib` on each of `count` different devices, and CPU of the node beside it, in thousandths."""
+
+    mib: int
+    count: int = 1
+    cpu_milli: int = 0
+
+    def __post_init__(self) -> None:
+        if self.mib < 1 or self.count < 1:
+            raise ValueError(f"at least 1 MiB on at least one device (got {self.mib} MiB on {self.count})")
+
+    @staticmethod
+    def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "Ask":
+        """A pod's request shared out in equal parts. Raises ValueError where it has no equal parts of whole MiB."""
+        if count < 1 or total_mib % count:
+            raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
+        return Ask(total_mib // count, count, cpu_milli)
+
+    @property
+    def total_mib(self) -> int:
+        return self.mib * self.count
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Devices by index, in their order, and what choosing them costs: the node with the least suits best."""
+
+    indices: tuple[int, ...]
+    cost: float
+
+
+# From the free MiB by device's index, and the node's free CPU where it is known, to the devices that an ask gets; None
+# where too few fit. It judges devices alone: whether the node has the CPU is the scheduler's to say.
+Chooser = Callable[[Ask, Mapping[int, int], int | None], Choice | None]
+
+
+def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> Choice | None:
+    """The devices with the least free MiB that fits, ties to the lowest index; the cost is what stays free on them."""
+    del cpu_milli
+    fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
+    if len(fitting) < ask.count:
+        return None
+    chosen = [min(fitting)] if ask.count == 1 else heapq.nsmallest(ask.count, fitting)
+    return Choice(tuple(sorted(index for _, index in chosen)), sum(mib for mib, _ in chosen) - ask.total_mib)

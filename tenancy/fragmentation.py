@@ -1,0 +1,99 @@
+"""How much free GPU memory the usual pods cannot use: what a placement costs beyond the memory that it takes.
+
+4069 MiB free are worth nothing to pods that ask for 8138, and no memory is worth anything on a node without the CPU
+that they need beside it. The place for a pod that strands the least memory keeps the most for those to come.
+
+Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
+device's dimension. Ours: the usual pods are all of them, not the most frequent 95%; those without a GPU are not among
+them, because a constant share of all free memory tells nothing about a place.
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+
+from tenancy.devices import Ask, Choice, best_fit
+
+# Of what a usual pod has on a device: costs that differ by less are equal. They are expectations, and of places that
+# hardly differ it is better to fill one after another.
+_GRAIN = 0.1
+# Free MiB of the devices, and of the node's CPU thousandths, where they are known.
+State = tuple[Iterable[int], int | None]
+_KEPT = 1 << 14  # states of nodes that are remembered
+
+
+class Mix:
+    """The usual pods, each as often as it is usual; a Chooser by `choice`."""
+
+    def __init__(self, usual: Iterable[Ask]) -> None:
+        counts = Counter(usual)
+        by_devices: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for ask, count in counts.items():
+            by_devices[ask.mib, ask.count].append((ask.cpu_milli, count))
+        total = counts.total()
+        self._shapes = tuple(by_devices)
+        # For each shape, by rising CPU: what share of all pods it is up to there.
+        self._shares = [_rising(needs, total) for needs in by_devices.values()]
+        self._grain_mib = _GRAIN * sum(ask.mib * count for ask, count in counts.items()) / max(total, 1)
+        self._usable = lru_cache(_KEPT)(self._usable_by_shape)
+        self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
+
+    def stranded_mib(self, free: Iterable[int], cpu_milli: int | None) -> float:
+        """Expected MiB of the free devices that a usual pod cannot use. Without a known CPU all have enough of it."""
+        total, usable = self._usable(tuple(sorted(free)))
+        return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
+
+    def cost(self, before: State, after: State) -> int:
+        """What becomes stranded between two states, in grains, rounded up: what strands nothing is apart from all that
+        does."""
+        return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
+
+    def choice(self, ask: Ask, free: Mapping[int, int], cpu_milli: int | None) -> Choice | None:
+        """The devices whose choice strands the least, of equals the best fit; it costs what is stranded by it."""
+        best = best_fit(ask, free)
+        if best is None or not self._shapes:
+            return best
+        left = None if cpu_milli is None else cpu_milli - ask.cpu_milli
+        ways = _ways(ask, free, best)
+        _, _, indices = min((self.stranded_mib(_less(ask, free, way), left), at, way) for at, way in enumerate(ways))
+        return Choice(indices, self.cost((free.values(), cpu_milli), (_less(ask, free, indices), left)))
+
+    def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """All that is free, and what of it each shape could use; `free` is sorted."""
+        sums = (0, *accumulate(free))
+        fitting = [bisect_left(free, mib) for mib, _ in self._shapes]
+        usable = tuple(
+            sums[-1] - sums[at] if len(free) - at >= count else 0
+            for at, (_, count) in zip(fitting, self._shapes, strict=True)
+        )
+        return sums[-1], usable
+
+    def _enabled_by_cpu(self, cpu_milli: int | None) -> tuple[float, ...]:
+        """For each shape the share of the usual pods that are of it and have enough CPU."""
+        return tuple(
+            shares[-1] if cpu_milli is None else shares[bisect_right(needs, cpu_milli)]
+            for needs, shares in self._shares
+        )
+
+
+def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], list[float]]:
+    ordered = sorted(needs)
+    return [cpu for cpu, _ in ordered], [*accumulate((count / total for _, count in ordered), initial=0.0)]
+
+
+def _ways(ask: Ask, free: Mapping[int, int], best: Choice) -> Sequence[tuple[int, ...]]:
+    """One device of each size, the tightest first; for several devices the best fit alone."""
+    if ask.count > 1:
+        return [best.indices]
+    by_size: dict[int, int] = {}
+    for mib, index in sorted((mib, index) for index, mib in free.items() if mib >= ask.mib):
+        by_size.setdefault(mib, index)
+    return [(index,) for index in by_size.values()]
+
+
+def _less(ask: Ask, free: Mapping[int, int], indices: tuple[int, ...]) -> list[int]:
+    return [mib - ask.mib * (index in indices) for index, mib in free.items()]

@@ -1,0 +1,72 @@
+"""Builders of placement's objects: Nodes, ResourceSlices, Pods, and what the ledger makes of them."""
+
+from typing import Any
+
+from agents.allocated import Allocated
+from agents.allocations import Allocations, Chosen
+from agents.inventory import NodeDevice, NodeDevices
+from tenancy.devices import Ask
+from tests.agents.cluster import NAMES
+
+
+def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
+    """A node with devices of these MiB; the UUIDs tell node and index."""
+    devices = tuple(NodeDevice(index, f"GPU-{node}-{index}", mib) for index, mib in enumerate(sizes))
+    return NodeDevices(node=node, pool="t4", devices=devices, floor_mib=floor_mib)
+
+
+def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> Allocated:
+    """A bound pod with `mib` on each of the devices; without any, nobody knows where it is."""
+    return Allocated(
+        uid=uid,
+        namespace="tenant",
+        name=uid,
+        node=node,
+        ask=Ask(mib, max(len(indices), 1)),
+        indices=indices or None,
+        uuids=tuple(f"GPU-{node}-{index}" for index in indices) or None,
+        **fields,
+    )
+
+
+def ledger_of(*nodes: NodeDevices) -> Allocations:
+    allocations = Allocations()
+    for node in nodes:
+        allocations.set_node(node)
+    return allocations
+
+
+def take(allocations: Allocations, uid: str, ask: Ask, node: str, now: float = 0.0) -> Chosen:
+    chosen = allocations.take(uid, ask, node, now)
+    assert isinstance(chosen, Chosen), chosen
+    return chosen
+
+
+def node_object(name: str = "k8s-node1", labels: Any = None, annotations: Any = None) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels or {"gpu": "t4"}, "annotations": annotations or {}}}
+
+
+def device_object(index: int, mib: int = 15360, *taints: str) -> dict[str, Any]:
+    return {
+        "name": f"gpu-{index}",
+        "attributes": {"uuid": {"string": f"GPU-{index}"}, "index": {"int": index}},
+        "capacity": {"memory": {"value": f"{mib}Mi"}},
+        "taints": [{"key": NAMES.unhealthy_taint, "effect": effect} for effect in taints],
+    }
+
+
+def slice_object(*devices: Any, node: str = "k8s-node1", generation: int = 1, count: int = 1) -> dict[str, Any]:
+    pool = {"name": node, "generation": generation, "resourceSliceCount": count}
+    return {"spec": {"driver": NAMES.device_driver, "nodeName": node, "pool": pool, "devices": list(devices)}}
+
+
+def pod_object(
+    gpumem: Any = "8138", count: Any = None, node: str | None = "k8s-node1", annotations: Any = None, **status: Any
+) -> dict[str, Any]:
+    limits = {NAMES.gpumem: gpumem} | ({NAMES.gpu_count: count} if count else {})
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    return {
+        "metadata": {"uid": "uid-1", "namespace": "tenant", "name": "model", "annotations": annotations or {}},
+        "spec": spec | ({"nodeName": node} if node else {}),
+        "status": status,
+    }

@@ -1,0 +1,261 @@
+"""The ledger of placement against a model of the cluster, in random interleavings.
+
+A string of bytes is a history: each step reads an operation and its choices from it, so that hypothesis shrinks a
+failure to the shortest history that shows it. The API has the truth; the ledger hears of it late, in order.
+
+By default 3,000 histories of 30 to 80 steps, others at each run; GPU_TENANCY_HISTORIES says how many otherwise.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents.allocated import Allocated, Bystander
+from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, Allocations, Chosen
+from agents.inventory import NodeDevices
+from agents.usage import Drift
+from tenancy.devices import Ask, Scoring
+from tests.agents.devices import bound, inventory
+
+HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "3000"))
+NODES = ("A", "B")
+SIZES = (0, 3, 4, 6)
+
+
+@dataclass
+class World:
+    """The API's nodes and pods, the scheduler's pods between filter and bind, and what the watch has yet to tell."""
+
+    choices: Iterator[int]
+    now: float = 0.0
+    scoring: Scoring = field(init=False)
+    ledger: Allocations = field(init=False)
+    nodes: dict[str, NodeDevices] = field(default_factory=dict)
+    pods: dict[str, Allocated] = field(default_factory=dict)
+    bystanders: dict[str, Bystander] = field(default_factory=dict)
+    waiting: dict[str, Ask] = field(default_factory=dict)
+    binding: dict[str, Allocated] = field(default_factory=dict)
+    unsettled: list[str] = field(default_factory=list)
+    news: deque[Callable[[], None]] = field(default_factory=deque)
+    born: int = 0
+
+    def __post_init__(self) -> None:
+        self.scoring = (*Scoring,)[self.pick(len(Scoring))]
+        self.ledger = Allocations(self.scoring)
+        for name in NODES:
+            self._set_node(replace(inventory(name, 4, 6), cpu_milli=9))
+
+    def pick(self, count: int) -> int:
+        return next(self.choices) % count
+
+    def step(self) -> None:
+        operations = (
+            *(self.wait, self.create, self.schedule, self.schedule, self.bound, self.bound, self.settle, self.settle),
+            *(self.failed, self.hear, self.hear, self.delete, self.gone, self.ended, self.change_node, self.relist),
+            *(self.restart, self.measure, self.bind_by_hand, self.bind_bystander, self.audit),
+        )
+        self.now += 0.001
+        operations[self.pick(len(operations))]()
+
+    # What happens.
+
+    def wait(self) -> None:
+        self.now += (0.0, 1.0, RESERVE_SECONDS / 2, RESERVE_SECONDS, MEASURED_SECONDS)[self.pick(5)]
+
+    def create(self) -> None:
+        self.born += 1
+        self.waiting[f"pod-{self.born}"] = Ask(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
+
+    def schedule(self) -> None:
+        """Filter, prioritize, and a node that need not be the best; then the bind begins."""
+        uid = self._one_of(self.waiting)
+        if uid is None:
+            return
+        ask = self.waiting[uid]
+        fits = self.ledger.fit(uid, ask, NODES, self.now)
+        assert set(fits.nodes) | set(fits.refused) | set(fits.hopeless) == set(NODES)
+        scores = self.ledger.scores(uid, ask, fits.nodes, self.now)
+        assert [*scores.values()].count(10) == bool(fits.nodes)
+        outcomes = self.pick(4)
+        if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
+            return
+        node = max(scores, key=lambda name: scores[name]) if outcomes > 1 else fits.nodes[self.pick(len(fits.nodes))]
+        chosen = self.ledger.take(uid, ask, node, self.now)
+        if isinstance(chosen, Chosen):
+            del self.waiting[uid]
+            self.binding[uid] = replace(bound(uid, node, ask.mib, *chosen.indices), uuids=chosen.uuids)
+            self._check_sizes(node, chosen)
+
+    def bound(self) -> None:
+        """The API accepts a binding; when the extender hears of it, and whether the watch tells first, is open."""
+        uid = self._one_of(self.binding)
+        if uid is not None:
+            self.pods[uid] = self.binding.pop(uid)
+            self.unsettled.append(uid)
+            self._tell(uid)
+
+    def settle(self) -> None:
+        uid = self._one_of(self.unsettled)
+        if uid is not None:
+            self.unsettled.remove(uid)
+            self.ledger.settle(uid, self.now)
+
+    def failed(self) -> None:
+        uid = self._one_of(self.binding)
+        if uid is not None:
+            self.waiting[uid] = self.binding.pop(uid).ask
+            self.ledger.give_back(uid)
+
+    def hear(self) -> None:
+        if self.news:
+            self.news.popleft()()
+
+    def delete(self) -> None:
+        """The deletion begins; an unbound pod is gone at once."""
+        uid = self._one_of(self.pods)
+        if uid is not None:
+            self.pods[uid] = replace(self.pods[uid], terminating=True)
+            self._tell(uid)
+        elif self.waiting:
+            del self.waiting[next(iter(self.waiting))]
+
+    def gone(self) -> None:
+        self.end(self._one_of([uid for uid, pod in self.pods.items() if pod.terminating]))
+
+    def ended(self) -> None:
+        self.end(self._one_of(self.pods))
+
+    def change_node(self) -> None:
+        name = NODES[self.pick(len(NODES))]
+        what = self.pick(6)
+        before = self.nodes.get(name)
+        if what == 0:
+            self.nodes.pop(name, None)
+            self.ledger.drop_node(name)
+        elif what == 1:
+            self._set_node(NodeDevices(node=name, pool="t4", unusable="its devices are not published"))
+        elif what == 2 and before and before.devices:
+            ailing = self.pick(len(before.devices))
+            devices = tuple(
+                replace(device, healthy=not device.healthy) if device.index == ailing else device
+                for device in before.devices
+            )
+            self._set_node(replace(before, devices=devices))
+        elif what == 3 and before:  # the devices come under other indices
+            devices = tuple(replace(device, index=index) for index, device in enumerate(reversed(before.devices)))
+            self._set_node(replace(before, devices=devices))
+        else:
+            self._set_node(inventory(name, *(SIZES[self.pick(len(SIZES))] for _ in range(1 + self.pick(3)))))
+
+    def relist(self) -> None:
+        """The watch was lost: a list, while binds are under way."""
+        self.news.clear()
+        self.ledger.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
+
+    def restart(self) -> None:
+        """Whatever was being bound was accepted before the new list, or never is."""
+        for uid, pod in self.binding.items():
+            if self.pick(2):
+                self.pods[uid] = pod
+            else:
+                self.waiting[uid] = pod.ask
+        self.binding.clear()
+        self.unsettled.clear()
+        self.ledger = Allocations(self.scoring)
+        self.relist()
+
+    def audit(self) -> Drift:
+        return self.ledger.audit(self.pods.values(), self.now)
+
+    def measure(self) -> None:
+        name = NODES[self.pick(len(NODES))]
+        self.ledger.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
+
+    def bind_by_hand(self) -> None:
+        """Somebody binds a pod without a device; nobody promised it room."""
+        self.born += 1
+        uid = f"hand-{self.born}"
+        self.pods[uid] = bound(uid, NODES[self.pick(len(NODES))], 1 + self.pick(5))
+        self._tell(uid)
+
+    def bind_bystander(self) -> None:
+        """A pod without GPU memory comes or goes."""
+        uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
+        if uid in self.bystanders:
+            del self.bystanders[uid]
+            self.news.append(lambda: self.ledger.drop_pod(uid))
+        else:
+            self.bystanders[uid] = pod = Bystander(uid=uid, node=node, cpu_milli=self.pick(4))
+            self.news.append(lambda: self.ledger.set_pod(pod))
+
+    def come_to_rest(self) -> None:
+        """Every bind ends, the watch tells everything, and every time runs out."""
+        while self.binding:
+            self.bound()
+        while self.unsettled:
+            self.settle()
+        while self.news:
+            self.hear()
+        self.now += MEASURED_SECONDS + RESERVE_SECONDS
+        self.audit()
+        self.ledger.fit("nobody", Ask(1000), NODES, self.now)
+
+    def rebuilt(self) -> Allocations:
+        found = Allocations()
+        found.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
+        return found
+
+    def _one_of(self, uids: object) -> str | None:
+        found = sorted(uids)  # type: ignore[call-overload]
+        return found[self.pick(len(found))] if found else None
+
+    def _set_node(self, devices: NodeDevices) -> None:
+        self.nodes[devices.node] = devices
+        self.ledger.set_node(devices)
+
+    def _tell(self, uid: str) -> None:
+        pod = self.pods[uid]
+        self.news.append(lambda: self.ledger.set_pod(pod))
+
+    def end(self, uid: str | None) -> None:
+        if uid is not None:
+            del self.pods[uid]
+            self.news.append(lambda: self.ledger.drop_pod(uid))
+
+    def _check_sizes(self, node: str, chosen: Chosen) -> None:
+        """No device over its size by what we placed: bound by the API, or being bound."""
+        sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
+        for uuid in chosen.uuids:
+            held = [pod.ask.mib for pod in (*self.pods.values(), *self.binding.values()) if uuid in (pod.uuids or ())]
+            assert sum(held) <= sizes[uuid], (uuid, held)
+
+
+@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary(min_size=90, max_size=240))
+def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(history: bytes) -> None:
+    world = World(chain(history, repeat(0)))
+    for _ in range(len(history) // 3):
+        world.step()
+    world.come_to_rest()
+    assert world.ledger.usage() == world.rebuilt().usage()
+    assert world.audit() == world.rebuilt().audit(world.pods.values(), world.now)
+    for uid in [*world.pods]:
+        world.end(uid)
+    for uid in [*world.bystanders]:
+        world.ledger.drop_pod(uid)
+    world.bystanders.clear()
+    world.come_to_rest()
+    assert world.ledger.usage() == world.rebuilt().usage()
+    assert all(
+        device.free_mib == device.mib * device.healthy for node in world.ledger.usage() for device in node.devices
+    )
+    assert {name: kept for name, kept in vars(world.ledger).items() if kept and name in REMEMBERED} == {}
+
+
+# Everything that the ledger remembers of pods; of a cluster without pods it remembers nothing.
+REMEMBERED = ("_bound", "_taken", "_reserved", "_settled", "_due")

@@ -1,0 +1,165 @@
+"""Binding a pod with its devices, and what becomes of the devices when the API does not answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from agents.allocations import Allocations
+from agents.api import Api, ApiError
+from agents.binding import Binder, BindingError, Connections
+from agents.inventory import NodeDevice, NodeDevices
+from agents.placing import Asks
+from agents.verbs import PodBinding
+from tenancy import names
+from tenancy.devices import Ask
+from tests.agents.cluster import NAMES, Fault, Served
+
+NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
+POD = "/api/v1/namespaces/team/pods/model"
+BINDING = PodBinding(namespace="team", name="model", uid="u", node="a")
+
+
+class Bench:
+    """A binder before a served cluster."""
+
+    def __init__(self, served: Served, *, aliyun: bool = False) -> None:
+        self.served = served
+        self.allocations = Allocations()
+        self.allocations.set_node(NODE)
+        self.asks = Asks()
+        self.asks.remember("u", Ask(5000))
+        clock = served.time.clock()
+        self.binder = Binder(
+            connections=Connections(self.api, clock), allocations=self.allocations, devices={"a": NODE}.get,
+            asks=self.asks, aliyun=aliyun, clock=clock, log=served.log(),
+        )  # fmt: skip
+
+    def api(self) -> Api:
+        api = Api(self.served.endpoint(), clock=self.served.time.clock(), jitter=lambda: 0.5, attempts=2)
+        return self.served.opened(api)
+
+    def bind(self) -> dict[str, str]:
+        """The annotations that went to the API."""
+        self.binder.bind(BINDING, NAMES)
+        return dict(self.served.cluster.bodies[-1]["metadata"]["annotations"])
+
+    @property
+    def held_mib(self) -> int:
+        return sum(device.held_mib for usage in self.allocations.usage() for device in usage.devices)
+
+    @contextmanager
+    def failing(self, status: int, times: int = 1) -> Iterator[None]:
+        self.served.cluster.faults.append(Fault("POST", f"{POD}/binding", status, reason="Broken", times=times))
+        with pytest.raises(ApiError):
+            yield
+
+    def store(self, **annotations: str) -> None:
+        """The pod as the API has it; with annotations it is bound."""
+        bound: dict[str, Any] = {"nodeName": "a"} if annotations else {}
+        metadata = {"name": "model", "namespace": "team", "uid": "u", "annotations": annotations}
+        self.served.cluster.objects[POD] = {"metadata": metadata, "spec": bound}
+
+    def settle_after(self, seconds: float) -> None:
+        self.served.time.seconds += seconds
+        self.binder.settle(NAMES)
+
+
+@pytest.fixture
+def bench(served: Served) -> Bench:
+    return Bench(served)
+
+
+def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> None:
+    annotations = bench.bind()
+    assert annotations.pop(NAMES.device_assumed_at).isdigit()
+    assert annotations == {NAMES.device_index: "1", NAMES.device_uuid: "GPU-1", NAMES.device_mib: "5000"}
+    body = bench.served.cluster.bodies[-1]
+    assert body["metadata"]["uid"] == "u"
+    assert body["target"] == {"apiVersion": "v1", "kind": "Node", "name": "a"}
+    assert len(bench.served.cluster.requests) == 1
+
+
+def test_the_peers_annotations_are_written_where_they_are_wanted(served: Served) -> None:
+    annotations = Bench(served, aliyun=True).bind()
+    assert annotations[names.ALIYUN_INDEX] == "1"
+    assert annotations[names.ALIYUN_DEVICE_MIB] == "6000"
+    assert annotations[names.ALIYUN_POD_MIB] == "5000"
+    assert annotations[names.ALIYUN_ASSIGNED] == "false"
+    assert annotations[names.ALIYUN_ASSUME_TIME] == annotations[NAMES.device_assumed_at]
+
+
+def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> None:
+    bench.asks.remember("u", Ask(8001))
+    with pytest.raises(BindingError, match="a: its largest GPU has 8000 MiB to share, not 8001"):
+        bench.bind()
+    assert bench.served.cluster.requests == []
+
+
+def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench) -> None:
+    bench.asks = Asks()
+    bench.binder.asks = bench.asks
+    bench.store()
+    limits = {NAMES.gpumem: "7000"}
+    bench.served.cluster.objects[POD]["spec"] = {"containers": [{"resources": {"limits": limits}}]}
+    assert bench.bind()[NAMES.device_index] == "0"
+
+
+def test_a_pod_that_is_gone_is_not_bound(bench: Bench) -> None:
+    bench.binder.asks = Asks()
+    with pytest.raises(BindingError, match="is gone"):
+        bench.bind()
+    assert bench.held_mib == 0
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_after_a_refusal_the_devices_are_free_again(bench: Bench, status: int) -> None:
+    with bench.failing(status):
+        bench.bind()
+    assert bench.held_mib == 0
+
+
+@pytest.mark.parametrize("status", [0, 500, 504])
+def test_without_an_answer_the_devices_stay_taken_until_it_is_known(bench: Bench, status: int) -> None:
+    with bench.failing(status, times=2):
+        bench.bind()
+    assert bench.held_mib == 5000
+    bench.store()
+    bench.settle_after(10)
+    assert bench.held_mib == 5000  # the request may still arrive
+    bench.settle_after(60)
+    assert bench.held_mib == 0
+
+
+def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Bench) -> None:
+    with bench.failing(504, times=2):
+        bench.bind()
+    assumed_at = bench.served.cluster.bodies[0]["metadata"]["annotations"][NAMES.device_assumed_at]
+    bench.store(**{NAMES.device_assumed_at: assumed_at})
+    bench.settle_after(60)
+    assert bench.held_mib == 5000
+    assert bench.binder.unsettled == {}
+
+
+def test_a_pod_that_somebody_else_bound_gives_its_devices_back(bench: Bench) -> None:
+    with bench.failing(409):
+        bench.bind()
+    bench.store(**{NAMES.device_assumed_at: "1"})
+    bench.settle_after(5)
+    assert bench.held_mib == 0
+
+
+def test_while_the_api_is_away_nothing_is_concluded(bench: Bench) -> None:
+    with bench.failing(504, times=2):
+        bench.bind()
+    bench.served.cluster.faults.append(Fault("GET", POD, 503, times=2))
+    bench.settle_after(100)
+    assert bench.held_mib == 5000
+
+
+def test_one_connection_serves_one_bind_after_the_other(bench: Bench) -> None:
+    bench.bind()
+    bench.allocations.drop_pod("u")
+    bench.bind()
+    assert len(bench.served.closing) == 1

@@ -1,0 +1,91 @@
+"""The keys of the scheduler's pod, made by the real openssl and tried in a real handshake."""
+
+import io
+import shutil
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+
+from agents import certify
+from agents.certify import CertifyError
+from agents.log import Log
+
+FILES = {"ca.crt", "client.crt", "client.key", "server.crt", "server.key"}
+
+
+def run(folder: Path) -> int:
+    return certify.start({"CERTIFICATES": str(folder)}, Log("certify", io.StringIO()))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def handshake(folder: Path, client: str) -> None:
+    """Between a server and a client in this process. Raises SSLError."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.verify_mode = ssl.CERT_REQUIRED
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for context, name in ((server, "server"), (caller, client)):
+        context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
+        context.load_verify_locations(folder / "ca.crt")
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [server.wrap_bio(there, back, server_side=True), caller.wrap_bio(back, there, server_hostname="127.0.0.1")]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+
+
+def test_the_keys_are_good_for_a_server_on_the_loopback_and_its_client(tmp_path: Path) -> None:
+    assert run(tmp_path) == 0
+    assert set(contents(tmp_path)) == FILES
+    handshake(tmp_path, "client")
+
+
+def test_the_servers_certificate_is_no_clients(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(ssl.SSLError, match=r"verify failed"):
+        handshake(tmp_path, "server")
+
+
+def test_keys_are_for_the_owner_and_the_pods_group_alone(tmp_path: Path) -> None:
+    run(tmp_path)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes == {name: 0o640 if name.endswith(".key") else 0o644 for name in FILES}
+
+
+def test_what_is_valid_stays_as_it_is(tmp_path: Path) -> None:
+    run(tmp_path)
+    before = contents(tmp_path)
+    run(tmp_path)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("file", sorted(FILES))
+def test_what_is_missing_or_another_authoritys_is_made_anew(tmp_path: Path, file: str) -> None:
+    other, mine = tmp_path / "other", tmp_path / "mine"
+    for folder in (other, mine):
+        folder.mkdir()
+        run(folder)
+    shutil.copy(other / file, mine / file)
+    assert not certify.is_valid(mine)
+    run(mine)
+    assert certify.is_valid(mine)
+    (mine / file).unlink()
+    assert not certify.is_valid(mine)
+
+
+def test_an_image_without_openssl_is_told_of_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CertifyError, match="openssl is not in the image"):
+        run(tmp_path)
+
+
+def test_a_directory_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    with pytest.raises(CertifyError, match="cannot be written"):
+        run(tmp_path / "nowhere")

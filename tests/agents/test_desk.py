@@ -1,0 +1,203 @@
+"""The extender's two doors, and when they are closed."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from agents import exposition
+from agents.allocations import Allocations
+from agents.binding import Binder, Connections
+from agents.desk import OpenDesk, Readiness, VerbDesk
+from agents.extender_series import Series
+from agents.inventory import NodeDevice, NodeDevices
+from agents.mirror import Mirror
+from agents.placing import Placing
+from agents.serving import Request
+from agents.waiting import Waiting
+from tenancy import names
+from tenancy.ledger import Ledger
+from tests.agents.cluster import DOMAIN, NAMES, SYSTEM, T4, Served
+
+NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
+
+
+@dataclass
+class Led:
+    since: float | None = 0.0
+
+
+class Desks:
+    """Both doors, of an extender that has read everything and leads."""
+
+    def __init__(self, served: Served) -> None:
+        clock, log = served.time.clock(), served.log()
+        self.time = served.time
+        self.allocations = Allocations()
+        self.allocations.set_node(NODE)
+        self.mirror = Mirror(
+            api=served.api(), allocations=self.allocations, ledger_namespace=SYSTEM, clock=clock, log=log
+        )
+        self.mirror.problem, self.mirror.listed_at = None, 0.0
+        self.mirror.ledger = Ledger(domain=DOMAIN, pools=(T4,))
+        self.led = Led()
+        self.readiness = Readiness(mirror=self.mirror, leadership=self.led)
+        placing = Placing(mirror=self.mirror, allocations=self.allocations, clock=clock)
+        binder = Binder(
+            connections=Connections(served.api, clock), allocations=self.allocations, devices=self.mirror.devices,
+            asks=placing.asks, aliyun=False, clock=clock, log=log,
+        )  # fmt: skip
+        self.waiting = Waiting(allocations=self.allocations, nudge=lambda: None, clock=clock, log=log)
+        self.verbs = VerbDesk(self.readiness, placing, binder, self.waiting)
+        series = Series(
+            readiness=self.readiness, desk=self.verbs, allocations=self.allocations, drift=dict, ages=dict,
+            unsettled=lambda: 0, waiting=lambda: len(self.waiting),
+        )  # fmt: skip
+        self.open = OpenDesk(
+            readiness=self.readiness, allocations=self.allocations, families=series.families, monotonic=clock.monotonic
+        )
+
+    def post(self, verb: str, **arguments: Any) -> tuple[int, Any]:
+        answer = self.verbs.answer(Request("POST", f"/{verb}", json.dumps(arguments).encode()))
+        return answer.status, json.loads(answer.body) if answer.kind == "application/json" else answer.body.decode()
+
+    def filter(self, mib: int, uid: str = "u") -> tuple[int, Any]:
+        return self.post("filter", Pod=pod(mib, uid), NodeNames=["a", "b"])
+
+    def get(self, path: str) -> tuple[int, str]:
+        answer = self.open.answer(Request("GET", path))
+        return answer.status, answer.body.decode()
+
+    def value(self, name: str, **labels: str) -> float | None:
+        samples = exposition.parse(self.get("/metrics")[1])
+        return next((s.value for s in samples if s.name == name and labels.items() <= s.labels.items()), None)
+
+
+def pod(mib: int, uid: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "spec": {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}}
+
+
+@pytest.fixture
+def desks(served: Served) -> Desks:
+    return Desks(served)
+
+
+def test_a_filter_is_answered_with_the_nodes_and_a_reason_for_each_other(desks: Desks) -> None:
+    status, result = desks.filter(5000)
+    assert (status, result["NodeNames"], result["FailedNodes"]) == (200, ["a"], {})
+    assert set(result["FailedAndUnresolvableNodes"]) == {"b"}
+
+
+def test_a_filter_and_a_bind_give_a_pod_its_device(desks: Desks) -> None:
+    desks.filter(5000)
+    assert desks.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
+    (usage,) = desks.allocations.usage()
+    assert usage.devices[0].held_mib == 5000
+
+
+def test_prioritize_scores_every_node(desks: Desks) -> None:
+    assert desks.post("prioritize", Pod=pod(5000, "u"), NodeNames=["a", "b"]) == (
+        200,
+        [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}],
+    )
+
+
+def test_who_found_no_room_is_remembered_until_there_is_some(desks: Desks) -> None:
+    desks.filter(8000, "first")
+    desks.filter(5000, "second")
+    assert desks.value(names.METRIC_EXTENDER_WAITING) == 1
+    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="no_room") == 1
+    desks.allocations.drop_pod("first")
+    desks.filter(5000, "second")
+    assert desks.value(names.METRIC_EXTENDER_WAITING) == 0
+
+
+def close(desks: Desks, how: str) -> None:
+    match how:
+        case "another leads":
+            desks.led.since = None
+        case "the lists are older than the leadership":
+            desks.led.since = 5.0
+        case "no ledger":
+            desks.mirror.problem = "there is no ledger"
+        case "nothing was listed":
+            desks.mirror.listed_at = None
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("another leads", "does not hold the Lease"),
+        ("the lists are older than the leadership", "are being listed"),
+        ("no ledger", "there is no ledger"),
+        ("nothing was listed", "is being listed"),
+    ],
+)
+def test_when_in_doubt_no_verb_is_answered(desks: Desks, how: str, message: str) -> None:
+    close(desks, how)
+    for verb in ("filter", "bind"):
+        status, result = desks.post(verb)
+        assert (status, [*result]) == (200, ["Error"])
+        assert message in result["Error"]
+    for verb in ("prioritize", "preempt"):
+        status, text = desks.post(verb)
+        assert status == 503
+        assert message in text
+    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 4
+
+
+def test_a_malformed_request_is_refused_and_counted(desks: Desks) -> None:
+    status, result = desks.post("filter", Pod=None)
+    assert status == 200
+    assert "NodeNames must be a list" in result["Error"]
+    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("POST", "/nonsense")])
+def test_there_are_no_other_verbs(desks: Desks, method: str, path: str) -> None:
+    assert desks.verbs.answer(Request(method, path)).status == 404
+
+
+def test_every_answer_is_timed(desks: Desks) -> None:
+    desks.filter(1)
+    assert desks.value(f"{names.METRIC_EXTENDER_SECONDS}_count", verb="filter") == 1
+    assert desks.value(f"{names.METRIC_EXTENDER_SECONDS}_bucket", verb="filter", le="+Inf") == 1
+
+
+def test_it_is_ready_without_leading(desks: Desks) -> None:
+    """Else a rollout would wait for a second leader, for ever."""
+    close(desks, "another leads")
+    assert desks.get("/readyz") == (200, "ok\n")
+    assert desks.value(names.METRIC_EXTENDER_LEADING) == 0
+
+
+@pytest.mark.parametrize("how", ["no ledger", "nothing was listed"])
+def test_it_is_not_ready_before_it_knows_the_cluster(desks: Desks, how: str) -> None:
+    close(desks, how)
+    assert desks.get("/readyz")[0] == 503
+    assert desks.get("/healthz")[0] == 200
+
+
+def test_it_is_not_healthy_when_it_no_longer_follows_the_api(desks: Desks) -> None:
+    desks.time.seconds = 61
+    assert desks.get("/healthz") == (503, "the API has not been followed for 61 s\n")
+
+
+def test_the_open_door_tells_who_has_what(desks: Desks) -> None:
+    desks.filter(5000)
+    (node,) = json.loads(desks.get("/inspect/a")[1])["nodes"]
+    assert (node["name"], node["totalGPU"], node["usedGPU"]) == ("a", 8000, 5000)
+    (device,) = node["devs"]
+    assert (device["id"], device["totalGPU"], device["usedGPU"]) == (0, 8000, 5000)
+    assert [(each["uid"], each["standing"]) for each in device["pods"]] == [("u", "reserved")]
+    assert json.loads(desks.get("/inspect")[1])["nodes"] == [node]
+
+
+def test_a_node_that_nobody_knows_is_no_crash(desks: Desks) -> None:
+    assert desks.get("/inspect/nowhere") == (404, "nowhere is no node with GPU memory to share\n")
+
+
+def test_the_open_door_changes_nothing(desks: Desks) -> None:
+    assert desks.open.answer(Request("POST", "/inspect")).status == 405
+    assert desks.get("/filter")[0] == 404

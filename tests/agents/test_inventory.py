@@ -1,0 +1,149 @@
+"""The devices that a node offers: Node, ResourceSlices and pools together."""
+
+from typing import Any
+
+import pytest
+
+from agents.device import MIB, Device, Survey
+from agents.inventory import NodeDevice, devices_of
+from agents.slices import Host, slice_of
+from tenancy.ledger import Ledger, Pool, Sharing
+from tests.agents.cluster import DOMAIN, NAMES, T4
+from tests.agents.devices import device_object, node_object, slice_object
+
+BATCH = Pool(name="batch", node_selector={"queue": "yes"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
+LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH))
+
+
+def changed(device: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
+    *parents, field = path
+    place = device
+    for parent in parents:
+        place = place[parent]
+    place[field] = value
+    return device
+
+
+def test_a_device_offers_its_memory_less_the_pools_reserve() -> None:
+    found = devices_of(node_object(), [slice_object(device_object(0), device_object(1, 24576))], LEDGER)
+    assert (found.pool, found.floor_mib, found.unusable) == ("t4", 1536, None)
+    assert found.devices == (NodeDevice(0, "GPU-0", 14000), NodeDevice(1, "GPU-1", 14000))
+
+
+def test_a_nodes_cpu_is_what_its_pods_may_request() -> None:
+    node = node_object() | {"status": {"allocatable": {"cpu": "15800m"}, "capacity": {"cpu": "16"}}}
+    assert devices_of(node, [slice_object(device_object(0))], LEDGER).cpu_milli == 15800
+    assert devices_of(node_object(), [slice_object(device_object(0))], LEDGER).cpu_milli is None
+
+
+def test_a_device_smaller_than_its_pool_says_offers_what_it_has() -> None:
+    (device,) = devices_of(node_object(), [slice_object(device_object(0, 8192))], LEDGER).devices
+    assert device.offered_mib == 8192 - 1360
+
+
+def test_what_the_exporter_publishes_is_what_placement_reads() -> None:
+    card = Device(gpu=0, uuid="GPU-a", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0)
+    published = slice_of(Survey(devices=(card,)), Host(name="k8s-node1", uid="u", pool=T4), NAMES, None)
+    assert devices_of(node_object(), [published], LEDGER).devices == (NodeDevice(0, "GPU-a", 14000),)
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_tainted_device_offers_nothing(effect: str) -> None:
+    found = devices_of(node_object(), [slice_object(device_object(0, 15360, effect), device_object(1))], LEDGER)
+    assert [device.offered_mib for device in found.devices] == [0, 14000]
+
+
+def test_a_taint_without_effect_on_new_pods_takes_nothing_away() -> None:
+    (device,) = devices_of(node_object(), [slice_object(device_object(0, 15360, "None"))], LEDGER).devices
+    assert device.offered_mib == 14000
+
+
+def test_a_device_that_the_operator_excludes_offers_nothing() -> None:
+    node = node_object(annotations={NAMES.device_excluded: "0, 2"})
+    found = devices_of(node, [slice_object(*map(device_object, range(3)))], LEDGER)
+    assert [device.offered_mib for device in found.devices] == [0, 14000, 0]
+
+
+def test_slices_of_other_drivers_and_nodes_are_not_looked_at() -> None:
+    foreign, elsewhere = slice_object(device_object(5)), slice_object(device_object(6), node="k8s-node2")
+    foreign["spec"]["driver"] = "gpu.nvidia.com"
+    found = devices_of(node_object(), [foreign, slice_object(device_object(0)), elsewhere], LEDGER)
+    assert [device.index for device in found.devices] == [0]
+
+
+def test_of_several_generations_the_newest_counts() -> None:
+    slices = [slice_object(device_object(0), generation=1), slice_object(device_object(1), generation=2)]
+    assert [device.index for device in devices_of(node_object(), slices, LEDGER).devices] == [1]
+
+
+def test_a_pool_of_several_slices_is_read_whole() -> None:
+    slices = [slice_object(device_object(index), count=2) for index in range(2)]
+    assert [device.index for device in devices_of(node_object(), slices, LEDGER).devices] == [0, 1]
+
+
+def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
+    slices = [slice_object(device_object(0)), slice_object(device_object(1), generation=2, count=2)]
+    found = devices_of(node_object(), slices, LEDGER)
+    assert (found.devices, found.unusable) == ((), "its devices are half published: 1 of 2 ResourceSlices")
+
+
+UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
+    "no pool": (node_object(labels={"gpu": "none"}), [slice_object(device_object(0))], "is in no pool that shares"),
+    "whole devices": (node_object(labels={"queue": "yes"}), [slice_object(device_object(0))], "is in no pool"),
+    "two pools": (node_object(labels={"gpu": "t4", "queue": "yes"}), [slice_object()], "is in 2 pools: t4, batch"),
+    "no slice": (node_object(), [], "its devices are not published"),
+    "two names of pools": (
+        node_object(),
+        [slice_object(), changed(slice_object(), "spec", "pool", "name", value="other")],
+        "its ResourceSlices are of several pools: k8s-node1, other",
+    ),
+    "no index": (
+        node_object(),
+        [slice_object(changed(device_object(0), "attributes", value={}))],
+        "its device gpu-0 is malformed: int must be a whole number (got None)",
+    ),
+    "negative index": (
+        node_object(),
+        [slice_object(changed(device_object(0), "attributes", "index", value={"int": -1}))],
+        "its device gpu-0 is malformed: index -1",
+    ),
+    "no uuid": (
+        node_object(),
+        [slice_object(changed(device_object(0), "attributes", "uuid", value={"string": ""}))],
+        "its device gpu-0 is malformed: index 0, uuid ''",
+    ),
+    "no memory": (
+        node_object(),
+        [slice_object(changed(device_object(0), "capacity", value={}))],
+        "its device gpu-0 is malformed: None is not a quantity",
+    ),
+    "part of a MiB": (
+        node_object(),
+        [slice_object(changed(device_object(0), "capacity", "memory", value={"value": "1000"}))],
+        "its device gpu-0 is malformed: index 0, uuid 'GPU-0', 1000 bytes",
+    ),
+    "no map": (
+        node_object(),
+        [slice_object(changed(device_object(0), "attributes", value=[]))],
+        "its device gpu-0 is malformed: attributes must be a map",
+    ),
+    "generation is text": (
+        node_object(),
+        [changed(slice_object(), "spec", "pool", "generation", value="1")],
+        "generation must be a whole number",
+    ),
+    "one index twice": (node_object(), [slice_object(device_object(0), device_object(0))], "two of its devices"),
+    "unreadable exclusion": (
+        node_object(annotations={NAMES.device_excluded: "all"}),
+        [slice_object(device_object(0))],
+        "its annotation device.viktorbarzin.me/excluded is no list of devices: 'all'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_is_not_as_it_must_be_makes_the_node_unusable(case: str) -> None:
+    node, slices, reason = UNUSABLE[case]
+    found = devices_of(node, slices, LEDGER)
+    assert found.devices == ()
+    assert (found.unusable or "").startswith(reason)

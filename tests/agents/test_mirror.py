@@ -1,0 +1,141 @@
+"""The cluster as the extender sees it: listed, then watched; without a ledger nothing is placed."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agents.allocations import Allocations
+from agents.api import Api
+from agents.clock import Clock
+from agents.device import MIB, Device, Survey
+from agents.mirror import Mirror
+from agents.slices import SLICES, Host, slice_of
+from tenancy.devices import Ask
+from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
+
+PATIENCE_SECONDS = 30
+ASK = Ask(5000)
+
+
+class Followed:
+    """A mirror whose thread runs, before a served cluster with one node of one device."""
+
+    def __init__(self, served: Served) -> None:
+        self.cluster = served.cluster
+        self.cluster.watches_last = True
+        self.cluster.add_ledger(T4)
+        self.cluster.add_node()
+        self.publish()
+        self.allocations = Allocations()
+        self.growths = 0
+        # The thread really waits, but never for long.
+        clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
+        self.mirror = Mirror(
+            api=served.opened(Api(served.endpoint(), clock=clock)), allocations=self.allocations,
+            ledger_namespace=SYSTEM, clock=clock, log=served.log(), grown=self._grow, ledger_seconds=0.1,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        threading.Thread(target=self.mirror.keep, daemon=True).start()
+        self.cluster.await_watches(3)
+
+    def publish(self, mib: int = 15360) -> None:
+        device = Device(gpu=0, uuid="GPU-0", total_bytes=mib * MIB, used_bytes=0, free_bytes=0)
+        host = Host(name="k8s-node1", uid="uid-k8s-node1", pool=T4)
+        found: dict[str, Any] = {**slice_of(Survey(devices=(device,)), host, NAMES, None)}
+        found["metadata"] = {**found["metadata"], "resourceVersion": self.cluster.next_version()}
+        self.cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found
+        self.cluster.tell("MODIFIED", SLICES, found)
+
+    def _grow(self) -> None:
+        self.growths += 1
+
+    @property
+    def free_mib(self) -> int | None:
+        (usage,) = self.allocations.usage()
+        return usage.devices[0].free_mib if usage.devices else None
+
+    @property
+    def cpu_milli(self) -> int | None:
+        (usage,) = self.allocations.usage()
+        return usage.cpu_milli
+
+    def eventually(self, holds: Callable[[], object]) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def followed(served: Served) -> Iterator[Followed]:
+    yield (found := Followed(served))
+    found.mirror.stop()
+
+
+def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Followed) -> None:
+    followed.cluster.add_pod("first", "k8s-node1", "4000")
+    followed.start()
+    assert followed.mirror.problem is None
+    followed.eventually(lambda: followed.free_mib == 10000)
+    followed.cluster.add_pod("second", "k8s-node1", "5000")
+    followed.eventually(lambda: followed.free_mib == 5000)
+    before = followed.growths
+    followed.cluster.remove_pod("first")
+    followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
+
+
+def test_the_nodes_cpu_is_less_by_what_every_pod_requests(followed: Followed) -> None:
+    followed.cluster.add_pod("with", "k8s-node1", "4000", cpu="500m")
+    followed.start()
+    followed.eventually(lambda: followed.cpu_milli == 7500)
+    followed.cluster.add_pod("without", "k8s-node1", "0", cpu="2")
+    followed.eventually(lambda: followed.cpu_milli == 5500)
+    followed.cluster.remove_pod("without")
+    followed.eventually(lambda: followed.cpu_milli == 7500)
+
+
+def test_a_device_that_changes_is_followed(followed: Followed) -> None:
+    followed.start()
+    followed.publish(mib=8192)
+    followed.eventually(lambda: followed.free_mib == 8192 - T4.reserve_mib)
+
+
+def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
+    followed.start()
+    followed.cluster.add_node(labels={"gpu": "none"})
+    followed.eventually(lambda: not followed.allocations.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
+
+
+def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed) -> None:
+    followed.start()
+    followed.cluster.delete_ledger()
+    followed.eventually(lambda: "there is no ledger" in (followed.mirror.problem or ""))
+    followed.cluster.add_ledger(T4)
+    followed.eventually(lambda: followed.mirror.problem is None)
+
+
+def test_a_ledger_that_cannot_be_read_is_a_problem(followed: Followed) -> None:
+    followed.start()
+    followed.cluster.add_ledger(text="{")
+    followed.eventually(lambda: "is not JSON" in (followed.mirror.problem or ""))
+
+
+def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> None:
+    followed.start()
+    first = followed.mirror.listed_at
+    followed.cluster.faults.append(Fault("GET", "/api/v1/pods?watch", 410, reason="Expired"))
+    followed.mirror.renew()
+    followed.eventually(lambda: followed.mirror.listed_at != first)
+    followed.cluster.add_pod("later", "k8s-node1", "4000")
+    followed.eventually(lambda: followed.free_mib == 10000)
+
+
+def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Followed) -> None:
+    followed.start()
+    asked_at = time.monotonic()
+    followed.mirror.renew()
+    followed.eventually(lambda: (followed.mirror.listed_at or 0) >= asked_at)

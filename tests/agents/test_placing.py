@@ -1,0 +1,114 @@
+"""What the scheduler is told of a pod."""
+
+from typing import Any
+
+import pytest
+
+from agents.allocated import Allocated, AskError
+from agents.allocations import Allocations
+from agents.inventory import NodeDevice, NodeDevices
+from agents.mirror import Mirror
+from agents.placing import Asks, Placing
+from agents.verbs import PodNodes, PodVictims, Victims
+from tenancy.devices import Ask
+from tests.agents.cluster import NAMES, SYSTEM, Served
+
+
+def devices(*mib: int) -> NodeDevices:
+    each = tuple(NodeDevice(index, f"GPU-{index}", size) for index, size in enumerate(mib))
+    return NodeDevices(node="a", pool="t4", devices=each)
+
+
+@pytest.fixture
+def placing(served: Served) -> Placing:
+    """A node `a` with two devices of 8000 MiB."""
+    allocations = Allocations()
+    clock = served.time.clock()
+    mirror = Mirror(api=served.api(), allocations=allocations, ledger_namespace=SYSTEM, clock=clock, log=served.log())
+    mirror.known_devices["a"] = devices(8000, 8000)
+    allocations.set_node(mirror.known_devices["a"])
+    return Placing(mirror=mirror, allocations=allocations, clock=clock)
+
+
+def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
+    limits = {NAMES.gpumem: str(mib), NAMES.gpu_count: str(count)}
+    return {
+        "metadata": {"uid": "new"},
+        "spec": {"priority": priority, "containers": [{"resources": {"limits": limits}}]},
+    }
+
+
+def hold(placing: Placing, uid: str, mib: int, index: int, priority: int = 0) -> None:
+    placing.allocations.set_pod(
+        Allocated(
+            uid=uid, namespace="n", name=uid, node="a", ask=Ask(mib), indices=(index,), uuids=(f"GPU-{index}",),
+            priority=priority,
+        )
+    )  # fmt: skip
+
+
+def victims(placing: Placing, mib: int, *given: str, violations: int = 0) -> Victims | None:
+    query = PodVictims(pod(mib, priority=10), {"a": Victims(given, violations)})
+    return placing.victims(query, NAMES).get("a")
+
+
+def test_a_pod_fits_where_one_device_has_room(placing: Placing) -> None:
+    assert placing.fits(PodNodes(pod(8000), ("a",)), NAMES).nodes == ("a",)
+    assert placing.asks.of("new") == Ask(8000)
+
+
+def test_a_pod_larger_than_any_device_is_hopeless_there(placing: Placing) -> None:
+    fits = placing.fits(PodNodes(pod(8001), ("a",)), NAMES)
+    assert (fits.nodes, [*fits.refused], [*fits.hopeless]) == ((), [], ["a"])
+
+
+def test_a_pod_without_gpumem_goes_anywhere(placing: Placing) -> None:
+    fits = placing.fits(PodNodes({"metadata": {"uid": "x"}, "spec": {}}, ("a", "b")), NAMES)
+    assert fits.nodes == ("a", "b")
+
+
+def test_a_request_that_cannot_be_shared_out_is_hopeless_everywhere(placing: Placing) -> None:
+    fits = placing.fits(PodNodes(pod(7, 2), ("a", "b")), NAMES)
+    assert set(fits.hopeless) == {"a", "b"}
+    with pytest.raises(AskError):
+        placing.scores(PodNodes(pod(7, 2), ("a",)), NAMES)
+
+
+def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: Placing) -> None:
+    hold(placing, "one", 8000, 0)
+    hold(placing, "two", 8000, 1)
+    assert victims(placing, 8000, "two", violations=1) == Victims(("two",), 1)
+
+
+def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: Placing) -> None:
+    hold(placing, "small", 4000, 0)
+    hold(placing, "vip", 4000, 0, priority=99)
+    hold(placing, "large", 8000, 1)
+    assert victims(placing, 6000, "small") == Victims(("large",))
+
+
+def test_a_node_where_nobodys_going_helps_is_no_candidate(placing: Placing) -> None:
+    hold(placing, "vip-0", 4000, 0, priority=99)
+    hold(placing, "small", 4000, 0)
+    hold(placing, "vip-1", 8000, 1, priority=99)
+    assert victims(placing, 6000, "small") is None
+
+
+def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Placing) -> None:
+    """The sum of gpumem is there, so the scheduler's victim is about something else, CPU perhaps."""
+    hold(placing, "cpu-hog", 1000, 0)
+    hold(placing, "vip", 2000, 0, priority=99)
+    hold(placing, "large", 4000, 1)
+    assert victims(placing, 8000, "cpu-hog") == Victims(("cpu-hog", "large"))
+
+
+def test_a_node_that_needs_no_victim_is_told_so(placing: Placing) -> None:
+    """A scheduler that knows of kubernetes#135486 asks about such nodes as well."""
+    assert victims(placing, 8000) == Victims(())
+
+
+def test_only_so_many_asks_are_remembered() -> None:
+    asks = Asks()
+    for number in range(10_001):
+        asks.remember(str(number), Ask(1))
+    assert (asks.of("0"), asks.of("1"), asks.of("10000")) == (None, Ask(1), Ask(1))

@@ -1,0 +1,117 @@
+"""A node's devices as its ResourceSlice."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from agents.device import MIB, Device, Fault, Survey
+from agents.slices import Host, differs, slice_of
+from tests.agents.cluster import NAMES, T4
+
+HOST = Host(name="k8s-node1", uid="uid-1", pool=T4)
+
+
+def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
+    """One whose UUID has its index; NVML tells bytes, and not always whole MiB."""
+    total = mib * MIB + 17
+    return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)
+
+
+def stored(*devices: Device, host: Host = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
+    """The slice as the API server gives it back: with the time of each taint."""
+    survey = Survey(devices=devices, unreadable=unreadable)
+    found = json.loads(json.dumps(slice_of(survey, host, NAMES, before)))
+    for device in found["spec"]["devices"]:
+        for taint in device.get("taints", ()):
+            taint["timeAdded"] = "2026-06-02T06:00:00Z"
+    return found
+
+
+def device(found: Any, at: int = 0) -> Any:
+    return found["spec"]["devices"][at]
+
+
+def generation(found: Any) -> int:
+    return int(found["spec"]["pool"]["generation"])
+
+
+def test_a_slice_is_its_nodes_and_goes_with_it() -> None:
+    found = stored(card())
+    assert found["metadata"]["name"] == "gpumem.viktorbarzin.me-k8s-node1"
+    assert found["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "k8s-node1", "uid": "uid-1", "controller": True}
+    ]
+    assert {key: value for key, value in found["spec"].items() if key != "devices"} == {
+        "driver": "gpumem.viktorbarzin.me",
+        "nodeName": "k8s-node1",
+        "pool": {"name": "k8s-node1", "generation": 1, "resourceSliceCount": 1},
+    }
+
+
+def test_a_device_shows_all_of_its_memory_and_what_of_it_budgets_may_have() -> None:
+    assert device(stored(card())) == {
+        "name": "gpu-0",
+        "attributes": {"uuid": {"string": "GPU-0"}, "index": {"int": 0}, "pool": {"string": "t4"}},
+        "capacity": {
+            "memory": {"value": "15Gi", "requestPolicy": {"default": "0", "validValues": ["0"]}},
+            "gpumem": {
+                "value": "14000Mi",
+                "requestPolicy": {"default": "14000Mi", "validRange": {"min": "1Mi", "step": "1Mi"}},
+            },
+        },
+        "allowMultipleAllocations": True,
+    }
+
+
+def test_a_device_that_is_larger_than_its_pool_says_offers_what_the_pool_says() -> None:
+    capacity = device(stored(card(mib=24576)))["capacity"]
+    assert (capacity["memory"]["value"], capacity["gpumem"]["value"]) == ("24Gi", "14000Mi")
+
+
+def test_a_device_with_nothing_left_to_offer_and_a_node_of_no_pool_offer_nothing() -> None:
+    assert "gpumem" not in device(stored(card(mib=1361)))["capacity"]
+    assert device(stored(card(mib=1362)))["capacity"]["gpumem"]["value"] == "2Mi"
+    foreign = device(stored(card(), host=replace(HOST, pool=None)))
+    assert "gpumem" not in foreign["capacity"]
+    assert "pool" not in foreign["attributes"]
+
+
+def test_an_ailing_device_is_tainted_and_a_healthy_one_is_not() -> None:
+    found = stored(card(), card(1, fault=Fault.ROW_REMAPPING_FAILED))
+    assert "taints" not in device(found)
+    (taint,) = device(found, 1)["taints"]
+    assert (taint["key"], taint["value"], taint["effect"]) == (
+        "viktorbarzin.me/unhealthy",
+        "row-remapping-failed",
+        "NoSchedule",
+    )
+
+
+def test_a_device_that_cannot_be_read_stays_as_it_was_and_is_tainted() -> None:
+    before = stored(card(), card(1, mib=24576))
+    found = stored(card(), before=before, unreadable=(1,))
+    assert device(found, 1)["taints"][0]["value"] == "unreadable"
+    assert {**device(found, 1), "taints": []} == {**device(before, 1), "taints": []}
+    assert device(found) == device(before)
+
+
+def test_a_device_that_never_was_read_is_left_out() -> None:
+    assert [each["name"] for each in stored(card(), unreadable=(1,))["spec"]["devices"]] == ["gpu-0"]
+
+
+def test_the_pools_generation_grows_with_count_and_size_and_not_with_health() -> None:
+    one = stored(card())
+    assert generation(stored(card(), before=one)) == 1
+    assert generation(stored(card(fault=Fault.PAGES_TO_RETIRE), before=one)) == 1
+    two = stored(card(), card(1), before=one)
+    assert generation(two) == 2
+    assert generation(stored(card(), card(1, mib=24576), before=two)) == 3
+    assert generation(stored(card(), before=two)) == 3
+
+
+def test_a_slice_is_written_only_when_something_changed() -> None:
+    before = stored(card(fault=Fault.PAGES_TO_RETIRE))
+    assert not differs(stored(card(fault=Fault.PAGES_TO_RETIRE), before=before), before)
+    assert differs(stored(card(), before=before), before)
+    assert differs(stored(card(mib=24576), before=before), before)
+    assert differs(stored(card(), before=before, host=replace(HOST, uid="uid-2")), before)

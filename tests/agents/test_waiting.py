@@ -1,0 +1,88 @@
+"""Pods that found no room are tried again when there is some."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from agents.allocated import Allocated
+from agents.allocations import Allocations
+from agents.inventory import NodeDevice, NodeDevices
+from agents.waiting import GRACE_SECONDS, Waiting
+from tenancy.devices import Ask
+from tests.agents.cluster import Served
+
+NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
+
+
+@dataclass
+class Held:
+    """One device, taken whole; `events` counts what was made for the scheduler."""
+
+    served: Served
+    allocations: Allocations = field(default_factory=Allocations)
+    events: int = 0
+
+    def __post_init__(self) -> None:
+        self.allocations.set_node(NODE)
+        self.allocations.set_pod(
+            Allocated(uid="first", namespace="n", name="first", node="a", ask=Ask(8000), indices=(0,), uuids=("GPU-0",))
+        )
+        self.waiting = Waiting(
+            allocations=self.allocations, nudge=self.nudge, clock=self.served.time.clock(), log=self.served.log()
+        )
+        self.waiting.refuse("second", Ask(5000), ("a",))
+
+    def nudge(self) -> None:
+        self.events += 1
+
+    def look_after(self, seconds: float) -> bool:
+        self.served.time.seconds += seconds
+        return self.waiting.look()
+
+
+@pytest.fixture
+def held(served: Served) -> Held:
+    return Held(served)
+
+
+def test_while_nothing_is_released_no_event_is_made(held: Held) -> None:
+    assert not held.look_after(10)
+    assert held.events == 0
+
+
+def test_a_release_after_a_refusal_makes_one_event(held: Held) -> None:
+    held.allocations.drop_pod("first")
+    assert held.look_after(GRACE_SECONDS + 0.1)
+    assert not held.look_after(10)
+    assert held.events == 1
+
+
+def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
+    held.allocations.drop_pod("first")
+    assert not held.look_after(GRACE_SECONDS - 0.1)
+
+
+def test_a_pod_that_found_room_waits_no_more(held: Held) -> None:
+    held.allocations.drop_pod("first")
+    held.waiting.forget("second")
+    assert not held.look_after(10)
+    assert len(held.waiting) == 0
+
+
+def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
+    held.allocations.drop_pod("first")
+    held.look_after(10)
+    held.waiting.refuse("second", Ask(5000), ("a",))
+    assert held.look_after(10)
+    assert held.events == 2
+
+
+def test_a_pod_that_the_scheduler_no_longer_tries_is_forgotten(held: Held) -> None:
+    held.look_after(601)
+    assert len(held.waiting) == 0
+
+
+def test_a_look_gives_nobody_a_promise(held: Held) -> None:
+    held.allocations.drop_pod("first")
+    held.look_after(10)
+    assert held.allocations.fit("third", Ask(8000), ("a",), held.served.time.seconds).nodes == ("a",)

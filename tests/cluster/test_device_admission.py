@@ -1,0 +1,245 @@
+"""Placement by device in a real API server: what a pod with a budget becomes, what only its scheduler may say."""
+
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tests.cluster.admitted import (
+    DEVICE,
+    GPU,
+    GPU_COUNT,
+    GPUMEM,
+    Pod,
+    container,
+    create,
+    env,
+    field,
+    gpu_pod,
+    pod,
+    put_into_force,
+    until,
+)
+from tests.cluster.api_server import SCHEDULER as CLUSTERS_SCHEDULER
+from tests.cluster.api_server import ApiServer
+from tests.stacks.prod import put
+
+ACCOUNT = f"system:serviceaccount:gpu-tenancy-system:{names.SCHEDULER}"
+ITS_DEVICE = {"name": "NVIDIA_VISIBLE_DEVICES", **field(f"metadata.annotations['{DEVICE}']")}
+NO_DEVICE = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+ASKED = {GPUMEM: "3k"}
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """Prod's policies with a scheduler that places by device, on nodes of two."""
+    scheduler = {"placement": "extender", "aliyun_annotations": True}
+    put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
+    other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
+    server.apply(other, "runtimeclasses")
+    until(lambda: create(server, "immich", gpu_pod()).body["spec"]["schedulerName"] == names.SCHEDULER_NAME)
+    until(lambda: create(server, "immich", pod(schedulerName=names.SCHEDULER_NAME)).refusal is not None)
+    return server
+
+
+def variables(spec: dict[str, Any], containers: str = "containers") -> list[list[dict[str, Any]]]:
+    """The environment of each container."""
+    return [each.get("env", []) for each in spec.get(containers, [])]
+
+
+def described(variable: dict[str, Any]) -> dict[str, Any]:
+    """A variable with a field reference as the API server gives it back."""
+    if "valueFrom" not in variable:
+        return variable
+    reference = {"apiVersion": "v1", **variable["valueFrom"]["fieldRef"]}
+    return {**variable, "valueFrom": {"fieldRef": reference}}
+
+
+SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
+
+
+@pytest.mark.parametrize("namespace", ["immich", "team-a", "default"])
+def test_a_pod_with_a_budget_goes_to_the_scheduler_and_sees_the_device_that_it_writes(
+    cluster: ApiServer, namespace: str
+) -> None:
+    spec = create(cluster, namespace, pod(container(limits=ASKED))).body["spec"]
+    assert (spec["schedulerName"], spec["runtimeClassName"]) == ("gpu-tenancy", "nvidia")
+    assert variables(spec) == [SEEN]
+
+
+def test_every_container_of_such_a_pod_has_the_variable_so_that_no_image_shows_it_all_devices(
+    cluster: ApiServer,
+) -> None:
+    """CUDA's images set NVIDIA_VISIBLE_DEVICES to all, and the runtime class is the whole pod's."""
+    own = {"name": "A", "value": "b"}
+    manifest = pod(
+        container("budget", limits=ASKED, env=[own]),
+        container("sidecar", env=[own]),
+        container("bare"),
+        container("plugin", limits={GPU: "1"}),
+        initContainers=[
+            container("fetch"),
+            container("warm", limits=ASKED),
+            container("proxy", restartPolicy="Always"),
+        ],
+    )
+    answer = create(cluster, "immich", manifest)
+    assert answer.refusal is None
+    spec = answer.body["spec"]
+    assert variables(spec) == [[own, *SEEN], [own, *UNSEEN], UNSEEN, SEEN]
+    assert variables(spec, "initContainers") == [UNSEEN, SEEN, UNSEEN]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [pod(), gpu_pod(None), pod(container(limits={GPUMEM: "0"})), pod(runtimeClassName="nvidia")],
+    ids=["no GPU", "a GPU without a budget", "a budget of nothing", "the runtime alone"],
+)
+def test_a_pod_without_a_budget_stays_as_it_is(cluster: ApiServer, manifest: Pod) -> None:
+    spec = create(cluster, "tts", manifest).body["spec"]
+    assert spec["schedulerName"] == "default-scheduler"
+    assert spec.get("runtimeClassName") == manifest["spec"].get("runtimeClassName")
+    assert variables(spec) == [[]]
+
+
+def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
+    spec = create(cluster, "nvidia", gpu_pod()).body["spec"]
+    assert (spec["schedulerName"], variables(spec)) == ("default-scheduler", [[]])
+
+
+@pytest.mark.parametrize("value", ["void", "none"])
+def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value: str) -> None:
+    spec = create(cluster, "immich", pod(container(limits=ASKED, **env(value=value)))).body["spec"]
+    assert variables(spec) == [[{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]]
+
+
+SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
+EVENLY = "is shared evenly by the pod's"
+
+REFUSED: dict[str, tuple[Pod, str]] = {
+    "the scheduler without a budget": (
+        pod(schedulerName="gpu-tenancy"),
+        f"schedulerName gpu-tenancy is for pods with {GPUMEM}",
+    ),
+    "a node by its name": (gpu_pod(nodeName="node"), "use nodeSelector instead of nodeName"),
+    "another runtime": (gpu_pod(runtimeClassName="other"), "runs under NVIDIA's runtime: remove runtimeClassName"),
+    "a device by its name": (
+        pod(container(limits=ASKED, **env(value="0"))),
+        "chooses its device by NVIDIA_VISIBLE_DEVICES",
+    ),
+    "every device in a container beside it": (
+        pod(container(limits=ASKED), container("other", **env(value="all"))),
+        "chooses its device by NVIDIA_VISIBLE_DEVICES",
+    ),
+    "another annotation of the scheduler's": (
+        pod(container(limits=ASKED, **env(**field("metadata.annotations['device.viktorbarzin.me/assumed-at']")))),
+        SETS,
+    ),
+    "the variable twice": (pod(container(limits=ASKED, env=[NO_DEVICE, ITS_DEVICE])), SETS),
+    "memory that its devices cannot share": (pod(container(limits={GPUMEM: "3001", GPU_COUNT: "2"})), EVENLY),
+    "a start that its devices cannot share": (
+        pod(container(limits={GPUMEM: "3k", GPU_COUNT: "2"}), initContainers=[container("init", limits={GPUMEM: "1"})]),
+        EVENLY,
+    ),
+    "more devices than a node has": (
+        pod(container(limits={GPUMEM: "3k", GPU_COUNT: "3"})),
+        f"asks for more {GPU_COUNT} than a node has (2)",
+    ),
+    "devices for the start alone": (
+        pod(container(limits=ASKED), initContainers=[container("init", limits={GPU_COUNT: "2"})]),
+        "ask for it in the containers, not in the init containers",
+    ),
+    "more than one device offers": (pod(container(limits={GPUMEM: "14001"})), "than one device offers (14000 MiB)"),
+    "more than two devices offer": (
+        pod(container(limits={GPUMEM: "28002", GPU_COUNT: "2"})),
+        "than one device offers (14000 MiB)",
+    ),
+    "a device of the GPU sharing extender": (
+        pod(container(limits=ASKED), annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}),
+        "annotations under device.viktorbarzin.me/ are the scheduler's",
+    ),
+}
+
+
+@pytest.mark.parametrize(("manifest", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_it_is_refused(cluster: ApiServer, manifest: Pod, message: str) -> None:
+    answer = create(cluster, "immich", manifest)
+    assert answer.code == 422
+    assert message in (answer.refusal or "")
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{GPUMEM: "14k"}, {GPUMEM: "28k", GPU_COUNT: "2"}, {GPUMEM: "3k", GPU_COUNT: "0"}, {GPUMEM: "3k", GPU: "1"}],
+    ids=["a whole device", "two whole devices", "no count", "beside the device plugin"],
+)
+def test_it_is_admitted(cluster: ApiServer, limits: dict[str, str]) -> None:
+    answer = create(cluster, "immich", pod(container(limits=limits)))
+    assert answer.refusal is None
+    assert variables(answer.body["spec"]) == [SEEN]
+
+
+def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it(cluster: ApiServer) -> None:
+    cluster_role_binding(cluster)
+    assert create(cluster, "immich", gpu_pod(), dry_run=False).refusal is None
+    path = "/api/v1/namespaces/immich/pods/pod"
+    written = {DEVICE: "GPU-1", "ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
+
+    def bind(user: str, annotations: dict[str, str]) -> str | None:
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "pod", "annotations": annotations},
+            "target": {"kind": "Node", "name": "node"},
+        }
+        return cluster.request("POST", f"{path}/binding", manifest, user=user).refusal
+
+    def annotate(key: str, value: str) -> str | None:
+        merge = {"metadata": {"annotations": {key: value}}}
+        return cluster.request("PATCH", path, merge, content_type="application/merge-patch+json").refusal
+
+    message = "annotations under device.viktorbarzin.me/ are the scheduler's"
+    for annotations in ({DEVICE: "GPU-1"}, {"ALIYUN_COM_GPU_MEM_IDX": "0"}):
+        for user in ("admin", CLUSTERS_SCHEDULER):
+            assert message in (bind(user, annotations) or "")
+    assert bind(ACCOUNT, written) is None
+    assert cluster.request("GET", path).body["metadata"]["annotations"] == written
+    for key in (DEVICE, "ALIYUN_COM_GPU_MEM_IDX"):
+        assert message in (annotate(key, "1") or "")
+    assert annotate("ALIYUN_COM_GPU_MEM_ASSIGNED", "true") is None, "which the peer's device plugin writes"
+
+
+def cluster_role_binding(server: ApiServer) -> None:
+    """The account's built-in role, which the stack binds to it as well."""
+    group = "rbac.authorization.k8s.io"
+    subject = {"kind": "ServiceAccount", "namespace": "gpu-tenancy-system", "name": names.SCHEDULER}
+    server.apply(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": names.SCHEDULER},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": names.KUBE_SCHEDULER_ROLES[0]},
+            "subjects": [subject],
+        },
+        "clusterrolebindings",
+    )
+
+
+def test_a_debugger_in_such_a_pod_sees_no_device_unless_it_asks_for_the_pods_own(cluster: ApiServer) -> None:
+    manifest = gpu_pod()
+    manifest["metadata"]["name"] = "debugged"
+    assert create(cluster, "immich", manifest, dry_run=False).refusal is None
+    path = "/api/v1/namespaces/immich/pods/debugged"
+
+    def debug(name: str, **more: Any) -> list[dict[str, Any]]:
+        patch = {"spec": {"ephemeralContainers": [{"name": name, "image": "busybox:1.37.0", **more}]}}
+        kind = "application/strategic-merge-patch+json"
+        answer = cluster.request("PATCH", f"{path}/ephemeralcontainers", patch, content_type=kind)
+        assert answer.refusal is None
+        (environment,) = (c["env"] for c in answer.body["spec"]["ephemeralContainers"] if c["name"] == name)
+        return list(environment)
+
+    own = {"name": "A", "value": "b"}
+    assert debug("bare") == UNSEEN
+    assert debug("equipped", env=[own]) == [own, *UNSEEN]
+    assert debug("asking", env=[ITS_DEVICE]) == SEEN

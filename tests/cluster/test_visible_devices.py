@@ -1,0 +1,116 @@
+"""Which devices a container sees, read in containers on the real node; the test is the scheduler that binds them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from components.admission_device import ByDevice, DeviceArgs, device_stamps
+from components.admission_policy import binding
+from tenancy.names import Names
+from tests.cluster.rollout import Object, eventually
+from toolchain.cluster import node
+from toolchain.cluster.api import Answer
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.image import agent_image
+
+TENANT = "visible-devices"
+NAMES = Names("viktorbarzin.me")
+ARGS = DeviceArgs(names=NAMES, exempt=[], by_device=ByDevice(account="admin", devices=1, aliyun=False))
+PODS = f"/api/v1/namespaces/{TENANT}/pods"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
+
+
+@pytest.fixture(scope="module")
+def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
+    """A tenant whose ConfigMap says what a CUDA image says: all devices."""
+    api = real_cluster.api
+    everything = {"metadata": {"name": "environment"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
+    stamps = device_stamps(ARGS)
+    api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
+    try:
+        api.create(f"/api/v1/namespaces/{TENANT}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **everything})
+        for stamp in stamps:
+            api.create(f"{ADMISSION}/mutatingadmissionpolicies", stamp)
+            api.create(f"{ADMISSION}/mutatingadmissionpolicybindings", binding(stamp))
+        account = f"/api/v1/namespaces/{TENANT}/serviceaccounts/default"
+        eventually(lambda: api.get(account), "the namespace has its account")
+        eventually(lambda: _is_stamped(api.request("POST", f"{PODS}?dryRun=All", pod("dry"))), "pods are stamped")
+        yield real_cluster
+    finally:
+        for stamp in stamps:
+            api.request("DELETE", f"{ADMISSION}/mutatingadmissionpolicybindings/{stamp['metadata']['name']}")
+            api.request("DELETE", f"{ADMISSION}/mutatingadmissionpolicies/{stamp['metadata']['name']}")
+        for found in (api.get(PODS) or {"items": []})["items"]:
+            api.request("DELETE", f"{PODS}/{found['metadata']['name']}?gracePeriodSeconds=0")
+        api.request("DELETE", f"/api/v1/namespaces/{TENANT}")
+
+
+def _is_stamped(answer: Answer) -> bool:
+    assert answer.refusal is None, answer.refusal
+    return answer.body["spec"].get("runtimeClassName") == "nvidia"
+
+
+def pod(name: str) -> dict[str, Any]:
+    """Two containers that tell what they see and end; one has a budget."""
+    container = {
+        "image": agent_image(),
+        "command": ["python", "-IS", "-c", TELL],
+        "envFrom": [{"configMapRef": {"name": "environment"}}],
+    }
+    spec = {
+        "containers": [
+            {**container, "name": "model", "resources": {"limits": {NAMES.gpumem: "3000"}}},
+            {**container, "name": "sidecar"},
+        ],
+        "tolerations": [{"key": node.TAINT, "operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
+    """In one write, as our scheduler does it."""
+    cluster.api.create(PODS, pod(name))
+    target = {"apiVersion": "v1", "kind": "Node", "name": node.NODE}
+    metadata = {"name": name, "annotations": annotations}
+    cluster.api.create(
+        f"{PODS}/{name}/binding", {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    )
+
+
+def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
+    """How often each container was started again."""
+    found: Object = cluster.api.get(f"{PODS}/{name}") or {}
+    return {each["name"]: each["restartCount"] for each in found["status"].get("containerStatuses", [])}
+
+
+def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
+    """What the container wrote since it was started, or before that; None while it wrote nothing."""
+    path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
+    answer = cluster.api.request("GET", path)
+    return None if answer.refusal else answer.body.get("message")
+
+
+def seen(cluster: HeldCluster, name: str) -> dict[str, set[str]]:
+    """What each container saw in its last start and in the one before."""
+    eventually(lambda: min(restarts(cluster, name).values(), default=0) >= 1, "both containers were started again")
+
+    def saw(container: str, *, previous: bool) -> str:
+        return str(eventually(lambda: told(cluster, name, container, previous=previous), f"{container} told"))
+
+    return {each: {saw(each, previous=True), saw(each, previous=False)} for each in ("model", "sidecar")}
+
+
+def test_the_container_with_the_budget_sees_the_device_that_was_chosen_also_after_a_restart(
+    tenant: HeldCluster,
+) -> None:
+    bind(tenant, "placed", {NAMES.device_uuid: "GPU-7f3a"})
+    assert seen(tenant, "placed") == {"model": {"'GPU-7f3a'"}, "sidecar": {"'void'"}}
+
+
+def test_without_a_choice_it_sees_no_device_rather_than_all(tenant: HeldCluster) -> None:
+    """As a pod that somebody else bound; NVIDIA's runtime shows nothing for an empty variable."""
+    bind(tenant, "unplaced", {})
+    assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}

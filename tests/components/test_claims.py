@@ -1,0 +1,81 @@
+"""Seats as claims: what is declared, and in which order."""
+
+from dataclasses import replace
+
+import pytest
+
+from components.claims import Claims, ClaimsArgs, resident_stanzas
+from tenancy.ledger import Seat
+from tests.components.given import LEDGER, declared
+from tests.engine import Graph, names
+
+VISION = Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=2048, replicas=2)
+SPEECH = Seat(name="speech", tenant="vision", pool="t4", gpumem_mib=1000)
+LEDGER_OF_THREE = replace(LEDGER, seats=(*LEDGER.seats, SPEECH, VISION))
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return declared(Claims, "claims", ClaimsArgs(ledger=LEDGER_OF_THREE))
+
+
+def test_each_seat_is_a_class_and_a_template_in_its_tenants_namespace(graph: Graph) -> None:
+    assert {found.inputs["metadata"]["name"] for found in graph.all("DeviceClass")} == {
+        "chat.gpumem.example.com",
+        "speech.gpumem.example.com",
+        "vision.gpumem.example.com",
+    }
+    templates = {found.inputs["metadata"]["name"]: found.inputs for found in graph.all("ResourceClaimTemplate")}
+    assert templates["vision-gpumem"]["metadata"]["namespace"] == "vision"
+    (request,) = templates["vision-gpumem"]["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "vision.gpumem.example.com",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "capacity": {"requests": {"gpumem": "2Gi"}},
+    }
+
+
+def test_a_class_holds_our_devices_of_the_seats_pool_and_is_no_extended_resource(graph: Graph) -> None:
+    (chat,) = (each for each in graph.all("DeviceClass") if each.inputs["metadata"]["name"].startswith("chat"))
+    (selector,) = chat.inputs["spec"]["selectors"]
+    assert 'device.driver == "gpumem.example.com"' in selector["cel"]["expression"]
+    assert 'device.attributes["gpumem.example.com"].pool == "t4"' in selector["cel"]["expression"]
+    assert "extendedResourceName" not in chat.inputs["spec"]
+
+
+def test_a_tenants_quota_is_the_replicas_of_each_of_its_seats(graph: Graph) -> None:
+    quotas = {
+        found.inputs["metadata"]["namespace"]: found.inputs["spec"]["hard"] for found in graph.all("ResourceQuota")
+    }
+    assert quotas == {
+        "chat": {"chat.gpumem.example.com.deviceclass.resource.k8s.io/devices": "1"},
+        "vision": {
+            "speech.gpumem.example.com.deviceclass.resource.k8s.io/devices": "1",
+            "vision.gpumem.example.com.deviceclass.resource.k8s.io/devices": "2",
+        },
+    }
+
+
+def test_what_limits_claims_is_there_before_there_is_anything_to_claim(graph: Graph) -> None:
+    limits = [*graph.all("ValidatingAdmissionPolicyBinding"), *graph.all("ResourceQuota")]
+    assert len(limits) == 4
+    for found in graph.all("DeviceClass"):
+        assert all(graph.depends_on(found, limit) for limit in limits)
+    for found in graph.all("ResourceClaimTemplate"):
+        assert any(graph.depends_on(found, each) for each in graph.all("DeviceClass"))
+
+
+def test_a_resident_is_told_what_its_pods_carry() -> None:
+    assert resident_stanzas(LEDGER)["chat"] == {
+        "namespace": "chat",
+        "pool": "t4",
+        "nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4", "zone": "a"},
+        "resourceClaims": [{"name": "gpumem", "resourceClaimTemplateName": "chat-gpumem"}],
+        "resources": {"claims": [{"name": "gpumem"}]},
+    }
+
+
+def test_its_output_is_its_templates(graph: Graph) -> None:
+    assert graph.outputs_of(graph.one("Claims")) == {"templates": ["chat-gpumem", "speech-gpumem", "vision-gpumem"]}
+    assert "claims-chat-template" in names(graph.children(graph.one("Claims")))
