@@ -48,7 +48,8 @@ class AlertsSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
     """`cron_jobs` are the names of the agents whose runs are watched; `recycles_per_hour` is the watchdog's cap, None
-    where there is no watchdog; `places_by_device`: there is a scheduler that does."""
+    where there is no watchdog; `places_by_device`: there is a scheduler that does; `advertised`: nodes show the
+    ledger's gpumem, not so where seats are claimed."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
@@ -56,6 +57,7 @@ class AlertsArgs:
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
     places_by_device: bool = False
+    advertised: bool = True
 
     @property
     def namespace(self) -> str:
@@ -79,7 +81,9 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     rules += [alert_memory.over_budget(), alert_memory.undeclared(args.ledger)]
     if args.recycles_per_hour is not None:
         rules.append(alert_memory.capped(args.recycles_per_hour))
-    rules += [_drift(args), _pending(resource), _full()]
+    if args.advertised:
+        rules += [_drift(args), _pending(resource)]
+    rules.append(_full())
     if args.places_by_device:
         rules += alert_scheduler.rules(pools, args.cluster.system_namespace)
     return {

@@ -4,10 +4,10 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import pulumi
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from components.admission_device import ByDevice
 from components.agent import Agent, Volume, agent_container, hardened, pod_template
@@ -37,13 +37,20 @@ _CERTIFICATES = Volume(
 
 
 class Placement(StrEnum):
+    """Who chooses a pod's device, and counts."""
+
     EXTENDER = "extender"
+    DRA = "dra"
 
 
 class SchedulerSpec(Spec):
-    """A scheduler of its own for the pods with gpumem, which places each on one device of a node."""
+    """A scheduler of its own for the pods with gpumem, which places each on one device of a node; or the cluster's own,
+    by claims on devices."""
 
-    placement: Placement = Field(description="extender: our scheduler extender chooses the device and counts.")
+    placement: Placement = Field(
+        description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on "
+        "devices, and Kubernetes' own allocator counts; no container starts by one without a kubelet plugin for them."
+    )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3", description="kube-scheduler of the cluster's minor version."
     )
@@ -59,6 +66,13 @@ class SchedulerSpec(Spec):
     port: Annotated[int, Field(ge=1024, le=65535)] = Field(
         default=9402, description="Of /metrics and /inspect; 9443 and 10259 are taken in its pods."
     )
+
+    @model_validator(mode="after")
+    def _is_all_of_use(self) -> Self:
+        unused = sorted(self.model_fields_set - {"placement"})
+        if self.placement is Placement.DRA and unused:
+            raise ValueError(f"{', '.join(unused)}: has no use where placement is dra; remove it")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         device_mib=max(pool.device_mib for pool in ledger.pools),
         placements=placements(settings.queues, ledger) if settings.queues else [],
         priority_tenants=tenants_by_priority(settings.memory_pools),
-        by_device=by_device(settings.scheduler, settings.cluster, ledger) if settings.scheduler else None,
+        by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 
 

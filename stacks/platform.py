@@ -12,6 +12,8 @@ from components import zipapp
 from components.admission import Admission
 from components.alerts import Alerts, AlertsArgs
 from components.capacity import Capacity, CapacityArgs
+from components.claims import Claims, ClaimsArgs
+from components.claims import resident_stanzas as claim_stanzas
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs
 from components.kueue import Chart, Kueue, KueueArgs
@@ -72,10 +74,16 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
         # Last: it stamps the classes, asks for budgets that must be there to be had, and sends pods to the scheduler.
         args = admission_args(settings.admission, settings, ledger)
         Admission("admission", args, _after(capacity, *schedulers, *priorities))
-    ready = [capacity.advertised, *(scheduler.scheduler_name for scheduler in schedulers)]
+    claims = [Claims("claims", ClaimsArgs(ledger=ledger), _after(*tenants.values()))] if settings.claims_seats else []
+    ready = [
+        capacity.advertised,
+        *(scheduler.scheduler_name for scheduler in schedulers),
+        *(each.templates for each in claims),
+    ]
+    stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
     return Outputs(
         ledger={names.POLICY: {"ledger": ledger.to_data()}},
-        residents=pulumi.Output.all(*ready).apply(lambda _: resident_stanzas(ledger)),
+        residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
         seating_chart=seating_chart(ledger),
     )
@@ -188,16 +196,17 @@ def _declare_readers(
             ledger=ledger,
             cron_jobs=list(_cron_jobs(settings)),
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
-            places_by_device=settings.scheduler is not None,
+            places_by_device=settings.extender is not None,
+            advertised=not settings.claims_seats,
         )
         Alerts("alerts", alerts_args, _after(system))
 
 
 def _declare_scheduler(settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp) -> list[Scheduler]:
-    if settings.scheduler is None or settings.exporter is None:
+    if settings.extender is None or settings.exporter is None:
         return []
     args = SchedulerArgs(
-        spec=settings.scheduler, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
+        spec=settings.extender, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
     )
     return [Scheduler("scheduler", args, _after(capacity))]
 

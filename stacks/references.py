@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stacks.problems import dotted, key, nearest
+from tenancy.names import GPUMEM_SUFFIX
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -28,16 +29,19 @@ _REFERENCES = (
 
 # Parts that are of no use without another one.
 _NEEDS = (
-    ("residents", "reconcile", "nobody would advertise what the residents ask for"),
     ("watchdog", "exporter", "the watchdog acts on what the exporter measures"),
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("gate", "exporter", "the gate acts on what the exporter measures"),
-    ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
     ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
-    ("scheduler", "admission", "nobody would send the pods to the scheduler"),
     ("alerts", "exporter", "the alerts watch what the exporter measures"),
 )
 
+# The same, where gpumem is an extended resource: everywhere but with scheduler.placement dra.
+_NEEDS_OF_GPUMEM = (
+    ("residents", "reconcile", "nobody would advertise what the residents ask for"),
+    ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
+    ("scheduler", "admission", "nobody would send the pods to the scheduler"),
+)
 
 # Parts that serve the pools that share memory.
 _FOR_SHARED_MEMORY = (
@@ -52,6 +56,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     return [
         *_dangling(raw),
         *_lacking(raw),
+        *_counted_twice(raw),
         *_without_shared_memory(raw),
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
@@ -99,9 +104,24 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
-    for part, needed, reason in _NEEDS:
+    for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *_NEEDS):
         if raw.get(part) and not raw.get(needed):
             yield f"{key(needed)}: is missing though {part} is there: {reason}"
+
+
+def _claims_seats(raw: Mapping[str, Any]) -> bool:
+    return at(raw, "scheduler").get("placement") == "dra"
+
+
+def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
+    """The same memory is not to be had by claim and as an extended resource."""
+    if not _claims_seats(raw):
+        return
+    if raw.get("reconcile"):
+        yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
+    for path, resource in matches(raw, "queues.cluster_queues.*.quotas.*.*@"):
+        if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX):
+            yield f"{key(*path)}: no node advertises it where seats are claimed (scheduler.placement dra); remove it"
 
 
 def _without_shared_memory(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from components.kueue import KueueSpec
 from components.memory import MemoryPoolSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
-from components.scheduler import SchedulerSpec
+from components.scheduler import Placement, SchedulerSpec
 from components.spec import DnsLabel, Spec
 from components.system import ClusterSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
@@ -83,6 +83,16 @@ class StackSettings(Spec):
     memory_pools: dict[DnsLabel, MemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
     )
+
+    @property
+    def extender(self) -> SchedulerSpec | None:
+        """The scheduler, where it places by our extender."""
+        return self.scheduler if self.scheduler and self.scheduler.placement is Placement.EXTENDER else None
+
+    @property
+    def claims_seats(self) -> bool:
+        """Whether seats are claims on devices instead of an extended resource."""
+        return self.scheduler is not None and self.scheduler.placement is Placement.DRA
 
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""

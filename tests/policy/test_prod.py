@@ -48,6 +48,12 @@ def test_prod_without_placement_by_device_breaks_no_rule() -> None:
     assert judge(declared(parts)) == []
 
 
+def test_prod_with_claimed_seats_breaks_no_rule() -> None:
+    parts = configuration() | {"scheduler": {"placement": "dra"}}
+    del parts["reconcile"]
+    assert judge(declared(parts)) == []
+
+
 # The key, its value, the rules, a part of the message.
 MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a budget too large": (

@@ -8,6 +8,7 @@ from stacks import platform, settings
 from stacks.admission import admission_args
 from tenancy.ledger import Ledger
 from tenancy.names import QUEUE_TENANT
+from tests.components.given import environment
 from tests.engine import Graph, Recorded, build, names
 from tests.stacks.prod import ROOT, Change, drop, put, raw
 
@@ -285,14 +286,37 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
 
 @pytest.mark.parametrize(("scheduler", "published"), [({"placement": "extender"}, "true"), ({}, "false")])
 def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: Any, published: str) -> None:
-    (template,) = (
-        each.inputs["spec"]["template"] for each in graph_of(changed(put("scheduler", scheduler))).all("DaemonSet")
-    )
-    environment = {each["name"]: each.get("value") for each in template["spec"]["containers"][0]["env"]}
-    assert environment["PUBLISH_DEVICES"] == published
+    exporter = graph_of(changed(put("scheduler", scheduler))).one("DaemonSet")
+    assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
 
 
 def test_without_a_scheduler_the_device_plugin_chooses() -> None:
     graph = graph_of(changed(drop("scheduler")))
     assert "Scheduler" not in components(graph)
     assert not [p.name for p in graph.all("MutatingAdmissionPolicy") if "device" in p.name]
+
+
+@pytest.fixture(scope="module")
+def claimed() -> Graph:
+    return graph_of(changed(put("scheduler", {"placement": "dra"}), drop("reconcile")))
+
+
+def test_claimed_seats_are_given_by_the_clusters_own_scheduler(claimed: Graph) -> None:
+    assert "Claims" in components(claimed)
+    assert "Scheduler" not in components(claimed)
+    assert not [p.name for p in claimed.all("MutatingAdmissionPolicy") if "device" in p.name]
+    assert environment(dict(claimed.one("DaemonSet").inputs))["PUBLISH_DEVICES"] == "true"
+    frigate = claimed.exports["residents"]["frigate"]
+    assert frigate["resourceClaims"] == [{"name": "gpumem", "resourceClaimTemplateName": "frigate-gpumem"}]
+
+
+def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
+    template = claimed.one("ResourceClaimTemplate", "claims-frigate-template")
+    assert claimed.depends_on(template, claimed.one("Namespace", "frigate-namespace"))
+
+
+def test_nothing_watches_for_memory_that_nobody_advertises(claimed: Graph) -> None:
+    (group,) = claimed.one("PrometheusRule").inputs["spec"]["groups"]
+    told = {rule["alert"] for rule in group["rules"]}
+    assert "GpuLedgerFull" in told
+    assert not {"GpuCapacityDrift", "GpuMemoryPending"} & told

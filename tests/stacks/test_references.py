@@ -108,6 +108,32 @@ def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str,
     assert f"gpu-tenancy:{part}: is missing though scheduler is there: {reason}" in told
 
 
+CLAIMED = put("scheduler", {"placement": "dra"})
+
+
+def test_seats_that_are_claimed_need_neither_who_advertises_nor_who_sends_pods() -> None:
+    assert refusal(CLAIMED, drop("reconcile"), drop("admission")) == []
+
+
+def test_the_same_memory_is_not_advertised_and_claimed() -> None:
+    memory = {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}}
+    told = refusal(
+        CLAIMED,
+        put("queues flavors t4-memory", {"pool": "t4"}),
+        put("queues cluster_queues memory-cq", {"quotas": memory}),
+    )
+    assert told == [
+        "gpu-tenancy:reconcile: advertises what seats are claimed of (scheduler.placement dra); remove it",
+        "gpu-tenancy:queues.cluster_queues.memory-cq.quotas.t4-memory.viktorbarzin.me/gpumem: no node advertises it "
+        "where seats are claimed (scheduler.placement dra); remove it",
+    ]
+
+
+def test_what_the_extender_alone_has_a_use_for_is_refused_beside_claims() -> None:
+    (line,) = refusal(put("scheduler", {"placement": "dra", "replicas": 3}), drop("reconcile"))
+    assert line == "gpu-tenancy:scheduler: replicas: has no use where placement is dra; remove it"
+
+
 def test_parts_that_serve_shared_memory_need_a_pool_that_shares_it() -> None:
     whole = {"node_selector": {"zone": "a"}, "nodes": 1, "sharing": "whole"}
     config = {"pools": {"a100": whole}, "exporter": {"port": 9401}, "reconcile": {"interval_seconds": 10}}
