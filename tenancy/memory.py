@@ -52,8 +52,8 @@ class PodState:
 
     name: str
     resident_mib: Mib | None
-    request_mib: Mib
-    oom_score_adj: int
+    request_mib: Mib = 0
+    oom_score_adj: int = 0
     priority: int = 0
 
 
@@ -80,7 +80,7 @@ def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None
 
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
     """The highest oom_score_adj at which a process that fills its limit scores below a victim of `victim_adj` that
-    holds nothing; -999 where there is none, because the limit is as large as the memory."""
+    holds nothing. Never the -1000 that takes a process out of the kernel's choice."""
     limit_adj = limit_mib * _PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
 

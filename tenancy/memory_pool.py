@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from tenancy.decode import decode
+from tenancy.memory import BEST_EFFORT_ADJ, burstable_oom_score_adj, guarded_oom_score_adj
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,16 @@ class Workload:
     steady_mib: int
     peak_mib: int
     growth_mib_per_second: int = 0
+
+    @property
+    def burst_mib(self) -> int:
+        """What its peak takes beyond its steady state."""
+        return self.peak_mib - self.steady_mib
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether it may hold more than it reserves."""
+        return self.limit_mib > self.request_mib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,28 +53,52 @@ class Disposable:
 class MemoryPool:
     """Nodes whose memory is oversubscribed; all numbers are of one node.
 
-    `memory_mib` is the machine's; `allocatable_mib` what the kubelet offers to pods; at `eviction_mib` of available
-    memory the kubelet evicts, a pod in `eviction_seconds`. `guard`: the agent of that name keeps the workloads'
-    oom_score_adj low.
+    `memory_mib` is the machine's, `allocatable_mib` what the kubelet offers to pods. Under `eviction_threshold_mib` of
+    available memory the kubelet evicts; it looks every `eviction_interval_seconds`. `guard`: the agent of that name
+    keeps the oom_score_adj of the workloads where `oom_score_adj` says.
     """
 
     name: str
     node_selector: Mapping[str, str]
     memory_mib: int
     allocatable_mib: int
-    eviction_mib: int
-    eviction_seconds: int
+    eviction_threshold_mib: int
+    eviction_interval_seconds: int
     guard: bool
     workloads: tuple[Workload, ...]
     disposable: tuple[Disposable, ...] = ()
 
     @property
-    def total_mib(self) -> int:
-        """What the kernel measures by when the pods run out: the limit of their cgroup, which holds back no threshold.
+    def pods_mib(self) -> int:
+        """The limit of the cgroup of all pods: what is allocatable, and the threshold, which is held back from the
+        scheduler only.
 
         Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
         """
-        return self.allocatable_mib + self.eviction_mib
+        return self.allocatable_mib + self.eviction_threshold_mib
+
+    @property
+    def totals_mib(self) -> tuple[int, ...]:
+        """The sizes of what may run out, each of which the kernel measures by: the pods' cgroup, and the machine."""
+        return tuple(sorted({self.pods_mib, self.memory_mib}))
+
+    @property
+    def steady_mib(self) -> int:
+        """What the workloads hold together almost always."""
+        return sum(workload.steady_mib for workload in self.workloads)
+
+    def oom_score_adj(self, workload: Workload) -> int:
+        """The workload's: the guard's, or what the kubelet gives it."""
+        if not self.guard:
+            return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
+        lowest = min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
+        return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], lowest)
+
+    def victim_adj(self, disposable: Disposable) -> int:
+        """What the kubelet gives a disposable pod."""
+        if not disposable.request_mib:
+            return BEST_EFFORT_ADJ
+        return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)
 
 
 @dataclass(frozen=True, kw_only=True)
