@@ -57,6 +57,7 @@ RECONCILE = "gpumem-reconcile"
 WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
+GUARD = "memory-guard"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
 # On each of our alerts, with the project's name: what their digest selects by.
@@ -94,6 +95,10 @@ EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
 EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 
+# Reasons of the guard's Events on a pod that it protects.
+EVENT_GUARDED = "OomScoreLowered"
+EVENT_UNGUARDED = "OomScoreNotLowered"
+
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
@@ -117,6 +122,13 @@ METRIC_SEAT = "gpu_seat_memory_bytes"
 # The watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
+
+# What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the
+# pod's processes, how many of them have no higher one, and how many have one that it cannot lower.
+METRIC_GUARD_ADJ = "memory_guard_oom_score_adj"
+METRIC_GUARD_HELD = "memory_guard_held_processes"
+METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
+METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
 # The ResourceQuota in each tenant.
 SEATS = "gpumem-seats"
