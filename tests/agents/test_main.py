@@ -49,7 +49,7 @@ def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: py
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        f"name one agent of reconcile, watchdog, gate, exporter (got {' '.join(argv) or 'nothing'})\n"
+        f"name one agent of reconcile, watchdog, gate, exporter, guard (got {' '.join(argv) or 'nothing'})\n"
     )
 
 

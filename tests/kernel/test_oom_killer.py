@@ -6,12 +6,10 @@ closer than MARGIN_MIB are left out: so far may be off what an interpreter has b
 
 import itertools
 import json
-import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +20,6 @@ import pytest
 from tenancy.memory import PodState, badness_pages, guarded_oom_score_adj, kernel_victim
 
 SQUEEZE = Path(__file__).with_name("squeeze.py")
-CGROUPS = Path("/sys/fs/cgroup")
 LIMIT_MIB = 256
 MARGIN_MIB = 6
 # What an interpreter has before it takes anything; and the least that a case gives: its death must be enough.
@@ -54,32 +51,6 @@ class Squeezed:
 
 
 MICRO_VM = Member(1000, LEAST_MIB)
-
-
-@pytest.fixture(scope="module")
-def group() -> Iterator[Path]:
-    """A memory cgroup of this module's own."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        _cannot("only root on Linux makes memory cgroups")
-    unified = (CGROUPS / "cgroup.controllers").exists()
-    path = (CGROUPS if unified else CGROUPS / "memory") / f"gpu-tenancy-oom-{os.getpid()}"
-    try:
-        path.mkdir()
-    except OSError as error:
-        _cannot(f"no memory cgroup can be made: {error}")
-    try:
-        if not (path / ("memory.max" if unified else "memory.limit_in_bytes")).exists():
-            _cannot(f"{path.parent} hands out no memory controller")
-        yield path
-    finally:
-        with suppress(OSError):  # a process is still on its way out
-            path.rmdir()
-
-
-def _cannot(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
