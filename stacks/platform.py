@@ -15,7 +15,7 @@ from components.capacity import Capacity, CapacityArgs
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs
 from components.kueue import Chart, Kueue, KueueArgs
-from components.memory import pod_fragments
+from components.memory import Memory, MemoryArgs, memory_pools, pod_fragments
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
 from components.system import System, SystemArgs
@@ -35,8 +35,8 @@ PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What the stack exports. `ledger` is a configuration of the policy pack; `residents` and `memory` are what the
-    pods of each workload must carry; `seating_chart` is for people."""
+    """What the stack exports. `ledger` is a configuration of the policy pack, with the memory pools in it; `residents`
+    and `memory` are what the pods of each workload must carry; `seating_chart` is for people."""
 
     ledger: Mapping[str, Any]
     residents: pulumi.Output[Mapping[str, Any]]
@@ -56,6 +56,9 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     capacity = Capacity("capacity", capacity_args, _after(system))
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
+    if settings.memory_pools:
+        memory_args = MemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
+        Memory("memory", memory_args, _after(system, *priorities, *tenants.values()))
     if settings.exporter is not None and node_code is not None:
         exporter_args = ExporterArgs(spec=settings.exporter, cluster=settings.cluster, code=node_code, ledger=ledger)
         Exporter("exporter", exporter_args, _after(system))
@@ -65,7 +68,9 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
         args = admission_args(settings.admission, settings, ledger)
         Admission("admission", args, _after(capacity, *priorities))
     return Outputs(
-        ledger={names.POLICY: {"ledger": ledger.to_data()}},
+        ledger={
+            names.POLICY: {"ledger": ledger.to_data(), "memory_pools": memory_pools(settings.memory_pools).to_data()}
+        },
         residents=capacity.advertised.apply(lambda _: resident_stanzas(ledger)),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
         seating_chart=seating_chart(ledger),

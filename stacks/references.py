@@ -33,6 +33,7 @@ _NEEDS = (
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("gate", "exporter", "the gate acts on what the exporter measures"),
     ("alerts", "exporter", "the alerts watch what the exporter measures"),
+    ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
 
 

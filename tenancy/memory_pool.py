@@ -69,6 +69,11 @@ class MemoryPool:
     disposable: tuple[Disposable, ...] = ()
 
     @property
+    def members(self) -> tuple[Workload | Disposable, ...]:
+        """Everything that the pool declares."""
+        return (*self.workloads, *self.disposable)
+
+    @property
     def pods_mib(self) -> int:
         """The limit of the cgroup of all pods: what is allocatable, and the threshold, which is held back from the
         scheduler only.

@@ -28,10 +28,11 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """A workload that the kernel kills before any victim, and by how much it leads."""
+    """A workload that the kernel kills before any victim, what it holds then, and by how much it leads."""
 
     workload: Workload
     moment: Moment
+    held_mib: int
     excess_mib: int
 
 
@@ -88,7 +89,8 @@ def exposures(pool: MemoryPool) -> list[Exposure]:
         for moment in moments:
             excess_mib = max(_excess_mib(pool, workload, moment, total_mib) for total_mib in pool.totals_mib)
             if excess_mib >= 0:
-                found.append(Exposure(workload=workload, moment=moment, excess_mib=excess_mib))
+                held_mib = _held_mib(workload, moment)
+                found.append(Exposure(workload=workload, moment=moment, held_mib=held_mib, excess_mib=excess_mib))
                 break
     return found
 

@@ -50,6 +50,10 @@ KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 LEDGER = "gpu-tenancy-ledger"
 LEDGER_KEY = "ledger.json"
 
+# The memory pools: one ConfigMap in the system namespace that the policy pack reads.
+MEMORY_POOLS = "gpu-tenancy-memory-pools"
+MEMORY_POOLS_KEY = "memory-pools.json"
+
 # Agents: the name of the workload, its ServiceAccount and its roles alike.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
@@ -133,6 +137,9 @@ METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 # The ResourceQuota in each tenant.
 SEATS = "gpumem-seats"
 
+# The ResourceQuotas of a memory pool's classes in a tenant, each named after its class.
+MEMORY_QUOTA = "memory-pool"
+
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
@@ -145,6 +152,7 @@ GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
 PRIORITY_USE = "gpu-tenancy-priority-use"
+MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 # The one account that binds pods to nodes.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
-from policy.rules import agents, ledger, pods, priorities, queues, rbac, tenants, workloads
+from policy.rules import agents, ledger, memory, pods, priorities, queues, rbac, tenants, workloads
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,14 @@ RULES = (
     Rule("preemption", queues.preemption),
     Rule("flavors", queues.flavors),
     Rule("priorities", priorities.priorities),
+    Rule("memory-pools", memory.readable),
+    Rule("memory-requests", memory.requests),
+    Rule("memory-limits", memory.limits),
+    Rule("memory-victim", memory.victim),
+    Rule("memory-oom", memory.oom),
+    Rule("memory-eviction", memory.eviction),
+    Rule("memory-peaks", memory.peaks),
+    Rule("memory-workloads", memory.workloads),
     Rule("agents", agents.agents),
     Rule("rbac", rbac.rbac),
     Rule("hardened", pods.hardened),

@@ -7,7 +7,7 @@ from components.kueue import Chart
 from stacks import platform, settings
 from stacks.admission import admission_args
 from tenancy.ledger import Ledger
-from tenancy.names import QUEUE_TENANT
+from tenancy.names import QUEUE_TENANT, SEATS
 from tests.engine import Graph, Recorded, build, names
 from tests.stacks.prod import ROOT, Change, drop, put, raw
 
@@ -48,7 +48,7 @@ def root_of(graph: Graph, resource: Recorded) -> Recorded:
 def test_prod_has_every_part(prod: Graph) -> None:
     assert {root_of(prod, r).name for r in prod.resources} == {
         *("system", "priorities", "capacity", "kueue", "queues", "local-queues"),
-        *("exporter", "watchdog", "gate", "alerts", "admission"),
+        *("exporter", "watchdog", "gate", "alerts", "admission", "memory"),
         *raw()["tenants"],
     }
 
@@ -85,6 +85,7 @@ def test_quotas_are_the_sums_of_the_seats(prod: Graph) -> None:
     hard = {
         q.inputs["metadata"]["namespace"]: q.inputs["spec"]["hard"]["requests.viktorbarzin.me/gpumem"]
         for q in prod.all("ResourceQuota")
+        if q.inputs["metadata"]["name"] == SEATS
     }
     assert {tenant: amount for tenant, amount in hard.items() if amount != "0"} == {
         "immich": "4800",
@@ -166,9 +167,9 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
 
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
 GONE = {
-    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues"},
-    "priorities": {"Priorities", "Admission"},
-    "admission": {"Admission"},
+    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory"},
+    "priorities": {"Priorities", "Admission", "Memory"},
+    "admission": {"Admission", "Memory"},
     "kueue": {"Kueue"},
     "queues": {"Queues", "LocalQueues"},
     "watchdog": {"Watchdog"},
@@ -177,12 +178,13 @@ GONE = {
     "exporter": {"Exporter", "Watchdog", "Gate", "Alerts"},
     "residents": set(),
     "unbudgeted": set(),
-    "memory_pools": set(),
+    "memory_pools": {"Memory"},
 }
 # What cannot stay without a part, because the settings refuse it or it names what is gone.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "memory_pools"),
+    "admission": ("memory_pools",),
     "exporter": ("watchdog", "gate", "on_demand", "alerts"),
 }
 
