@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -55,25 +56,21 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
-    rule = Rule(
-        members=frozenset(settings.protected),
-        total_mib=min(settings.total_mib, memory_mib(proc)),
-        victim_adj=settings.victim_oom_score_adj,
-    )
+    rule = rule_of(settings, memory_mib(proc))
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     census = Census(clock, proc)
     guard = Guard(
         census=census.take,
-        hold=lambda pid, container, adj: hold(proc, pid, container, adj),
+        hold=partial(hold, proc),
         follower=follower,
         clock=clock,
         log=log,
     )
     for keep in (
-        lambda: follower.keep_following(log),
+        partial(follower.keep_following, log),
         guard.keep_sweeping,
-        lambda: keep_recording(guard.events, recorder, clock, log),
+        partial(keep_recording, guard.events, recorder, clock, log),
     ):
         threading.Thread(target=keep, daemon=True).start()
     with Server(settings.port, guard) as server:
@@ -83,6 +80,15 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         except StoppedError:
             log.info("stopped by SIGTERM")
     return 0
+
+
+def rule_of(settings: Settings, machine_mib: int) -> Rule:
+    """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
+    return Rule(
+        members=frozenset(settings.protected),
+        total_mib=min(settings.total_mib, machine_mib),
+        victim_adj=settings.victim_oom_score_adj,
+    )
 
 
 def memory_mib(proc: Path) -> int:

@@ -20,7 +20,10 @@ _CODE_VOLUME = "code"
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules."""
+    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules.
+
+    With `capabilities` it runs as root and has no others: Kubernetes gives them to no other user (KEP-2763).
+    """
 
     program: str
     name: str
@@ -30,6 +33,7 @@ class Agent:
     environment: Mapping[str, str]
     rules: tuple[Rule, ...]
     dry_run: bool
+    capabilities: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -81,9 +85,19 @@ def _container(agent: Agent) -> Manifest:
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
+            **_privileges(agent),
         },
         "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}],
+    }
+
+
+def _privileges(agent: Agent) -> Manifest:
+    if not agent.capabilities:
+        return {"capabilities": {"drop": ["ALL"]}}
+    return {
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "capabilities": {"drop": ["ALL"], "add": list(agent.capabilities)},
     }
 
 

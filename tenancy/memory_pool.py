@@ -74,6 +74,11 @@ class MemoryPool:
         return (*self.workloads, *self.disposable)
 
     @property
+    def protected(self) -> tuple[str, ...]:
+        """Whose pods the guard protects: <tenant>/<PriorityClass>."""
+        return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
+
+    @property
     def pods_mib(self) -> int:
         """The limit of the cgroup of all pods: what is allocatable, and the threshold, which is held back from the
         scheduler only.
@@ -96,8 +101,12 @@ class MemoryPool:
         """The workload's: the guard's, or what the kubelet gives it."""
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
-        lowest = min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
-        return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], lowest)
+        return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
+
+    @property
+    def least_victim_adj(self) -> int:
+        """The lowest oom_score_adj of a disposable pod: what a guarded workload must stay below."""
+        return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:
         """What the kubelet gives a disposable pod."""

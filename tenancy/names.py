@@ -27,6 +27,9 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
+# The class of what a node cannot do without; the kubelet gives it an oom_score_adj of -997 and does not evict it.
+NODE_CRITICAL = "system-node-critical"
+
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -62,6 +65,8 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
+# On the guard's pods: whose nodes they guard.
+LABEL_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
 # On each of our alerts, with the project's name: what their digest selects by.
@@ -204,6 +209,11 @@ class Names:
 def journal(agent: str) -> str:
     """The ConfigMap that holds the journal of the agent of that name."""
     return f"{agent}-journal"
+
+
+def guard(memory_pool: str) -> str:
+    """The DaemonSet that guards the nodes of the memory pool of that name."""
+    return f"{GUARD}-{memory_pool}"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

@@ -61,6 +61,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
         }
     ),
     names.EXPORTER: frozenset({_READ_LEDGER, _PODS}),
+    names.GUARD: frozenset({_PODS, Grant("", "pods", "watch"), _EVENTS}),
     names.GATE: frozenset(
         {
             _READ_LEDGER,

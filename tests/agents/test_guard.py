@@ -12,7 +12,7 @@ import pytest
 from agents import exposition
 from agents.cgroup import Container, ProcError
 from agents.events import Event, Recorder
-from agents.guard import STALE_SECONDS, Guard, keep_recording, memory_mib
+from agents.guard import STALE_SECONDS, Guard, Settings, keep_recording, memory_mib, rule_of
 from agents.log import Log
 from agents.oom_score import Held, OomScoreError
 from agents.protection import Follower, Protected, Rule
@@ -58,8 +58,8 @@ class Guarded:
     guard: Guard = field(init=False)
 
     def __post_init__(self) -> None:
-        rule = Rule(members=frozenset(), total_mib=1000, victim_adj=1000)
-        follower = Follower(api=None, node="node-4", rule=rule, clock=self.now.clock())  # type: ignore[arg-type]
+        nobody = Rule(members=frozenset(), total_mib=1000, victim_adj=1000)
+        follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock())  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
         self.guard = Guard(
             census=self.node.census,
@@ -199,3 +199,11 @@ def test_an_event_that_cannot_be_written_stops_none_that_follows(guarded: Guarde
 def test_the_machines_memory_is_read_in_whole_mib(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:       64000123 kB\nMemFree:        1 kB\n")
     assert memory_mib(tmp_path) == 62500
+
+
+@pytest.mark.parametrize(("machine_mib", "total_mib"), [(62500, 61952), (61952, 61952), (60000, 60000)])
+def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(machine_mib: int, total_mib: int) -> None:
+    settings = Settings(
+        port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
+    )
+    assert rule_of(settings, machine_mib) == Rule(members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000)
