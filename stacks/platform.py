@@ -14,6 +14,7 @@ from components.alerts import Alerts, AlertsArgs
 from components.capacity import Capacity, CapacityArgs
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs
+from components.guard import Guard, GuardArgs
 from components.kueue import Chart, Kueue, KueueArgs
 from components.memory import Memory, MemoryArgs, memory_pools, pod_fragments
 from components.priorities import Priorities, PrioritiesArgs
@@ -47,7 +48,8 @@ class Outputs:
 def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
-    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None else None
+    guarded = tuple(pool for pool in memory_pools(settings.memory_pools).pools if pool.guard)
+    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None or guarded else None
     system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
     queues = _declare_queues(settings, root)
@@ -59,6 +61,8 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     if settings.memory_pools:
         memory_args = MemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
         Memory("memory", memory_args, _after(system, *priorities, *tenants.values()))
+    if guarded and node_code is not None:
+        Guard("guard", GuardArgs(cluster=settings.cluster, code=node_code, pools=guarded), _after(system))
     if settings.exporter is not None and node_code is not None:
         exporter_args = ExporterArgs(spec=settings.exporter, cluster=settings.cluster, code=node_code, ledger=ledger)
         Exporter("exporter", exporter_args, _after(system))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
-from policy.rules import agents, ledger, memory, pods, priorities, queues, rbac, tenants, workloads
+from policy.rules import agents, ledger, memory, memory_guard, pods, priorities, queues, rbac, tenants, workloads
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ RULES = (
     Rule("memory-eviction", memory.eviction),
     Rule("memory-peaks", memory.peaks),
     Rule("memory-workloads", memory.workloads),
+    Rule("memory-guard", memory_guard.guard),
     Rule("agents", agents.agents),
     Rule("rbac", rbac.rbac),
     Rule("hardened", pods.hardened),

@@ -119,6 +119,21 @@ def memory_object(*pools: MemoryPool) -> Manifest:
     return {**an_object("v1", "ConfigMap", names.MEMORY_POOLS, SYSTEM), "data": data}
 
 
+def guard_object(pool: MemoryPool) -> Manifest:
+    template = agent_pod(names.GUARD)
+    container = template["spec"]["containers"][0]
+    given = {
+        "PROTECTED": ",".join(pool.protected),
+        "TOTAL_MIB": str(pool.totals_mib[0]),
+        "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
+    }
+    container["env"] += [{"name": name, "value": value} for name, value in given.items()]
+    container["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
+    container["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
+    template["spec"] |= {"hostPID": True, "nodeSelector": dict(pool.node_selector)}
+    return an_object("apps/v1", "DaemonSet", names.guard(pool.name), NODES, spec={"template": template})
+
+
 def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
     metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
@@ -210,15 +225,21 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
     return kueue("ClusterQueue", "gpu-cq", spec=spec)
 
 
-def platform(ledger: Ledger = LEDGER) -> Program:
-    """A program like prod, with its residents, that breaks no rule; the quotas follow the ledger."""
+def platform(ledger: Ledger = LEDGER, memory: MemoryPool = NODE_4) -> Program:
+    """A program like prod, with its residents, that breaks no rule; quotas follow the ledger, the guard its pool."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
     for s in LEDGER.seats:
         program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
-    return program | {"memory pools": memory_object()} | _priorities() | _queues() | _agents()
+    return (
+        program
+        | {"memory pools": memory_object(memory), "guard": guard_object(memory)}
+        | _priorities()
+        | _queues()
+        | _agents()
+    )
 
 
 def _priorities() -> Program:

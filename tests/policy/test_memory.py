@@ -110,7 +110,7 @@ BROKEN: dict[str, tuple[str, MemoryPool, str]] = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None:
     rule, pool, sentence = BROKEN[case]
-    reported = judge(graphs.platform() | {"memory pools": memory_object(pool)})
+    reported = judge(graphs.platform(memory=pool))
     assert graphs.rules_of(reported) == {rule}
     assert any(sentence in line for line in reported), reported
 
@@ -126,7 +126,7 @@ REMEDIES = {
 
 @pytest.mark.parametrize("remedy", REMEDIES)
 def test_each_remedy_that_the_message_names_is_enough(remedy: str) -> None:
-    assert judge(graphs.platform() | {"memory pools": memory_object(REMEDIES[remedy])}) == []
+    assert judge(graphs.platform(memory=REMEDIES[remedy])) == []
 
 
 TOO_LITTLE = {
@@ -138,14 +138,14 @@ TOO_LITTLE = {
 
 @pytest.mark.parametrize("remedy", TOO_LITTLE)
 def test_a_mib_less_is_not_enough(remedy: str) -> None:
-    reported = judge(graphs.platform() | {"memory pools": memory_object(TOO_LITTLE[remedy])})
+    reported = judge(graphs.platform(memory=TOO_LITTLE[remedy]))
     assert graphs.rules_of(reported) == {"memory-oom"}
 
 
 def test_a_pool_that_is_not_oversubscribed_needs_no_victim() -> None:
     pinned = replace(INFERENCE, request_mib=32_768)
     pool = replace(UNGUARDED, workloads=(pinned,), disposable=())
-    assert judge(graphs.platform() | {"memory pools": memory_object(pool)}) == []
+    assert judge(graphs.platform(memory=pool)) == []
 
 
 def test_memory_pools_that_cannot_be_read_are_refused() -> None:

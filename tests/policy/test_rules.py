@@ -431,6 +431,27 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "hardened",
         "concurrencyPolicy must be Forbid",
     ),
+    "a guard with another capability": (
+        "guard",
+        f"{LLAMA}.securityContext.capabilities.add",
+        ["SYS_RESOURCE", "SYS_ADMIN"],
+        "hardened",
+        "container agent: must drop ALL capabilities and add none but DAC_OVERRIDE and SYS_RESOURCE",
+    ),
+    "another agent with the guard's capability": (
+        "exporter",
+        f"{LLAMA}.securityContext.capabilities.add",
+        ["SYS_RESOURCE"],
+        "hardened",
+        "must drop ALL capabilities and add none",
+    ),
+    "an agent that sees the host's processes": (
+        "watchdog",
+        f"{AGENT}.hostPID",
+        True,
+        "hardened",
+        "hostPID must be off",
+    ),
     "an agent that writes its image": (
         "watchdog",
         f"{AGENT}.containers.0.securityContext.readOnlyRootFilesystem",
@@ -693,7 +714,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone |= {row[3] for row in IN_A_FIELD.values()}
     alone |= {row[1] for row in MORE.values()}
     alone |= {row[0] for row in test_memory.BROKEN.values()}
-    alone |= {"flavors", "device", "memory-workloads"}  # above, and in test_memory
+    alone |= {"flavors", "device", "memory-workloads", "memory-guard"}  # above, in test_memory and in test_memory_guard
     assert {rule.id for rule in RULES} <= alone
 
 

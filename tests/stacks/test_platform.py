@@ -48,7 +48,7 @@ def root_of(graph: Graph, resource: Recorded) -> Recorded:
 def test_prod_has_every_part(prod: Graph) -> None:
     assert {root_of(prod, r).name for r in prod.resources} == {
         *("system", "priorities", "capacity", "kueue", "queues", "local-queues"),
-        *("exporter", "watchdog", "gate", "alerts", "admission", "memory"),
+        *("exporter", "watchdog", "gate", "alerts", "admission", "memory", "guard"),
         *raw()["tenants"],
     }
 
@@ -167,9 +167,9 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
 
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
 GONE = {
-    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory"},
-    "priorities": {"Priorities", "Admission", "Memory"},
-    "admission": {"Admission", "Memory"},
+    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
+    "priorities": {"Priorities", "Admission", "Memory", "Guard"},
+    "admission": {"Admission", "Memory", "Guard"},
     "kueue": {"Kueue"},
     "queues": {"Queues", "LocalQueues"},
     "watchdog": {"Watchdog"},
@@ -178,7 +178,7 @@ GONE = {
     "exporter": {"Exporter", "Watchdog", "Gate", "Alerts"},
     "residents": set(),
     "unbudgeted": set(),
-    "memory_pools": {"Memory"},
+    "memory_pools": {"Memory", "Guard"},
 }
 # What cannot stay without a part, because the settings refuse it or it names what is gone.
 GOES_ALONG = {
@@ -193,6 +193,24 @@ GOES_ALONG = {
 def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None:
     graph = graph_of(changed(drop(part), *(drop(other) for other in GOES_ALONG.get(part, ()))))
     assert components(prod) - components(graph) == GONE[part]
+
+
+def test_a_pool_without_the_guard_gets_none(prod: Graph) -> None:
+    graph = graph_of(changed(put("memory_pools node-4 guard", False)))
+    assert components(prod) - components(graph) == {"Guard"}
+
+
+def test_the_guard_has_its_code_where_nothing_is_measured() -> None:
+    graph = graph_of(changed(*(drop(part) for part in ("exporter", *GOES_ALONG["exporter"]))))
+    workload = graph.one("DaemonSet").inputs
+    (volume,) = workload["spec"]["template"]["spec"]["volumes"]
+    home = workload["metadata"]["namespace"]
+    held = {
+        o["metadata"]["name"]
+        for o in graph.objects()
+        if o["kind"] == "ConfigMap" and o["metadata"]["namespace"] == home
+    }
+    assert volume["configMap"]["name"] in held
 
 
 def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:
