@@ -8,6 +8,7 @@ from pydantic import Field
 
 from components import alert_memory, digest, exporter
 from components.alert import alert, allocatable, sanitised
+from components.alert_guard import guard_alerts
 from components.dashboard import dashboard
 from components.digest import DigestSpec
 from components.manifest import Manifest, component_type, register
@@ -43,14 +44,15 @@ class AlertsSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
-    """`cron_jobs` are the names of the agents whose runs are watched; `recycles_per_hour` is the watchdog's cap, None
-    where there is no watchdog."""
+    """`cron_jobs` are the names of the agents whose runs are watched, `guards` those of the guard's DaemonSets;
+    `recycles_per_hour` is the watchdog's cap, None where there is no watchdog."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
+    guards: Sequence[str] = ()
 
     @property
     def namespace(self) -> str:
@@ -71,6 +73,8 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     if args.recycles_per_hour is not None:
         rules.append(alert_memory.capped(args.recycles_per_hour))
     rules += [_drift(args), _pending(resource), _full()]
+    if args.guards:
+        rules += guard_alerts(args.guards, names.node_agent_namespace(args.cluster.system_namespace))
     return {
         "apiVersion": _API,
         "kind": "PrometheusRule",
@@ -88,21 +92,25 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """Has Prometheus scrape the exporter's pods, with the node's name on every sample."""
+    """Has Prometheus scrape the node agents' pods, with the node's name on every sample."""
     return {
         "apiVersion": _API,
         "kind": "PodMonitor",
         "metadata": _metadata(args),
         "spec": {
             "namespaceSelector": {"matchNames": [names.node_agent_namespace(args.cluster.system_namespace)]},
-            "selector": {"matchLabels": exporter.selector()},
+            "selector": {
+                "matchExpressions": [
+                    {"key": names.LABEL_NAME, "operator": "In", "values": [names.EXPORTER, names.GUARD]}
+                ]
+            },
             "podMetricsEndpoints": [
                 {
                     "port": exporter.METRICS_PORT,
                     "interval": f"{INTERVAL_SECONDS}s",
                     "relabelings": [
                         {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
-                        # Of the exporter's own pod: the samples' are those of whom they measure.
+                        # Of the agent's own pod: the samples' are those of whom they are about.
                         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
                     ],
                 }

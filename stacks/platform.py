@@ -28,6 +28,7 @@ from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.ledger import Ledger
+from tenancy.memory_pool import MemoryPool
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
@@ -48,7 +49,7 @@ class Outputs:
 def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
-    guarded = tuple(pool for pool in memory_pools(settings.memory_pools).pools if pool.guard)
+    guarded = _guarded(settings)
     node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None or guarded else None
     system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
@@ -188,8 +189,13 @@ def _declare_readers(
             ledger=ledger,
             cron_jobs=list(_cron_jobs(settings)),
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
+            guards=[names.guard(pool.name) for pool in _guarded(settings)],
         )
         Alerts("alerts", alerts_args, _after(system))
+
+
+def _guarded(settings: StackSettings) -> tuple[MemoryPool, ...]:
+    return tuple(pool for pool in memory_pools(settings.memory_pools).pools if pool.guard)
 
 
 def _cron_jobs(settings: StackSettings) -> Iterator[str]:
