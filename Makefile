@@ -29,7 +29,7 @@ PULUMI := .toolchain/bin/pulumi
 GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ bench: toolchain ## Measure previews and the policy pack
 
 bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
 	@$(PYTHON) -m tests.bench.scale $(ARGS)
+
+memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
+	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))
+	@$(PYTHON) -m stacks memory-report --stack $(STACK) --from $(FROM) $(if $(DAYS),--days $(DAYS))
 
 schema: toolchain ## Write docs/config.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new
