@@ -13,6 +13,7 @@ from pathlib import Path
 from components.memory import memory_pools
 from stacks import kubeconfig, schema, settings, usage
 from tenancy.chart import seating_chart
+from tenancy.memory_chart import memory_chart
 from tenancy.memory_history import joint_use
 from tenancy.memory_report import memory_report
 
@@ -75,7 +76,8 @@ def _chart(path: Path) -> str:
     terminal = sys.stdout.isatty()
     width = min(max(shutil.get_terminal_size().columns, 80), 120) if terminal else 100
     colour = terminal and not os.environ.get("NO_COLOR")
-    return seating_chart(settings.load_file(path).ledger(), width=width, colour=colour)
+    stack = settings.load_file(path)
+    return seating_chart(stack.ledger(), width=width, colour=colour) + memory_chart(memory_pools(stack.memory_pools))
 
 
 def _memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
