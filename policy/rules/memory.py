@@ -32,9 +32,10 @@ def readable(graph: Graph) -> Iterator[Finding]:
         for member in pool.members:
             if graph.memory_objects and value_of(graph, member.priority) is None:
                 yield _finding(
-                    graph, f"{pool.name}: {member.name} has class {member.priority}, which nobody declares; add "
-                    f"priorities.{member.priority}"
-                )  # fmt: skip
+                    graph,
+                    f"{pool.name}: {member.name} has class {member.priority}, which nobody declares; add "
+                    f"priorities.{member.priority}",
+                )
 
 
 def requests(graph: Graph) -> Iterator[Finding]:
@@ -174,8 +175,10 @@ def _workload(
     pool, member = found
     pod_spec = at(template, "spec")
     for field, is_, should in _differences(pool, member, pod_spec):
-        yield Finding(f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's "
-            "output memory", workload.urn)  # fmt: skip
+        yield Finding(
+            f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's output memory",
+            workload.urn,
+        )
 
 
 def _differences(
