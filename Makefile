@@ -21,13 +21,15 @@ export PULUMI_BACKEND_URL PULUMI_HOME PULUMI_SKIP_UPDATE_CHECK PULUMI_ERROR_OUTP
 USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
+# The tests that compare with Kubernetes' own code need Go to build it; without Go they say so and are skipped.
+ORACLE := $(if $(shell PATH="$(USER_PATH)" command -v go),oracle)
 NODE := $(if $(filter Linux,$(shell uname -s)),node)
 PYTHON := .venv/bin/python
 PULUMI := .toolchain/bin/pulumi
 GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale bench-packing schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +72,7 @@ stack: toolchain
 	@toolchain/ensure-stack.sh $(STACK)
 
 test: lint ## Run all tests, after format, lint and types
-	@$(INSTALL) cluster $(NODE)
+	@$(INSTALL) cluster $(NODE) $(ORACLE)
 	@$(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
@@ -91,6 +93,10 @@ bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on
 
 bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)
 	@$(PYTHON) -m tests.bench.packing $(TRACE) $(ARGS)
+
+memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
+	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))
+	@$(PYTHON) -m stacks memory-report --stack $(STACK) --from $(FROM) $(if $(DAYS),--days $(DAYS))
 
 schema: toolchain ## Write docs/config.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new

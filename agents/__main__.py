@@ -14,7 +14,7 @@ from types import FrameType
 from agents.errors import AgentError, StoppedError
 from agents.log import Log
 
-AGENTS = ("reconcile", "watchdog", "gate", "exporter", "extender", "certify")
+AGENTS = ("reconcile", "watchdog", "gate", "exporter", "guard", "extender", "certify")
 
 STOPPED = 128 + signal.SIGTERM
 GRACE_SECONDS = 1.0  # a run has ended within 2 s of SIGTERM

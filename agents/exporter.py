@@ -10,12 +10,9 @@ from agents.nvml import Nvml, UnreadableError  # isort: split
 
 import ctypes
 import http.client
-import socket
-import socketserver
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 
 from agents import cgroup, exposition, series
 from agents.api import Api, in_cluster
@@ -27,6 +24,7 @@ from agents.errors import AgentError, StoppedError
 from agents.log import Log
 from agents.publisher import Publisher
 from agents.registry import Registrar
+from agents.scrape import Server
 
 # A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
 STALE_INTERVALS = 3
@@ -167,45 +165,3 @@ class Gauge:
     @property
     def _limit_seconds(self) -> int:
         return STALE_INTERVALS * self.interval_seconds
-
-
-class Server(socketserver.ThreadingTCPServer):
-    """Listens on every address. Not http.server's own, which looks up the host's name in DNS before it listens."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, port: int, gauge: Gauge) -> None:
-        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-        self.gauge = gauge
-        super().__init__(("", port), _Handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = 5.0  # a client that says nothing
-    wbufsize = -1  # headers and body in one packet
-    server: Server
-
-    def do_GET(self) -> None:
-        if self.path == "/healthz":
-            self._answer(*self.server.gauge.health())
-        elif self.path == "/metrics":
-            self._answer(*self.server.gauge.metrics())
-        else:
-            self._answer(http.client.NOT_FOUND, "there are /metrics and /healthz\n")
-
-    def _answer(self, status: int, body: str) -> None:
-        content = body.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_request(self, code: object = "-", size: object = "-") -> None:
-        """No line for each scrape."""

@@ -63,12 +63,22 @@ class Roster:
         return {pod.group_uid: pod for pod in self.pods}
 
 
+def on_node(node: str) -> str:
+    """The field selector of the pods that are bound to the node and have not ended."""
+    return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+
+
 def read(api: Api, node: str, ledger: Ledger | None) -> Roster:
     """The pods bound to the node that have not ended, with what each declares (without a ledger: nothing is known to
     be declared). Raises ApiError, and AgentError for a pod whose request cannot be read: to leave it out would make
     it a pod without a budget."""
-    bound = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-    return Roster(tuple(_pod(item, ledger) for item in api.items("/api/v1/pods", fieldSelector=bound)))
+    return Roster(tuple(_pod(item, ledger) for item in api.items("/api/v1/pods", fieldSelector=on_node(node))))
+
+
+def group_uid(metadata: Object) -> str:
+    """The UID that the name of the pod's control group bears."""
+    found: str = at(metadata, "annotations").get(_STATIC_POD_UID, metadata["uid"])
+    return found
 
 
 def _pod(item: Object, ledger: Ledger | None) -> Pod:
@@ -77,7 +87,7 @@ def _pod(item: Object, ledger: Ledger | None) -> Pod:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        group_uid=at(metadata, "annotations").get(_STATIC_POD_UID, metadata["uid"]),
+        group_uid=group_uid(metadata),
         containers=_containers(item.get("status") or {}),
         declared_mib=_declared_mib(item, ledger) if ledger else 0,
     )

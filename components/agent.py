@@ -37,7 +37,10 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
-    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules."""
+    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules.
+
+    With `capabilities` it runs as root and has no others: Kubernetes gives them to no other user (KEP-2763).
+    """
 
     program: str
     name: str
@@ -49,6 +52,7 @@ class Agent:
     dry_run: bool
     roles: tuple[RoleRef, ...] = ()
     memory_mib: int = 64
+    capabilities: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -119,20 +123,32 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
             "env": _environment(agent),
             "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": f"{agent.memory_mib}Mi"}},
             "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}, *mounts],
-        }
+        },
+        agent.capabilities,
     )
 
 
-def hardened(container: Manifest) -> Manifest:
-    """The container without any privilege, as Pod Security `restricted` and our own policy pack want it."""
+def hardened(container: Manifest, capabilities: Sequence[str] = ()) -> Manifest:
+    """The container without any privilege, as Pod Security `restricted` and our own policy pack want it; or as root
+    with these capabilities alone."""
     return {
         **container,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
+            **_privileges(capabilities),
         },
+    }
+
+
+def _privileges(capabilities: Sequence[str]) -> Manifest:
+    if not capabilities:
+        return {"capabilities": {"drop": ["ALL"]}}
+    return {
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
     }
 
 

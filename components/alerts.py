@@ -8,6 +8,7 @@ from pydantic import Field
 
 from components import alert_memory, alert_scheduler, digest, exporter, scheduler
 from components.alert import SILENT_SECONDS, alert, allocatable, referring, sanitised
+from components.alert_guard import guard_alerts
 from components.dashboard import dashboard
 from components.digest import DigestSpec
 from components.manifest import Manifest, component_type, register
@@ -47,9 +48,9 @@ class AlertsSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
-    """`cron_jobs` are the names of the agents whose runs are watched; `recycles_per_hour` is the watchdog's cap, None
-    where there is no watchdog; `places_by_device`: there is a scheduler that does; `advertised`: nodes show the
-    ledger's gpumem, not so where seats are claimed."""
+    """`cron_jobs` are the names of the agents whose runs are watched, `guards` those of the guard's DaemonSets;
+    `recycles_per_hour` is the watchdog's cap, None where there is no watchdog; `places_by_device`: there is a scheduler
+    that does; `advertised`: nodes show the ledger's gpumem, not so where seats are claimed."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
@@ -58,6 +59,7 @@ class AlertsArgs:
     recycles_per_hour: int | None = None
     places_by_device: bool = False
     advertised: bool = True
+    guards: Sequence[str] = ()
 
     @property
     def namespace(self) -> str:
@@ -86,6 +88,8 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     rules.append(_full())
     if args.places_by_device:
         rules += alert_scheduler.rules(pools, args.cluster.system_namespace)
+    if args.guards:
+        rules += guard_alerts(args.guards, names.node_agent_namespace(args.cluster.system_namespace))
     return {
         "apiVersion": _API,
         "kind": "PrometheusRule",
@@ -103,21 +107,25 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
-    """Has Prometheus scrape the exporter's pods, with the node's name on every sample."""
+    """Has Prometheus scrape the node agents' pods, with the node's name on every sample."""
     return {
         "apiVersion": _API,
         "kind": "PodMonitor",
         "metadata": _metadata(args),
         "spec": {
             "namespaceSelector": {"matchNames": [names.node_agent_namespace(args.cluster.system_namespace)]},
-            "selector": {"matchLabels": exporter.selector()},
+            "selector": {
+                "matchExpressions": [
+                    {"key": names.LABEL_NAME, "operator": "In", "values": [names.EXPORTER, names.GUARD]}
+                ]
+            },
             "podMetricsEndpoints": [
                 {
                     "port": exporter.METRICS_PORT,
                     "interval": f"{SCRAPE_SECONDS}s",
                     "relabelings": [
                         {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
-                        # Of the exporter's own pod: the samples' are those of whom they measure.
+                        # Of the agent's own pod: the samples' are those of whom they are about.
                         {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
                     ],
                 }

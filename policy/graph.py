@@ -1,10 +1,10 @@
 """What rules share: the ledger, the objects by kind, and what each workload claims of the ledger."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
 from policy.objects import Object, text
@@ -12,10 +12,14 @@ from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
+from tenancy.memory_pool import MemoryPools
 from tenancy.workload import TEMPLATES, at, containers_of, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _BUILT_IN = frozenset({"", "apps", "batch"})
+_WHAT = {names.LEDGER_KEY: "ledger", names.MEMORY_POOLS_KEY: "set of memory pools"}
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Graph:
-    """The objects that a program declares. `configured` is the ledger in the pack's configuration, which counts where
-    the objects hold none."""
+    """The objects that a program declares. `configured` is the pack's configuration: the ledger and the memory pools
+    in it count where the objects hold none."""
 
     objects: tuple[Object, ...]
-    configured: object = None
+    configured: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, *kinds: str) -> list[Object]:
         """The objects of these kinds, each with its API group: `Deployment.apps`, `Pod`."""
@@ -77,25 +81,24 @@ class Graph:
     @cached_property
     def ledger_objects(self) -> list[Object]:
         """Without the ConfigMaps whose name is unknown: no ledger is the strictest case."""
-        return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == names.LEDGER]
+        return self._config_maps(names.LEDGER)
+
+    @cached_property
+    def memory_objects(self) -> list[Object]:
+        """The memory pools, likewise."""
+        return self._config_maps(names.MEMORY_POOLS)
+
+    def _config_maps(self, name: str) -> list[Object]:
+        return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == name]
 
     @cached_property
     def _read(self) -> tuple[Ledger | None, list[Finding]]:
-        if self.ledger_objects:
-            first, *others = self.ledger_objects
-            findings = [Finding(f"{other}: a second ledger; keep one", other.urn) for other in others]
-            try:
-                return Ledger.from_data(json.loads(at(first.manifest, "data")[names.LEDGER_KEY])), findings
-            except KeyError:
-                return None, [*findings, unproven(first, f"it has no {names.LEDGER_KEY}")]
-            except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
-                return None, [*findings, unproven(first, error)]
-        if self.configured is None:
-            return None, []
-        try:
-            return Ledger.from_data(self.configured), []
-        except DecodeError as error:
-            return None, [Finding(f"the ledger in the pack's configuration cannot be read: {error}")]
+        return _decoded(self.ledger_objects, names.LEDGER_KEY, self.configured.get("ledger"), Ledger.from_data)
+
+    @cached_property
+    def _read_memory(self) -> tuple[MemoryPools | None, list[Finding]]:
+        given = self.configured.get("memory_pools")
+        return _decoded(self.memory_objects, names.MEMORY_POOLS_KEY, given, MemoryPools.from_data)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -106,6 +109,16 @@ class Graph:
     def ledger_problems(self) -> list[Finding]:
         """Why there is no ledger, or which of several should go."""
         return self._read[1]
+
+    @property
+    def memory(self) -> MemoryPools | None:
+        """The memory pools, where there are some that can be read."""
+        return self._read_memory[0]
+
+    @property
+    def memory_problems(self) -> list[Finding]:
+        """Why there are no memory pools, or which of several objects should go."""
+        return self._read_memory[1]
 
     @cached_property
     def _claims(self) -> tuple[list[Claim], list[Finding]]:
@@ -158,6 +171,27 @@ class Graph:
             if pool.sharing is Sharing.MEMORY
             and all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
         ]
+
+
+def _decoded(
+    declared: Sequence[Object], key: str, configured: object, from_data: Callable[[object], T]
+) -> tuple[T | None, list[Finding]]:
+    """What a ConfigMap of the graph holds under `key`, else what the pack's configuration does; and what is wrong."""
+    if declared:
+        first, *others = declared
+        findings = [Finding(f"{other}: a second {_WHAT[key]}; keep one", other.urn) for other in others]
+        try:
+            return from_data(json.loads(at(first.manifest, "data")[key])), findings
+        except KeyError:
+            return None, [*findings, unproven(first, f"it has no {key}")]
+        except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
+            return None, [*findings, unproven(first, error)]
+    if configured is None:
+        return None, []
+    try:
+        return from_data(configured), []
+    except DecodeError as error:
+        return None, [Finding(f"the {_WHAT[key]} in the pack's configuration cannot be read: {error}")]
 
 
 def runs_pods(found: Object) -> bool:

@@ -16,8 +16,6 @@ from policy.rules import violations
 from policy.view import objects_of
 from tenancy.names import POLICY
 
-_LEDGER = "ledger"
-
 
 def stack_policy() -> StackValidationPolicy:
     """The policy that judges a program's resource graph."""
@@ -26,12 +24,12 @@ def stack_policy() -> StackValidationPolicy:
         description="Every promise on a GPU must fit.",
         validate=_validate,
         enforcement_level=EnforcementLevel.MANDATORY,
-        config_schema=PolicyConfigSchema(properties={_LEDGER: {"type": "object"}}),
+        config_schema=PolicyConfigSchema(properties={"ledger": {"type": "object"}, "memory_pools": {"type": "object"}}),
         remediation_steps="Each line names the numbers and the key to change.",
     )
 
 
 def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-    graph = Graph(objects_of(args.resources), args.get_config().get(_LEDGER))
+    graph = Graph(objects_of(args.resources), args.get_config())
     for violation in violations(graph):
         report_violation(str(violation), violation.finding.urn)

@@ -10,39 +10,51 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stacks import kubeconfig, schema, settings
+from components.memory import memory_pools
+from stacks import kubeconfig, schema, settings, usage
 from tenancy.chart import seating_chart
+from tenancy.memory_chart import memory_chart
+from tenancy.memory_history import joint_use
+from tenancy.memory_report import memory_report
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = Path("examples") / "one-gpu.yaml"
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Runs one command on the project at `root`; 0, or 1 with the reasons on stderr."""
+    """Runs one command on the project at `root`; 0, or 1: with the reasons on stderr, or for a report that contradicts
+    the stack."""
     parser = argparse.ArgumentParser(prog="python -m stacks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (("chart", "print a stack's seating chart"), ("new", "start a stack with one GPU")):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
+    command = commands.add_parser("memory-report", help="compare the memory pools with a history of use")
+    command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
+    command.add_argument("--from", dest="source", required=True, help="Prometheus' address, or a CSV file")
+    command.add_argument("--days", type=int, default=7, help="how much history to ask Prometheus for")
     commands.add_parser("schema", help="print the JSON schema of a stack file")
     command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
     command.add_argument("--optional", action="store_true", help="having none that answers is no error")
     given = parser.parse_args(arguments)
+    contradicted = False
     try:
         match given.command:
             case "chart":
                 text = _chart(root, given.stack)
             case "new":
                 text = _new(root, given.stack)
+            case "memory-report":
+                text, contradicted = _memory_report(_stack_file(root, given.stack), given.source, given.days)
             case "schema":
                 text = schema.render()
             case _:
                 text = _cluster(optional=given.optional)
-    except (settings.ConfigError, kubeconfig.KubeconfigError, _CommandError) as error:
+    except (settings.ConfigError, kubeconfig.KubeconfigError, usage.UsageError, _CommandError) as error:
         print(error, file=sys.stderr)
         return 1
     sys.stdout.write(text)
-    return 0
+    return int(contradicted)
 
 
 class _CommandError(Exception):
@@ -67,7 +79,22 @@ def _chart(root: Path, stack: str) -> str:
     terminal = sys.stdout.isatty()
     width = min(max(shutil.get_terminal_size().columns, 80), 120) if terminal else 100
     colour = terminal and not os.environ.get("NO_COLOR")
-    return seating_chart(settings.load_file(path).ledger(), width=width, colour=colour)
+    declared = settings.load_file(path)
+    memory = memory_chart(memory_pools(declared.memory_pools))
+    return seating_chart(declared.ledger(), width=width, colour=colour) + memory
+
+
+def _memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
+    """The report of every pool, and whether it contradicts what the stack declares."""
+    texts, contradicted = [], False
+    for pool in memory_pools(settings.load_file(path).memory_pools).pools:
+        try:
+            joint = joint_use(pool, usage.read(source, pool, days=days))
+        except ValueError as error:
+            raise _CommandError(f"{pool.name}: {error}") from None
+        texts.append(memory_report(pool, joint))
+        contradicted |= any(use.contradictions for use in joint.uses)
+    return "\n".join(texts), contradicted
 
 
 def _new(root: Path, stack: str) -> str:

@@ -16,8 +16,9 @@ from components.claims import Claims, ClaimsArgs
 from components.claims import resident_stanzas as claim_stanzas
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs
+from components.guard import Guard, GuardArgs
 from components.kueue import Chart, Kueue, KueueArgs
-from components.memory import pod_fragments
+from components.memory import Memory, MemoryArgs, memory_pools, pod_fragments
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
 from components.scheduler import Scheduler, SchedulerArgs
@@ -30,6 +31,7 @@ from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.ledger import Ledger
+from tenancy.memory_pool import MemoryPool
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
@@ -38,8 +40,8 @@ PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What the stack exports. `ledger` is a configuration of the policy pack; `residents` and `memory` are what the
-    pods of each workload must carry; `seating_chart` is for people."""
+    """What the stack exports. `ledger` is a configuration of the policy pack, with the memory pools in it; `residents`
+    and `memory` are what the pods of each workload must carry; `seating_chart` is for people."""
 
     ledger: Mapping[str, Any]
     residents: pulumi.Output[Mapping[str, Any]]
@@ -50,7 +52,8 @@ class Outputs:
 def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
-    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None else None
+    guarded = _guarded(settings)
+    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None or guarded else None
     system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
     queues = _declare_queues(settings, root)
@@ -59,6 +62,11 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     capacity = Capacity("capacity", capacity_args, _after(system))
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
+    if settings.memory_pools:
+        memory_args = MemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
+        Memory("memory", memory_args, _after(system, *priorities, *tenants.values()))
+    if guarded and node_code is not None:
+        Guard("guard", GuardArgs(cluster=settings.cluster, code=node_code, pools=guarded), _after(system))
     if settings.exporter is not None and node_code is not None:
         exporter_args = ExporterArgs(
             spec=settings.exporter,
@@ -82,7 +90,9 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     ]
     stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
     return Outputs(
-        ledger={names.POLICY: {"ledger": ledger.to_data()}},
+        ledger={
+            names.POLICY: {"ledger": ledger.to_data(), "memory_pools": memory_pools(settings.memory_pools).to_data()}
+        },
         residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
         seating_chart=seating_chart(ledger),
@@ -198,6 +208,7 @@ def _declare_readers(
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
             places_by_device=settings.extender is not None,
             advertised=not settings.claims_seats,
+            guards=[names.guard(pool.name) for pool in _guarded(settings)],
         )
         Alerts("alerts", alerts_args, _after(system))
 
@@ -209,6 +220,10 @@ def _declare_scheduler(settings: StackSettings, ledger: Ledger, capacity: Capaci
         spec=settings.extender, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
     )
     return [Scheduler("scheduler", args, _after(capacity))]
+
+
+def _guarded(settings: StackSettings) -> tuple[MemoryPool, ...]:
+    return tuple(pool for pool in memory_pools(settings.memory_pools).pools if pool.guard)
 
 
 def _cron_jobs(settings: StackSettings) -> Iterator[str]:

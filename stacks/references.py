@@ -34,6 +34,7 @@ _NEEDS = (
     ("gate", "exporter", "the gate acts on what the exporter measures"),
     ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
     ("alerts", "exporter", "the alerts watch what the exporter measures"),
+    ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
 
 # The same, where gpumem is an extended resource: everywhere but with scheduler.placement dra.

@@ -27,6 +27,9 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
+# The class of what a node cannot do without; the kubelet gives it an oom_score_adj of -997 and does not evict it.
+NODE_CRITICAL = "system-node-critical"
+
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -50,6 +53,10 @@ KUEUE_WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 LEDGER = "gpu-tenancy-ledger"
 LEDGER_KEY = "ledger.json"
 
+# The memory pools: one ConfigMap in the system namespace that the policy pack reads.
+MEMORY_POOLS = "gpu-tenancy-memory-pools"
+MEMORY_POOLS_KEY = "memory-pools.json"
+
 # Agents: the name of the workload, its ServiceAccount and its roles alike.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
@@ -57,6 +64,9 @@ RECONCILE = "gpumem-reconcile"
 WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
+GUARD = "memory-guard"
+# On the guard's pods: whose nodes they guard.
+LABEL_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
 # On each of our alerts, with the project's name: what their digest selects by.
@@ -112,6 +122,10 @@ EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 
+# Reasons of the guard's Events on a pod that it protects.
+EVENT_GUARDED = "OomScoreLowered"
+EVENT_UNGUARDED = "OomScoreNotLowered"
+
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
@@ -149,11 +163,21 @@ METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
+# What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the
+# pod's processes, how many of them have no higher one, and how many have one that it cannot lower.
+METRIC_GUARD_ADJ = "memory_guard_oom_score_adj"
+METRIC_GUARD_HELD = "memory_guard_held_processes"
+METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
+METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
+
 # The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
 # In a pod: its claim on a seat. In a claim: its request.
 SEAT_CLAIM = "gpumem"
+
+# The ResourceQuotas of a memory pool's classes in a tenant, each named after its class.
+MEMORY_QUOTA = "memory-pool"
 
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
@@ -176,6 +200,7 @@ PRIORITY_USE = "gpu-tenancy-priority-use"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
+MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
@@ -286,6 +311,11 @@ def seat_claim_template(seat: str) -> str:
 def devices_quota(device_class: str) -> str:
     """The ResourceQuota key for the devices that claims of the class ask for in a namespace."""
     return f"{device_class}.deviceclass.{RESOURCE_API.partition('/')[0]}/devices"
+
+
+def guard(memory_pool: str) -> str:
+    """The DaemonSet that guards the nodes of the memory pool of that name."""
+    return f"{GUARD}-{memory_pool}"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

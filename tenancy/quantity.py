@@ -4,15 +4,23 @@ Source: k8s.io/apimachinery pkg/api/resource/quantity.go. The API server turns 5
 only digits loses tenants, and a writer that is not canonical shows drift on every refresh.
 """
 
+import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.items()} | {
     suffix: Fraction(2**exponent) for suffix, exponent in _BINARY.items()
 }
-_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([A-Za-z]{0,2}))")
+# An exponent of four digits is nobody's amount.
+_FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
+# The finest that there is; what is finer is rounded away from 0.
+_NANO = 10**9
+_MOST_BINARY = Fraction(2**63 - 1)
+# What Kubernetes' quick way of parsing, which needs no digits, does not take: beside these, every scale under nano.
+_NEED_DIGITS = ("Pi", "Ei")
 
 
 class QuantityError(ValueError):
@@ -26,14 +34,29 @@ def parse(value: object) -> Fraction:
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = repr(value)  # a float by its digits, as JSON spells it: 0.1 is a tenth
-    match = _FORM.fullmatch(value) if isinstance(value, str) else None
+    if not isinstance(value, str) or not value:
+        raise QuantityError(f"{value!r} is not a quantity")
+    return _exact(value)
+
+
+@lru_cache(maxsize=4096)  # a pod's are read again and again
+def _exact(text: str) -> Fraction:
+    match = _FORM.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{value!r} is not a quantity")
-    number, exponent, suffix = match.groups()
+        raise QuantityError(f"{text!r} is not a quantity")
+    sign, before, after, exponent, suffix = match.groups()
     scale = Fraction(f"1e{exponent}") if exponent else _SCALES.get(suffix)
-    if scale is None:
-        raise QuantityError(f"{value!r} is not a quantity")
-    return Fraction(number) * scale
+    digits = before + after
+    if scale is None or (not digits and (suffix in _NEED_DIGITS or scale * _NANO < 1)):
+        raise QuantityError(f"{text!r} is not a quantity")
+    amount = _representable(Fraction(int(digits or "0"), 10 ** len(after)) * scale)
+    if suffix in _BINARY:
+        amount = min(amount, _MOST_BINARY)
+    return -amount if sign == "-" else amount
+
+
+def _representable(amount: Fraction) -> Fraction:
+    return amount if amount.denominator == 1 else Fraction(math.ceil(amount * _NANO), _NANO)
 
 
 def whole(value: object) -> int:

@@ -77,22 +77,63 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
-    """What one pod requests of `resource`, in so many parts of its unit, rounded up. Raises QuantityError.
+    """What one pod requests of `resource`, in so many parts of its unit, rounded up, as the scheduler counts it.
 
-    Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init containers that
-    restart) add up; an init container runs beside the sidecars declared before it; the larger counts. A container's
-    limit stands in for a missing request (SetDefaults_Pod in pkg/apis/core/v1/defaults.go).
+    Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
-    running = sum((_container(c, resource) for c in containers_of(pod_spec, "containers")), Fraction(0))
+    level = _pod_level(pod_spec, resource)
+    request = containers_request(pod_spec, resource) if level is None else level
+    return math.ceil((request + overhead(pod_spec, resource)) * per_unit)
+
+
+def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
+    """What the containers of a pod request together. Raises QuantityError.
+
+    Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init
+    containers that restart) add up; an init container runs beside the sidecars declared before it; the larger counts.
+    """
+    running = sum((container_request(c, resource) for c in containers_of(pod_spec, "containers")), Fraction(0))
     sidecars = peak = Fraction(0)
     for container in containers_of(pod_spec, "initContainers"):
-        request = _container(container, resource)
+        request = container_request(container, resource)
         peak = max(peak, sidecars + request)
-        if container.get("restartPolicy") == "Always":
+        if restarts(container):
             sidecars += request
-    level = _pod_level(pod_spec, resource)
-    request = max(running + sidecars, peak) if level is None else level
-    return math.ceil((request + parse(given(at(pod_spec, "overhead"), resource, 0))) * per_unit)
+    return max(running + sidecars, peak)
+
+
+def container_request(container: Manifest, resource: str) -> Fraction:
+    """What a container requests; its limit stands in where it does not say. Raises QuantityError.
+
+    Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go.
+    """
+    resources = at(container, "resources")
+    return parse(given(at(resources, "requests"), resource, given(at(resources, "limits"), resource, 0)))
+
+
+def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
+    """What the pod's own resources request once the API server filled in defaults; None where they say nothing of it.
+
+    Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
+    """
+    resources = at(pod_spec, "resources")
+    stated = given(at(resources, "requests"), resource, None)
+    if stated is not None or not at(resources, "limits"):
+        return None if stated is None else parse(stated)
+    if any(_states(c, resource) for c in containers_of(pod_spec)):
+        return containers_request(pod_spec, resource)
+    limit = given(at(resources, "limits"), resource, None)
+    return None if limit is None else parse(limit)
+
+
+def overhead(pod_spec: Manifest, resource: str) -> Fraction:
+    """What running the pod itself takes, by its RuntimeClass. Raises QuantityError."""
+    return parse(given(at(pod_spec, "overhead"), resource, 0))
+
+
+def restarts(init_container: Manifest) -> bool:
+    """Whether an init container is a sidecar."""
+    return init_container.get("restartPolicy") == "Always"
 
 
 def containers_of(pod_spec: Manifest, *lists: str) -> Iterator[Manifest]:
@@ -132,20 +173,11 @@ def _job_pods(spec: Manifest) -> int:
     return min(parallelism, _count(spec, "completions", parallelism))
 
 
-def _container(container: Manifest, resource: str) -> Fraction:
-    resources = at(container, "resources")
-    return parse(given(at(resources, "requests"), resource, given(at(resources, "limits"), resource, 0)))
-
-
 def _pod_level(pod_spec: Manifest, resource: str) -> Fraction | None:
     """The pod-level request (cpu, memory, huge pages), which replaces the containers' where it is set."""
     if resource not in ("cpu", "memory") and not resource.startswith("hugepages-"):
         return None
-    resources = at(pod_spec, "resources")
-    stated = given(at(resources, "requests"), resource, None)
-    if stated is None and not any(_states(c, resource) for c in containers_of(pod_spec)):
-        stated = given(at(resources, "limits"), resource, None)
-    return None if stated is None else parse(stated)
+    return pod_level_request(pod_spec, resource)
 
 
 def _states(container: Manifest, resource: str) -> bool:

@@ -5,7 +5,20 @@ from dataclasses import dataclass
 
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
-from policy.rules import agents, claims, ledger, pods, priorities, queues, rbac, scheduler, tenants, workloads
+from policy.rules import (
+    agents,
+    claims,
+    ledger,
+    memory,
+    memory_guard,
+    pods,
+    priorities,
+    queues,
+    rbac,
+    scheduler,
+    tenants,
+    workloads,
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,15 @@ RULES = (
     Rule("preemption", queues.preemption),
     Rule("flavors", queues.flavors),
     Rule("priorities", priorities.priorities),
+    Rule("memory-pools", memory.readable),
+    Rule("memory-requests", memory.requests),
+    Rule("memory-limits", memory.limits),
+    Rule("memory-victim", memory.victim),
+    Rule("memory-oom", memory.oom),
+    Rule("memory-eviction", memory.eviction),
+    Rule("memory-peaks", memory.peaks),
+    Rule("memory-workloads", memory.workloads),
+    Rule("memory-guard", memory_guard.guard),
     Rule("agents", agents.agents),
     Rule("scheduler", scheduler.scheduler),
     Rule("claims", claims.claims),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from policy.finding import Finding, each
@@ -15,6 +16,21 @@ _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 _DEVICES = re.compile(r"^/+(dev(/.*)?)?$")  # /dev, what is in it, and the root that holds it
 
 
+@dataclass(frozen=True)
+class _Need:
+    """What one agent cannot do without. With capabilities it runs as root: nobody else can have them."""
+
+    host_pid: bool = False
+    capabilities: frozenset[str] = frozenset()
+
+
+# NVML names processes by the host's numbers; the guard lowers the oom_score_adj of the host's processes.
+_NEEDS: Mapping[str, _Need] = {
+    names.EXPORTER: _Need(host_pid=True),
+    names.GUARD: _Need(host_pid=True, capabilities=frozenset({"SYS_RESOURCE", "DAC_OVERRIDE"})),
+}
+
+
 def hardened(graph: Graph) -> Iterator[Finding]:
     """Our agents' pods have no privilege, and a pod with a budget has no way around it."""
     yield from each(graph.workloads, _ours)
@@ -23,21 +39,22 @@ def hardened(graph: Graph) -> Iterator[Finding]:
 
 def _ours(workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    if at(template, "metadata", "labels").get(names.LABEL_PART_OF) != names.PROJECT:
+    labels = at(template, "metadata", "labels")
+    if labels.get(names.LABEL_PART_OF) != names.PROJECT:
         return
-    pod_spec = at(template, "spec")
-    wrong = [*_pod_problems(workload, pod_spec), *_run_problems(workload)]
+    pod_spec, need = at(template, "spec"), _NEEDS.get(text(labels, names.LABEL_NAME), _Need())
+    wrong = [*_pod_problems(pod_spec, need), *_run_problems(workload)]
     for container in containers_of(pod_spec):
         wrong += [
-            f"container {container.get('name')}: {problem}" for problem in _container_problems(pod_spec, container)
+            f"container {container.get('name')}: {problem}"
+            for problem in _container_problems(pod_spec, container, need)
         ]
     for problem in wrong:
         yield Finding(f"{workload}: {problem}", workload.urn)
 
 
-def _pod_problems(workload: Object, pod_spec: Mapping[str, Any]) -> Iterator[str]:
-    """The exporter alone sees the host's processes: NVML names processes by the host's numbers."""
-    shared = {"hostNetwork", "hostIPC"} if workload.name == names.EXPORTER else {"hostNetwork", "hostIPC", "hostPID"}
+def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
+    shared = {"hostNetwork", "hostIPC"} if need.host_pid else {"hostNetwork", "hostIPC", "hostPID"}
     yield from (f"{field} must be off" for field in sorted(shared) if pod_spec.get(field))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:
@@ -49,20 +66,22 @@ def _pod_problems(workload: Object, pod_spec: Mapping[str, Any]) -> Iterator[str
         yield "securityContext.seccompProfile.type must be RuntimeDefault"
 
 
-def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any]) -> Iterator[str]:
+def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any], need: _Need) -> Iterator[str]:
     security = at(container, "securityContext")
     for field, wanted in (("allowPrivilegeEscalation", False), ("readOnlyRootFilesystem", True)):
         if security.get(field) is not wanted:
             yield f"securityContext.{field} must be {str(wanted).lower()}"
     if security.get("privileged"):
         yield "must not be privileged"
-    if security.get("runAsNonRoot") is False:
-        yield "must not undo the pod's runAsNonRoot"
-    if 0 in (security.get("runAsUser"), at(pod_spec, "securityContext").get("runAsUser")):
-        yield "must not run as user 0"
+    if not need.capabilities:
+        if security.get("runAsNonRoot") is False:
+            yield "must not undo the pod's runAsNonRoot"
+        if 0 in (security.get("runAsUser"), at(pod_spec, "securityContext").get("runAsUser")):
+            yield "must not run as user 0"
     capabilities = at(security, "capabilities")
-    if "ALL" not in texts(capabilities, "drop") or texts(capabilities, "add"):
-        yield "must drop ALL capabilities and add none"
+    if "ALL" not in texts(capabilities, "drop") or set(texts(capabilities, "add")) - need.capabilities:
+        few = f"none but {' and '.join(sorted(need.capabilities))}" if need.capabilities else "none"
+        yield f"must drop ALL capabilities and add {few}"
     if at(container, "resources", "limits").get("memory") is None:
         yield "needs a memory limit"
 

@@ -59,12 +59,12 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
     stamped = _stamped(policy)
     if stamped is None:
         return
-    value = _value(graph, stamped)
+    value = value_of(graph, stamped)
     if value is None:
         yield _undeclared(policy, stamped)
     general = graph.named(_POLICY, STAMP_PRIORITY)
     highest = _stamped(general) if general is not None and general is not policy else None
-    most = _value(graph, highest) if highest else None
+    most = value_of(graph, highest) if highest else None
     if value is not None and most is not None and value >= most:
         yield Finding(
             f"{policy}: stamps {stamped} ({value}), which is not below {highest} ({most}); lower priorities.{stamped}",
@@ -75,11 +75,12 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
 def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
     """Only where the program declares the ledger, and so the platform's classes; a consumer uses the platform's."""
     named = text(at(pod_template(workload.manifest) or {}, "spec"), "priorityClassName")
-    if graph.ledger_objects and named and not named.startswith(_SYSTEM) and _value(graph, named) is None:
+    if graph.ledger_objects and named and not named.startswith(_SYSTEM) and value_of(graph, named) is None:
         yield _undeclared(workload, named)
 
 
-def _value(graph: Graph, name: str) -> int | None:
+def value_of(graph: Graph, name: str) -> int | None:
+    """What the PriorityClass of that name is worth; None where the graph has none."""
     found = graph.named(CLASS, name)
     return None if found is None else whole(given(found.manifest, "value", 0))
 

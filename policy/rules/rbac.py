@@ -76,6 +76,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *_WRITE_SLICES,
         }
     ),
+    names.GUARD: frozenset({_PODS, Grant("", "pods", "watch"), _EVENTS}),
     names.GATE: frozenset(
         {
             _READ_LEDGER,

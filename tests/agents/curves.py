@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from agents import exposition
 from agents.device import MIB
-from agents.exporter import Server
 from agents.exposition import Sample
+from agents.scrape import Server
 from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,

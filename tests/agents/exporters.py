@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from agents.attribution import DeviceUse
 from agents.clock import Clock
 from agents.device import MIB, Device
-from agents.exporter import Gauge, Server
+from agents.exporter import Gauge
 from agents.registry import Registrar, Registry
+from agents.scrape import Server
 from tenancy.names import EXPORTER, LABEL_NAME
 from tests.agents.cluster import T4, FakeTime, Served
 

@@ -49,7 +49,7 @@ def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: py
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        "name one agent of reconcile, watchdog, gate, exporter, extender, certify "
+        "name one agent of reconcile, watchdog, gate, exporter, guard, extender, certify "
         f"(got {' '.join(argv) or 'nothing'})\n"
     )
 

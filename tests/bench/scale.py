@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.exporter import Server
+from agents.scrape import Server
 from tenancy import names
 from tests.agents.exporters import card, gauge
 from tests.bench import metered

@@ -7,6 +7,7 @@ import pulumi
 from components import zipapp
 from components.system import ClusterSpec
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
+from tenancy.memory_pool import Disposable, MemoryPool, Workload
 from tests.engine import Graph, build
 
 DOMAIN = "example.com"
@@ -24,6 +25,47 @@ T4 = Pool(
     floor_mib=1536,
 )
 BATCH = Pool(name="batch", node_selector={"zone": "b"}, nodes=1, device_count=1, sharing=Sharing.WHOLE, memory_mib=0)
+NODE_4 = MemoryPool(
+    name="node-4",
+    node_selector={"kubernetes.io/hostname": "node-4"},
+    memory_mib=62464,
+    allocatable_mib=61440,
+    eviction_threshold_mib=512,
+    eviction_interval_seconds=10,
+    guard=True,
+    workloads=(
+        Workload(
+            name="llm",
+            tenant="inference",
+            priority="critical",
+            request_mib=8192,
+            limit_mib=32768,
+            steady_mib=5120,
+            peak_mib=20480,
+            growth_mib_per_second=1024,
+        ),
+        Workload(
+            name="db",
+            tenant="signoz",
+            priority="critical",
+            request_mib=5120,
+            limit_mib=6144,
+            steady_mib=5120,
+            peak_mib=5120,
+        ),
+    ),
+    disposable=(
+        Disposable(
+            name="vm",
+            tenant="agents",
+            priority="disposable",
+            pods_least=1,
+            pods_most=24,
+            resident_least_mib=512,
+            resident_most_mib=1024,
+        ),
+    ),
+)
 LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),))
 
 

@@ -13,8 +13,9 @@ from components.alert import SILENT_SECONDS
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.guard import Guard, GuardArgs
 from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
-from tests.components.given import CLUSTER, CODE, LEDGER, SYSTEM, container, declared, pod
+from tests.components.given import CLUSTER, CODE, LEDGER, NODE_4, SYSTEM, container, declared, pod
 from tests.engine import Graph
 
 FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
@@ -31,6 +32,7 @@ def graphs() -> list[Graph]:
         declared(Exporter, "e", ExporterArgs(**shared, ledger=LEDGER, spec=exporter)),
         declared(Watchdog, "w", WatchdogArgs(**shared, exporter=exporter, spec=WatchdogSpec(), budgeted=[])),
         declared(Gate, "g", GateArgs(**shared, exporter=exporter, spec=GateSpec(), on_demand={"tts": TTS})),
+        declared(Guard, "m", GuardArgs(**shared, pools=(NODE_4,))),
     ]
 
 
@@ -51,6 +53,7 @@ def test_every_agent_has_a_workload_and_the_rollout_has_a_job(workloads: list[di
         ("CronJob", "reconcile"),
         ("CronJob", "watchdog"),
         ("DaemonSet", "exporter"),
+        ("DaemonSet", "guard"),
         ("Job", "reconcile"),
     ]
     assert {container(w)["name"] for w in workloads} == AGENTS
@@ -64,12 +67,18 @@ def test_every_pod_is_hardened(workloads: list[dict[str, Any]]) -> None:
             "runAsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         }
-        assert container(workload)["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
         assert pod(workload)["enableServiceLinks"] is False
+        security = container(workload)["securityContext"]
+        assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True)
+        assert security["capabilities"]["drop"] == ["ALL"]
+
+
+def test_only_the_guard_is_root_and_has_capabilities(workloads: list[dict[str, Any]]) -> None:
+    privileges = {"runAsUser", "runAsNonRoot", "capabilities"}
+    held = {container(w)["name"]: privileges & container(w)["securityContext"].keys() for w in workloads}
+    assert {name for name, fields in held.items() if fields != {"capabilities"}} == {"guard"}
+    adding = {container(w)["name"] for w in workloads if "add" in container(w)["securityContext"]["capabilities"]}
+    assert adding == {"guard"}
 
 
 def test_only_an_agent_with_rights_gets_a_token(workloads: list[dict[str, Any]]) -> None:
@@ -129,7 +138,7 @@ def test_only_agents_that_can_act_may(workloads: list[dict[str, Any]]) -> None:
     dry = {
         container(w)["name"]: next(e["value"] for e in container(w)["env"] if e["name"] == "DRY_RUN") for w in workloads
     }
-    assert dry == {"reconcile": "false", "exporter": "false", "watchdog": "true", "gate": "true"}
+    assert dry == {"reconcile": "false", "exporter": "false", "guard": "false", "watchdog": "true", "gate": "true"}
 
 
 def test_every_cron_job_runs_each_minute_one_run_at_a_time(cron_jobs: list[dict[str, Any]]) -> None:

@@ -34,6 +34,7 @@ ARGS = AlertsArgs(
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
     places_by_device=True,
+    guards=("memory-guard-node-4", "memory-guard-node-5"),
 )
 TWO_POOLS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, A10)))
 
@@ -62,10 +63,12 @@ def test_the_operator_may_put_them_into_another_namespace() -> None:
     assert graph.one("PrometheusRule").inputs["metadata"]["namespace"] == "monitoring"
 
 
-def test_the_scrape_finds_the_exporters_pods_and_names_their_nodes(graph: Graph) -> None:
+def test_the_scrape_finds_the_node_agents_pods_and_names_their_nodes(graph: Graph) -> None:
     spec = graph.one("PodMonitor", "alerts-pod-monitor").inputs["spec"]
     assert spec["namespaceSelector"] == {"matchNames": [NODES]}
-    assert spec["selector"] == {"matchLabels": {"app.kubernetes.io/name": "gpu-memory-exporter"}}
+    assert spec["selector"]["matchExpressions"] == [
+        {"key": "app.kubernetes.io/name", "operator": "In", "values": ["gpu-memory-exporter", "memory-guard"]}
+    ]
     (endpoint,) = spec["podMetricsEndpoints"]
     assert endpoint["port"] == "metrics"
     assert endpoint["relabelings"] == [
@@ -111,6 +114,10 @@ def test_a_pool_without_a_floor_has_no_floor_alert() -> None:
     assert "GpuMemoryBelowFloor" not in {rule["alert"] for rule in rules(replace(ARGS, ledger=bare))}
 
 
+def test_without_a_guard_there_is_none_to_miss() -> None:
+    assert not [rule for rule in rules(replace(ARGS, guards=())) if rule["alert"].startswith("MemoryGuard")]
+
+
 def test_without_a_watchdog_there_is_no_cap_to_reach() -> None:
     assert "GpuRecycleCapReached" not in {rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))}
 
@@ -133,6 +140,9 @@ ALERTS = [
     "GpuSchedulerDown",
     "GpuPlacementDrift",
     "GpuPlacementRefusedByUse",
+    "MemoryGuardMissing",
+    "MemoryGuardPowerless",
+    "MemoryGuardStale",
 ]
 
 
@@ -141,7 +151,9 @@ def test_its_output_lists_the_alerts(graph: Graph) -> None:
 
 
 def test_the_run_book_has_an_entry_for_each_alert_that_says_what_to_type() -> None:
-    entries = dict(re.findall(r"^### (Gpu\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL))
+    entries = dict(
+        re.findall(r"^### ((?:Gpu|MemoryGuard)\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL)
+    )
     assert list(entries) == ALERTS
     assert [name for name, entry in entries.items() if "`kubectl" not in entry and "\nkubectl" not in entry] == []
 
@@ -243,8 +255,29 @@ def user(namespace: str) -> list[dict[str, str]]:
     return [bytes_of("gpu_pod_memory_used_bytes", 100, **labels), {"series": running, "values": "1x30"}]
 
 
+def desired(daemon_set: str, nodes: int) -> dict[str, str]:
+    labels = f'namespace="{NODES}",daemonset="{daemon_set}",instance="ksm"'
+    return {"series": f"kube_daemonset_status_desired_number_scheduled{{{labels}}}", "values": f"{nodes}x30"}
+
+
+def where(node: str) -> str:
+    return f'node="{node}",instance="{node}:9402"'
+
+
+def guarding(node: str) -> list[dict[str, str]]:
+    """A guard's series, with one protected pod."""
+    pod = f'{where(node)},namespace="inference",pod="llm-{node}",pod_uid="u"'
+    return [
+        {"series": f"memory_guard_api_age_seconds{{{where(node)}}}", "values": "30x30"},
+        {"series": f"memory_guard_held_processes{{{pod}}}", "values": "3x30"},
+        {"series": f"memory_guard_unheld_processes{{{pod}}}", "values": "0x30"},
+    ]
+
+
+DESIRED = [desired("memory-guard-node-4", 2), desired("memory-guard-node-5", 0)]
+GUARDED = [*DESIRED, *guarding("x"), *guarding("y")]
 # At each minute, that minute.
-BEATING = [*(last_success(name, "0+60x30") for name in CRON_JOBS), *placing()]
+BEATING = [*(last_success(name, "0+60x30") for name in CRON_JOBS), *placing(), *GUARDED]
 HEALTHY = [*BEATING, *measured("a", 4000), allocatable("a", 14000), *pending("Running")]
 TWO_HEALTHY = [*BEATING, *measured("a", 4000), *measured("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
 
@@ -365,6 +398,26 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         instead([*BEATING, *measured("a", 6000), allocatable("a", 14000)], "gpu_extender_waiting_pods", "1x30"),
         [],
     ),
+    "a node of two has no guard": (
+        ARGS,
+        [series for series in HEALTHY if series not in guarding("y")],
+        ['alertname="MemoryGuardMissing"'],
+    ),
+    "no guard has ever run": (
+        ARGS,
+        [series for series in HEALTHY if series not in GUARDED],
+        ['alertname="MemoryGuardMissing"'],
+    ),
+    "a guard cannot do what it is for": (
+        ARGS,
+        instead(HEALTHY, "memory_guard_unheld_processes{" + where("x"), "1x30"),
+        ['alertname="MemoryGuardPowerless", pod="llm-x"'],
+    ),
+    "a guard hears nothing from the API": (
+        ARGS,
+        instead(HEALTHY, "memory_guard_api_age_seconds{" + where("x"), "30+60x30"),
+        ['alertname="MemoryGuardStale"'],
+    ),
     "a pod waits for memory": (
         ARGS,
         [*HEALTHY[:-3], *pending("Pending")],
@@ -425,6 +478,7 @@ def steady(series: list[dict[str, str]]) -> dict[str, Callable[[int], float | No
 
 
 AGE = 'gpu_memory_sample_age_seconds{node="a"}'
+GUARD_AGE = guarding("x")[0]["series"]
 WATCHED = last_success(CRON_JOBS[1], "")["series"]
 NORMAL = steady([*HEALTHY, *user("voice")])
 API_AGE, FREE, POD_USED, RUNNING = (
@@ -460,6 +514,7 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
         {name: ends(name) for name in NORMAL if name.startswith("gpu_")},
         "GpuTelemetryMissing",
     ),
+    "a guard that is gone": ({GUARD_AGE: ends(GUARD_AGE)}, "MemoryGuardMissing"),
     "an exporter that answers the same for ever": (
         {AGE: lambda second: 1 + min(second, FAULT + 1) % 89 / 1000},
         "GpuTelemetryFrozen",

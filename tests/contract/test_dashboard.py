@@ -22,9 +22,9 @@ import pytest
 from agents.attribution import DeviceUse
 from agents.cgroup import Container
 from agents.device import MIB
-from agents.exporter import Server
 from agents.registry import Registry
 from agents.roster import Pod, Roster
+from agents.scrape import Server
 from components.alerts import AlertsArgs, AlertsSpec, pod_monitor, prometheus_rule
 from components.dashboard import PANELS, dashboard
 from tenancy import names

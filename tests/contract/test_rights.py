@@ -16,12 +16,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agents import gate, reconcile, watchdog
+from agents import gate, guard, reconcile, watchdog
+from agents.cgroup import Container
 from agents.device import MIB
 from agents.environment import read
+from agents.events import Recorder
+from agents.oom_score import Held
+from agents.protection import Follower
 from components.capacity import Capacity, CapacityArgs, ReconcileSpec
 from components.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.guard import Guard, GuardArgs
 from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec
 from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
@@ -35,13 +40,14 @@ from tests.agents.exporters import card, measured
 from tests.agents.fake_nvml import FakeNvml
 from tests.agents.gating import TTS as GATE
 from tests.agents.gating import add_deployment, add_journal
-from tests.components.given import CLUSTER, CODE, LEDGER, declared, environment, rights
+from tests.components.given import CLUSTER, CODE, LEDGER, NODE_4, declared, environment, rights
 from tests.engine import Graph
 
 ROOT = Path(__file__).resolve().parents[2]
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FREE_MIB = 8192
 CARD = f"device GPU-1 {15360 * MIB} {FREE_MIB * MIB} {7168 * MIB}"
+FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,35 @@ def exported(busy: Served) -> tuple[Graph, set[Call]]:
     return graph, asked
 
 
-AGENTS = {names.RECONCILE: reconciled, names.WATCHDOG: watched, names.GATE: gated, names.EXPORTER: exported}
+def guarded(busy: Served) -> tuple[Graph, set[Call]]:
+    """A protected pod, whose process its sweep finds too high."""
+    graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
+    settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
+    labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
+    spec = {"nodeName": "node", "priorityClassName": "critical", "containers": []}
+    busy.cluster.pods.append({"metadata": labels, "spec": spec, "status": {"phase": "Running"}})
+    follower = Follower(api=busy.api(), node="node", rule=guard.rule_of(settings, 10**6), clock=busy.time.clock())
+    follower.follow(seconds=1)
+    sweeping = guard.Guard(
+        census=lambda: {7: Container("uid-llm", "c")},
+        hold=lambda pid, container, adj: Held.LOWERED,
+        follower=follower,
+        clock=busy.time.clock(),
+        log=busy.log(),
+    )
+    sweeping.sweep()
+    recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
+    recorder.record(sweeping.events.get_nowait(), datetime.now(UTC))
+    return graph, calls(busy)
+
+
+AGENTS = {
+    names.RECONCILE: reconciled,
+    names.WATCHDOG: watched,
+    names.GATE: gated,
+    names.EXPORTER: exported,
+    names.GUARD: guarded,
+}
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -11,6 +11,7 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 from policy.pack import stack_policy
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
 
 Manifest = dict[str, Any]
 Program = dict[str, Manifest]
@@ -57,6 +58,47 @@ LEDGER = Ledger(
 )
 
 
+INFERENCE = Workload(
+    name="inference",
+    tenant="inference",
+    priority="homelab-critical",
+    request_mib=8192,
+    limit_mib=32768,
+    steady_mib=5120,
+    peak_mib=20480,
+    growth_mib_per_second=1024,
+)
+CLICKHOUSE = Workload(
+    name="clickhouse",
+    tenant="signoz",
+    priority="homelab-critical",
+    request_mib=5120,
+    limit_mib=6144,
+    steady_mib=5120,
+    peak_mib=5120,
+)
+MICROVM = Disposable(
+    name="agent-microvm",
+    tenant="agents",
+    priority="homelab-disposable",
+    pods_least=1,
+    pods_most=24,
+    resident_least_mib=512,
+    resident_most_mib=1024,
+)
+NODE_4 = MemoryPool(
+    name="node-4",
+    node_selector={"kubernetes.io/hostname": "node-4"},
+    memory_mib=62464,
+    allocatable_mib=62364,
+    eviction_threshold_mib=100,
+    eviction_interval_seconds=10,
+    guard=True,
+    workloads=(INFERENCE, CLICKHOUSE),
+    disposable=(MICROVM,),
+)
+
+
 def seat(name: str, **changes: Any) -> Ledger:
     """The ledger with one seat changed."""
     return replace(LEDGER, seats=tuple(replace(s, **changes) if s.name == name else s for s in LEDGER.seats))
@@ -70,6 +112,26 @@ def pool(name: str, **changes: Any) -> Ledger:
 def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
     data = {names.LEDGER_KEY: json.dumps(ledger.to_data())}
     return {**an_object("v1", "ConfigMap", names.LEDGER, SYSTEM), "data": data}
+
+
+def memory_object(*pools: MemoryPool) -> Manifest:
+    data = {names.MEMORY_POOLS_KEY: json.dumps(MemoryPools(pools=pools or (NODE_4,)).to_data())}
+    return {**an_object("v1", "ConfigMap", names.MEMORY_POOLS, SYSTEM), "data": data}
+
+
+def guard_object(pool: MemoryPool) -> Manifest:
+    template = agent_pod(names.GUARD)
+    container = template["spec"]["containers"][0]
+    given = {
+        "PROTECTED": ",".join(pool.protected),
+        "TOTAL_MIB": str(pool.totals_mib[0]),
+        "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
+    }
+    container["env"] += [{"name": name, "value": value} for name, value in given.items()]
+    container["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
+    container["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
+    template["spec"] |= {"hostPID": True, "nodeSelector": dict(pool.node_selector)}
+    return an_object("apps/v1", "DaemonSet", names.guard(pool.name), NODES, spec={"template": template})
 
 
 def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
@@ -187,19 +249,31 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
     return kueue("ClusterQueue", "gpu-cq", spec=spec)
 
 
-def platform(ledger: Ledger = LEDGER) -> Program:
-    """A program like prod, with its residents, that breaks no rule; the quotas follow the ledger."""
+def platform(ledger: Ledger = LEDGER, memory: MemoryPool = NODE_4) -> Program:
+    """A program like prod, with its residents, that breaks no rule; quotas follow the ledger, the guard its pool."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
     for s in LEDGER.seats:
         program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
-    return program | _priorities() | _queues() | _agents() | _scheduler()
+    return (
+        program
+        | {"memory pools": memory_object(memory), "guard": guard_object(memory)}
+        | _priorities()
+        | _queues()
+        | _agents()
+        | _scheduler()
+    )
 
 
 def _priorities() -> Program:
-    values = {"gpu-workload": 1_200_000, "tier-2-gpu": 600_000, "homelab-disposable": -1000}
+    values = {
+        "gpu-workload": 1_200_000,
+        "tier-2-gpu": 600_000,
+        "homelab-critical": 100_000,
+        "homelab-disposable": -1000,
+    }
     program = {name: an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=v) for name, v in values.items()}
     program["homelab-disposable"]["preemptionPolicy"] = "Never"
     program["stamp"] = stamp(names.STAMP_PRIORITY, "gpu-workload")

@@ -126,6 +126,45 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "priorities",
         "stamps tier-2-gpu (1300000), which is not below gpu-workload (1200000)",
     ),
+    "no guard": (
+        "memory_pools.node-4.guard",
+        False,
+        "memory-oom",
+        "raise memory_pools.node-4.workloads.inference.request_mib to 19989 (19.5Gi), or have a victim that always "
+        "holds 12299 (12.0Gi) (resident_least_mib), or let the kubelet come first: eviction_threshold_mib 11264",
+    ),
+    "no victim": (
+        "memory_pools.node-4.disposable",
+        {},
+        "memory-victim",
+        "no pod is always there to be killed for it",
+    ),
+    "swapped classes": (
+        "priorities.homelab-critical.value",
+        -2000,
+        "memory-eviction priorities",
+        "node-4: at its peak the kubelet evicts inference (homelab-critical, -2000) before agent-microvm",
+    ),
+    "a victim that requests more than a critical pod": (
+        "memory_pools.node-4.disposable.agent-microvm",
+        {
+            "tenant": "agents",
+            "priority": "homelab-disposable",
+            "pods_least": 1,
+            "pods_most": 2,
+            "resident_least_mib": 7000,
+            "resident_most_mib": 8000,
+            "request_mib": 6000,
+        },
+        "memory-victim",
+        "agent-microvm requests 6000 MiB; it holds from 7000, and clickhouse requests 5120",
+    ),
+    "a limit over the node": (
+        "memory_pools.node-4.workloads.inference.limit_mib",
+        65_536,
+        "memory-limits",
+        "node-4: inference may hold 65536 MiB, a node offers 62364",
+    ),
     "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-slim", "images", "is not pinned"),
 }
 

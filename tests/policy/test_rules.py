@@ -10,7 +10,7 @@ import pytest
 from policy.rules import RULES
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat
-from tests.policy import graphs
+from tests.policy import graphs, test_memory
 from tests.policy.graphs import BATCH, GPUMEM, LEDGER, SYSTEM, Program, an_object, judge, platform, pool, put, seat
 
 Mistake = Callable[[Program], object]
@@ -440,6 +440,27 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "hardened",
         "concurrencyPolicy must be Forbid",
     ),
+    "a guard with another capability": (
+        "guard",
+        f"{LLAMA}.securityContext.capabilities.add",
+        ["SYS_RESOURCE", "SYS_ADMIN"],
+        "hardened",
+        "container agent: must drop ALL capabilities and add none but DAC_OVERRIDE and SYS_RESOURCE",
+    ),
+    "another agent with the guard's capability": (
+        "exporter",
+        f"{LLAMA}.securityContext.capabilities.add",
+        ["SYS_RESOURCE"],
+        "hardened",
+        "must drop ALL capabilities and add none",
+    ),
+    "an agent that sees the host's processes": (
+        "watchdog",
+        f"{AGENT}.hostPID",
+        True,
+        "hardened",
+        "hostPID must be off",
+    ),
     "an agent that writes its image": (
         "watchdog",
         f"{AGENT}.containers.0.securityContext.readOnlyRootFilesystem",
@@ -851,7 +872,9 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone = {rule for rule, *_ in IN_THE_LEDGER.values()}
     alone |= {row[3] for row in IN_A_FIELD.values()}
     alone |= {row[1] for row in MORE.values()}
-    alone |= {"flavors", "device", "scheduler"}  # above
+    alone |= {row[0] for row in test_memory.BROKEN.values()}
+    # Above, in test_memory and in test_memory_guard.
+    alone |= {"flavors", "device", "scheduler", "memory-workloads", "memory-guard"}
     assert {rule.id for rule in RULES} <= alone
 
 

@@ -124,6 +124,14 @@ GATED: dict[str, Mistake] = {
     "a floor as large as the device": Mistake(
         set_at("pools/t4/floor_mib", 14000), "physical: t4: floor 14000 MiB, but a device offers 14000"
     ),
+    "an oversubscribed pool without its guard": Mistake(
+        set_at("memory_pools/node-4/guard", False),
+        "memory-oom: node-4: at its peak of 20480 MiB inference, which requests 8192, leads every victim",
+    ),
+    "an oversubscribed pool without a victim": Mistake(
+        set_at("memory_pools/node-4/disposable", {}),
+        "memory-victim: node-4: inference may take 24576 MiB of slack, and no pod is always there to be killed for it",
+    ),
     "an image that moves": Mistake(
         set_at("cluster/agent_image", "docker.io/library/python:latest"),
         "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "

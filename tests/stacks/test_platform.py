@@ -7,7 +7,7 @@ from components.kueue import Chart
 from stacks import platform, settings
 from stacks.admission import admission_args
 from tenancy.ledger import Ledger
-from tenancy.names import QUEUE_TENANT
+from tenancy.names import QUEUE_TENANT, SEATS
 from tests.components.given import environment
 from tests.engine import Graph, Recorded, build, names
 from tests.stacks.prod import ROOT, Change, drop, put, raw
@@ -49,7 +49,7 @@ def root_of(graph: Graph, resource: Recorded) -> Recorded:
 def test_prod_has_every_part(prod: Graph) -> None:
     assert {root_of(prod, r).name for r in prod.resources} == {
         *("system", "priorities", "capacity", "kueue", "queues", "local-queues"),
-        *("exporter", "watchdog", "gate", "scheduler", "alerts", "admission"),
+        *("exporter", "watchdog", "gate", "scheduler", "alerts", "admission", "memory", "guard"),
         *raw()["tenants"],
     }
 
@@ -86,6 +86,7 @@ def test_quotas_are_the_sums_of_the_seats(prod: Graph) -> None:
     hard = {
         q.inputs["metadata"]["namespace"]: q.inputs["spec"]["hard"]["requests.viktorbarzin.me/gpumem"]
         for q in prod.all("ResourceQuota")
+        if q.inputs["metadata"]["name"] == SEATS
     }
     assert {tenant: amount for tenant, amount in hard.items() if amount != "0"} == {
         "immich": "4800",
@@ -167,9 +168,9 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
 
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
 GONE = {
-    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues"},
-    "priorities": {"Priorities", "Admission", "Scheduler"},
-    "admission": {"Admission", "Scheduler"},
+    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
+    "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
+    "admission": {"Admission", "Scheduler", "Memory", "Guard"},
     "kueue": {"Kueue"},
     "queues": {"Queues", "LocalQueues"},
     "watchdog": {"Watchdog"},
@@ -179,13 +180,13 @@ GONE = {
     "scheduler": {"Scheduler"},
     "residents": set(),
     "unbudgeted": set(),
-    "memory_pools": set(),
+    "memory_pools": {"Memory", "Guard"},
 }
 # What cannot stay without a part, because the settings refuse it or it names what is gone.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "scheduler", "memory_pools"),
-    "admission": ("scheduler",),
+    "admission": ("scheduler", "memory_pools"),
     "exporter": ("watchdog", "gate", "on_demand", "scheduler", "alerts"),
 }
 
@@ -194,6 +195,24 @@ GOES_ALONG = {
 def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None:
     graph = graph_of(changed(drop(part), *(drop(other) for other in GOES_ALONG.get(part, ()))))
     assert components(prod) - components(graph) == GONE[part]
+
+
+def test_a_pool_without_the_guard_gets_none(prod: Graph) -> None:
+    graph = graph_of(changed(put("memory_pools node-4 guard", False)))
+    assert components(prod) - components(graph) == {"Guard"}
+
+
+def test_the_guard_has_its_code_where_nothing_is_measured() -> None:
+    graph = graph_of(changed(*(drop(part) for part in ("exporter", *GOES_ALONG["exporter"]))))
+    workload = graph.one("DaemonSet").inputs
+    (volume,) = workload["spec"]["template"]["spec"]["volumes"]
+    home = workload["metadata"]["namespace"]
+    held = {
+        o["metadata"]["name"]
+        for o in graph.objects()
+        if o["kind"] == "ConfigMap" and o["metadata"]["namespace"] == home
+    }
+    assert volume["configMap"]["name"] in held
 
 
 def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:

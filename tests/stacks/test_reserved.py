@@ -56,7 +56,10 @@ TAKEN: dict[str, tuple[Change, str]] = {
         "on_demand.night: is the same workload as on_demand.tts; remove one",
     ),
     "a victim that is protected too": (
-        put("memory_pools node-4 disposable clickhouse", {"tenant": "signoz", "priority": "homelab-disposable"}),
+        put(
+            "memory_pools node-4 disposable clickhouse",
+            raw()["memory_pools"]["node-4"]["disposable"]["agent-microvm"] | {"tenant": "signoz"},
+        ),
         "memory_pools.node-4.disposable.clickhouse: is the same workload as "
         "memory_pools.node-4.workloads.clickhouse; remove one",
     ),

@@ -51,10 +51,14 @@ def _definition(kind: str, plural: str) -> Manifest:
     }
 
 
+_of_a_daemon_set = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet')"
+
+
 def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
     """A policy that sends the pods of these images to the real node; its taint keeps all others on the simulated ones.
 
-    Without it the programs under test would have to know of the two. A pod with a runtime class is for a GPU node.
+    Without it the programs under test would have to know of the two. A pod with a runtime class is for a GPU node, and
+    a DaemonSet's pod for the node that it was made for.
     """
     api = "admissionregistration.k8s.io/v1"
     metadata = {"name": "gpu-tenancy-real-pods"}
@@ -82,6 +86,7 @@ def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
                 "matchConditions": [
                     {"name": "image", "expression": f"object.spec.containers.all(c, c.image in {list(images)})"},
                     {"name": "no-gpu", "expression": "!has(object.spec.runtimeClassName)"},
+                    {"name": "any-node", "expression": f"!({_of_a_daemon_set})"},
                 ],
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patches}}],
             },

@@ -16,7 +16,8 @@ class Module:
 
     def sources(self) -> list[Path]:
         """Everything here that a build depends on: the pair, and the main package where the folder has one."""
-        return [self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))]
+        code = [*self.folder.glob("*.go"), *self.folder.glob("*.s")]
+        return [self.folder / "go.mod", self.folder / "go.sum", *sorted(code)]
 
     @property
     def go(self) -> str:

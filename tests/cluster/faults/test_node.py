@@ -109,6 +109,21 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
     assert advertised(prod) == ("14k", "14k")
 
 
+def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
+    """The kubelet registers its node anew when it starts, without the keys and with the labels that it knows."""
+    prod = real_gpu_node
+    before = prod.get(pods("default", "resident"))
+    node = prod.get(REAL)
+    assert prod.delete(REAL).refusal is None
+    restart_kubelet(prod, probe="after-deleted")
+    assert prod.get(REAL)["metadata"]["uid"] != node["metadata"]["uid"]
+    label(prod, T4)
+    eventually(lambda: advertised(prod) == ("14k", "14k"), "the new node is advertised")
+    after = prod.get(pods("default", "resident"))
+    assert (after["metadata"]["uid"], after["status"]["phase"]) == (before["metadata"]["uid"], "Running")
+    assert container_ids(after) == container_ids(before)
+
+
 def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
     """As a kubelet does that registers without anything in that folder (pkg/kubelet/kubelet_node_status.go)."""
     prod = real_gpu_node

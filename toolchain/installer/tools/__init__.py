@@ -6,6 +6,7 @@ from toolchain.installer.tool import Tool
 from toolchain.installer.tools.cluster import cluster
 from toolchain.installer.tools.lint import lint
 from toolchain.installer.tools.node import node
+from toolchain.installer.tools.oracle import oracle
 from toolchain.installer.tools.preview import preview
 from toolchain.installer.tools.site import Site, site_of
 
@@ -14,6 +15,7 @@ GROUPS: dict[str, Callable[[Site], tuple[Tool, ...]]] = {
     "cluster": cluster,
     "node": node,
     "lint": lint,
+    "oracle": oracle,
 }
 
 __all__ = ["GROUPS", "Site", "site_of"]

@@ -1,0 +1,218 @@
+"""guard: keeps the oom_score_adj of protected pods' processes so low that the kernel kills a disposable pod first.
+
+It looks at the node's processes twice a second: a container that starts again is held within that. It only ever lowers
+a value, and only to the pod's own; what it lowered stays so without it, and is inherited by what a process starts.
+"""
+
+import http.client
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+
+from agents import exposition
+from agents.api import Api, in_cluster
+from agents.census import Census
+from agents.cgroup import Container
+from agents.clock import Clock
+from agents.environment import PORT, listed, read, text, variable, whole
+from agents.errors import AgentError, StoppedError
+from agents.events import Event, Recorder
+from agents.exposition import Sample
+from agents.log import Log
+from agents.oom_score import Held, OomScoreError, hold
+from agents.protection import Follower, Protected, Rule
+from agents.scrape import Server
+from tenancy import names
+
+SWEEP_SECONDS = 0.5
+# A sweep is over in milliseconds; one that is not is stuck in the kernel.
+STALE_SECONDS = 15.0
+
+HELP = {
+    names.METRIC_GUARD_ADJ: "The highest oom_score_adj that the guard leaves to the pod's processes.",
+    names.METRIC_GUARD_HELD: "The pod's processes whose oom_score_adj is no higher.",
+    names.METRIC_GUARD_UNHELD: "The pod's processes whose oom_score_adj is higher and cannot be lowered.",
+    names.METRIC_GUARD_API_AGE: "Seconds since the API last told the guard which pods it protects.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """PROTECTED lists <namespace>/<PriorityClass>; for TOTAL_MIB and VICTIM_OOM_SCORE_ADJ see agents/protection.py."""
+
+    port: int = variable(PORT)
+    node_name: str = variable(text)
+    pod_name: str = variable(text)
+    protected: tuple[str, ...] = variable(listed)
+    total_mib: int = variable(whole(1, 2**30))
+    victim_oom_score_adj: int = variable(whole(0, 1000))
+
+
+def start(environ: Mapping[str, str], log: Log) -> int:
+    """Serves until SIGTERM, then 0. Raises AgentError."""
+    settings = read(Settings, environ)
+    clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
+    rule = rule_of(settings, memory_mib(proc))
+    follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock)
+    recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
+    census = Census(clock, proc)
+    guard = Guard(
+        census=census.take,
+        hold=partial(hold, proc),
+        follower=follower,
+        clock=clock,
+        log=log,
+    )
+    for keep in (
+        partial(follower.keep_following, log),
+        guard.keep_sweeping,
+        partial(keep_recording, guard.events, recorder, clock, log),
+    ):
+        threading.Thread(target=keep, daemon=True).start()
+    with Server(settings.port, guard) as server:
+        log.info("guards", port=settings.port, protected=settings.protected, total_mib=rule.total_mib)
+        try:
+            server.serve_forever()
+        except StoppedError:
+            log.info("stopped by SIGTERM")
+    return 0
+
+
+def rule_of(settings: Settings, machine_mib: int) -> Rule:
+    """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
+    return Rule(
+        members=frozenset(settings.protected),
+        total_mib=min(settings.total_mib, machine_mib),
+        victim_adj=settings.victim_oom_score_adj,
+    )
+
+
+def memory_mib(proc: Path) -> int:
+    """The machine's memory, whole MiB."""
+    lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
+    return next(int(line[1]) // 1024 for line in lines if line[0] == "MemTotal:")
+
+
+def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> None:
+    """Writes events for ever, in a thread of its own because the API may be slow: no process waits for that."""
+    while True:
+        try:
+            recorder.record(events.get(), clock.now())
+        except AgentError as error:
+            log.warning(f"the event was not written: {error}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """A protected pod's processes after a sweep. `problem`: why some of them are not held."""
+
+    pod: Protected
+    held: int = 0
+    lowered: int = 0
+    unheld: int = 0
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The last one; `at` is monotonic time in seconds."""
+
+    at: float
+    tallies: tuple[Tally, ...] = ()
+    problem: str | None = "no sweep yet"
+
+
+@dataclass(kw_only=True)
+class Guard:
+    """Sweeps over the node's processes; one thread writes, all read."""
+
+    census: Callable[[], Mapping[int, Container]]
+    hold: Callable[[int, Container, int], Held]
+    follower: Follower
+    clock: Clock
+    log: Log
+    events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
+    last: Sweep = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last = Sweep(self.clock.monotonic())
+
+    def keep_sweeping(self) -> None:
+        """For ever."""
+        while True:
+            self.sweep()
+            self.clock.sleep(SWEEP_SECONDS)
+
+    def sweep(self) -> Sweep:
+        """Holds every process of a protected pod, tells what changed, and remembers what was found."""
+        before = self.last
+        try:
+            tallies, problem = tuple(self._tallies(self.follower.last)), None
+        except (AgentError, OSError) as error:
+            tallies, problem = (), str(error)
+        self.last = Sweep(self.clock.monotonic(), tallies, problem)
+        if problem and problem != before.problem:
+            self.log.error(f"no sweep: {problem}")
+        self._tell({tally.pod.uid: tally for tally in before.tallies})
+        return self.last
+
+    def metrics(self) -> tuple[int, str]:
+        """The status and the body of GET /metrics: 200 only after a whole and fresh sweep."""
+        status, body = self.health()
+        if status != http.client.OK or self.last.problem:
+            return http.client.SERVICE_UNAVAILABLE, f"{self.last.problem}\n" if self.last.problem else body
+        return http.client.OK, exposition.render(self._samples(self.last.tallies), HELP)
+
+    def health(self) -> tuple[int, str]:
+        """The status and the body of GET /healthz: only sweeps that have stopped need a restart."""
+        age_seconds = self.clock.monotonic() - self.last.at
+        if age_seconds <= STALE_SECONDS:
+            return http.client.OK, "ok\n"
+        return http.client.SERVICE_UNAVAILABLE, f"the last sweep was {age_seconds:.0f} s ago\n"
+
+    def _tallies(self, protected: Mapping[str, Protected]) -> Iterator[Tally]:
+        processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
+        for pid, container in self.census().items():
+            if container.pod_uid in processes:
+                processes[container.pod_uid].append((pid, container))
+        for group, members in processes.items():
+            yield self._tally(protected[group], members)
+
+    def _tally(self, pod: Protected, members: list[tuple[int, Container]]) -> Tally:
+        found: Counter[Held] = Counter()
+        problem, unheld = None, 0
+        for pid, container in members:
+            try:
+                found[self.hold(pid, container, pod.adj)] += 1
+            except OomScoreError as error:
+                problem, unheld = str(error), unheld + 1
+        lowered = found[Held.LOWERED]
+        return Tally(pod=pod, held=found[Held.LOW] + lowered, lowered=lowered, unheld=unheld, problem=problem)
+
+    def _tell(self, before: Mapping[str, Tally]) -> None:
+        for tally in self.last.tallies:
+            pod, former = tally.pod, before.get(tally.pod.uid)
+            fields = {"namespace": pod.namespace, "pod": pod.name, "oom_score_adj": pod.adj}
+            if tally.lowered:
+                self.log.info("lowered", processes=tally.lowered, **fields)
+                note = f"the oom_score_adj of its processes is kept at {pod.adj}: a disposable pod is killed first"
+                self._record(pod, names.EVENT_GUARDED, note, warning=False)
+            if tally.problem and (former is None or former.problem is None):
+                self.log.error(tally.problem, processes=tally.unheld, **fields)
+                self._record(pod, names.EVENT_UNGUARDED, tally.problem, warning=True)
+
+    def _record(self, pod: Protected, reason: str, note: str, *, warning: bool) -> None:
+        self.events.put(Event(regarding=pod.reference, reason=reason, note=note, action="Guard", warning=warning))
+
+    def _samples(self, tallies: tuple[Tally, ...]) -> Iterator[Sample]:
+        for tally in tallies:
+            pod = tally.pod
+            labels = {"namespace": pod.namespace, "pod": pod.name, "pod_uid": pod.uid}
+            yield Sample(name=names.METRIC_GUARD_ADJ, labels=labels, value=pod.adj)
+            yield Sample(name=names.METRIC_GUARD_HELD, labels=labels, value=tally.held)
+            yield Sample(name=names.METRIC_GUARD_UNHELD, labels=labels, value=tally.unheld)
+        yield Sample(name=names.METRIC_GUARD_API_AGE, value=self.follower.age_seconds)

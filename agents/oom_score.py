@@ -1,0 +1,62 @@
+"""The oom_score_adj of a process, https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html: lowered, never
+raised, and only while the process is in the container that it is meant for."""
+
+import os
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+
+from agents.cgroup import Container, container_in
+from agents.errors import AgentError
+
+
+class Held(StrEnum):
+    """How a process was found."""
+
+    LOW = "at the value or below it"
+    LOWERED = "above it, and lowered"
+    GONE = "gone, or in another container"
+
+
+class OomScoreError(AgentError):
+    """The kernel refuses to lower it."""
+
+
+def hold(proc: Path, pid: int, container: Container, adj: int) -> Held:
+    """Lowers the process' oom_score_adj to `adj` if it is above it. Raises OomScoreError.
+
+    Below what a process with CAP_SYS_RESOURCE wrote last, the kernel lets only another one with it go.
+    """
+    with suppress(FileNotFoundError, ProcessLookupError):
+        if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
+            return Held.LOW
+        # Who holds this folder open reads and writes of one process, whoever gets its number later.
+        folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return _lower(folder, container, adj)
+        except PermissionError as error:
+            raise OomScoreError(
+                f"oom_score_adj cannot be lowered to {adj}: {error.strerror}; the guard needs CAP_SYS_RESOURCE and "
+                "CAP_DAC_OVERRIDE"
+            ) from None
+        finally:
+            os.close(folder)
+    return Held.GONE
+
+
+def _lower(folder: int, container: Container, adj: int) -> Held:
+    if container_in(_read(folder, "cgroup").decode(errors="replace")) != container:
+        return Held.GONE
+    if int(_read(folder, "oom_score_adj")) <= adj:
+        return Held.LOW
+    file = os.open("oom_score_adj", os.O_WRONLY, dir_fd=folder)
+    try:
+        os.write(file, str(adj).encode())
+    finally:
+        os.close(file)
+    return Held.LOWERED
+
+
+def _read(folder: int, name: str) -> bytes:
+    with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as file:
+        return file.read()

@@ -1,0 +1,51 @@
+"""Alerts on the guard: whether it is where it must be, holds what it must hold, and knows whom."""
+
+from collections.abc import Iterator, Sequence
+
+from components.alert import alert
+from components.manifest import Manifest
+from tenancy import names
+
+# The API server tells of a watch that it goes on at least each minute, and each watch ends after five.
+STALE_SECONDS = 600
+
+
+def guard_alerts(daemon_sets: Sequence[str], namespace: str) -> Iterator[Manifest]:
+    """For the guards of these names in the namespace of the node agents."""
+    listed = "|".join(daemon_sets)
+    wanted = f'kube_daemonset_status_desired_number_scheduled{{namespace="{namespace}", daemonset=~"{listed}"}}'
+    guards = f"(count(count by (node, instance) ({names.METRIC_GUARD_API_AGE})) or vector(0))"
+    yield alert(
+        "MemoryGuardMissing",
+        f"(sum(max by (daemonset) ({wanted})) or vector({len(daemon_sets)})) > {guards}",
+        hold="2m",
+        severity="critical",
+        summary="{{ $value }} nodes should be guarded, fewer are",
+        description=(
+            "A process that starts there keeps the oom_score_adj that the kubelet gave it: when memory runs out the "
+            f"kernel may kill it before any disposable pod. See the pods of {', '.join(daemon_sets)} in {namespace}, "
+            "and their logs."
+        ),
+    )
+    yield alert(
+        "MemoryGuardPowerless",
+        f"max by (node, namespace, pod) ({names.METRIC_GUARD_UNHELD}) > 0",
+        hold="1m",
+        severity="critical",
+        summary="{{ $labels.namespace }}/{{ $labels.pod }} on {{ $labels.node }} is not protected",
+        description=(
+            "The oom_score_adj of {{ $value }} of its processes cannot be lowered: when memory runs out the kernel may "
+            "kill it before any disposable pod. The guard's log and the pod's events say why."
+        ),
+    )
+    yield alert(
+        "MemoryGuardStale",
+        f"max by (node) ({names.METRIC_GUARD_API_AGE}) > {STALE_SECONDS}",
+        hold="2m",
+        severity="warning",
+        summary="The guard of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
+        description=(
+            "It protects whom it knows of. A pod that came since then keeps the oom_score_adj that the kubelet gave "
+            "it. See the guard's log."
+        ),
+    )

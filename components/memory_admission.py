@@ -1,0 +1,119 @@
+"""What the API server refuses in the namespaces of the memory pools: pods that would undo who goes first.
+
+Who may use the pools' classes at all is components/admission.py's, cluster-wide.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from components import cel
+from components.admission_policy import Rule, Scope, validating, within
+from components.manifest import Manifest
+from tenancy.memory_pool import Disposable, MemoryPools, Workload
+from tenancy.names import MEMORY_CLASSES
+from tenancy.quantity import canonical_mib
+
+_COMPONENT = "memory"
+_RULES = (Rule("CREATE", ("pods",)), Rule("UPDATE", ("pods/resize",)))
+_BEST_EFFORT = ("cpu", "memory")
+
+
+@dataclass(frozen=True)
+class _Tenant:
+    """A namespace of the pools, and what runs there."""
+
+    name: str
+    workloads: Sequence[Workload]
+    disposable: Sequence[Disposable]
+
+
+def policies(pools: MemoryPools) -> list[Manifest]:
+    """One policy for each namespace."""
+    workloads = [w for pool in pools.pools for w in pool.workloads]
+    disposable = [d for pool in pools.pools for d in pool.disposable]
+    tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
+    return [
+        _policy(_Tenant(name, [w for w in workloads if w.tenant == name], [d for d in disposable if d.tenant == name]))
+        for name in tenants
+    ]
+
+
+def _policy(tenant: _Tenant) -> Manifest:
+    variables = {
+        "priority": "has(object.spec.priorityClassName) ? object.spec.priorityClassName : ''",
+        "resources": (
+            f"{cel.CONTAINERS}.filter(c, has(c.resources)).map(c, c.resources) + "
+            "(has(object.spec.resources) ? [object.spec.resources] : [])"
+        ),
+    }
+    validations = {
+        **_bursts(tenant),
+        **(_protected(tenant) if tenant.workloads else {}),
+        **(_victims(tenant) if tenant.disposable else {}),
+    }
+    scope = Scope(within([tenant.name]), {}, _RULES)
+    return validating(_COMPONENT, f"{MEMORY_CLASSES}-{tenant.name}", scope, validations, variables)
+
+
+def _bursts(tenant: _Tenant) -> dict[str, str]:
+    """Memory beyond the request is for those whose peaks were proven, and for victims."""
+    limit, request = "r.limits['memory']", "r.requests['memory']"
+    bursts = (
+        f"{_states('r', 'requests')} && "
+        f"(!{_states('r', 'limits')} || quantity({limit}).isGreaterThan(quantity({request})))"
+    )
+    allowed = _classes((*tenant.workloads, *tenant.disposable))
+    message = (
+        "this pod may hold more memory than it requests: make request and limit equal, or declare it under "
+        f"memory_pools and give it its class ({', '.join(allowed)})"
+    )
+    return {f"variables.priority in {_list(allowed)} || !variables.resources.exists(r, {bursts})": message}
+
+
+def _protected(tenant: _Tenant) -> dict[str, str]:
+    """A limit is what the proof, and the guard, go by."""
+    classes = _classes(tenant.workloads)
+    limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
+    message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
+    return {f"!(variables.priority in {_list(classes)}) || {limited}": message}
+
+
+def _victims(tenant: _Tenant) -> dict[str, str]:
+    """The cheapest to kill: no more than the declared request, and no other class where only victims run."""
+    classes = _classes(tenant.disposable)
+    is_victim = f"variables.priority in {_list(classes)}"
+    request_mib = max(d.request_mib for d in tenant.disposable)
+    validations = {}
+    if request_mib:
+        most = canonical_mib(request_mib)
+        asked = f"variables.resources.filter(r, {_states('r', 'requests')})"
+        small = f"{asked}.all(r, quantity(r.requests['memory']).compareTo(quantity({cel.text(most)})) <= 0)"
+        validations[f"!({is_victim}) || {small}"] = (
+            f"a pod of class {', '.join(classes)} is there to be killed first: request at most {most} of memory"
+        )
+    else:
+        none = " && ".join(
+            f"!{_states('r', part, resource)}" for part in ("requests", "limits") for resource in _BEST_EFFORT
+        )
+        validations[f"!({is_victim}) || variables.resources.all(r, {none})"] = (
+            f"a pod of class {', '.join(classes)} is there to be killed first, and so BestEffort: state no cpu and no "
+            "memory"
+        )
+    if not tenant.workloads:
+        validations[is_victim] = (
+            f"namespace {tenant.name} is the memory pools' victims': give the pod priorityClassName "
+            f"{' or '.join(classes)}"
+        )
+    return validations
+
+
+def _states(resources: str, part: str, resource: str = "memory") -> str:
+    return f"(has({resources}.{part}) && {cel.text(resource)} in {resources}.{part})"
+
+
+def _classes(members: Iterable[Workload | Disposable]) -> list[str]:
+    return sorted({member.priority for member in members})
+
+
+def _list(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(cel.text, values))}]"

@@ -1,0 +1,234 @@
+"""Rules over the memory pools: a victim is the cheapest to kill, for kernel and kubelet alike, and it suffices."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object, text
+from policy.rules.priorities import value_of
+from tenancy import names
+from tenancy.memory_pool import Disposable, MemoryPool, Workload
+from tenancy.memory_proof import (
+    Exposure,
+    bursts,
+    exposures,
+    needed_threshold_mib,
+    outranked,
+    remedies,
+    requested_mib,
+    victims,
+)
+from tenancy.quantity import canonical_mib, parse
+from tenancy.workload import at, containers_of, given, pod_request, pod_template
+
+_MIB = 2**20
+
+
+def readable(graph: Graph) -> Iterator[Finding]:
+    """The memory pools can be read, and the classes that they go by are declared."""
+    yield from graph.memory_problems
+    for pool in _pools(graph):
+        for member in pool.members:
+            if graph.memory_objects and value_of(graph, member.priority) is None:
+                yield _finding(
+                    graph,
+                    f"{pool.name}: {member.name} has class {member.priority}, which nobody declares; add "
+                    f"priorities.{member.priority}",
+                )
+
+
+def requests(graph: Graph) -> Iterator[Finding]:
+    """The requests of a memory pool fit a node of it, and each covers its workload's steady state."""
+    for pool in _pools(graph):
+        requested = requested_mib(pool)
+        if requested > pool.allocatable_mib:
+            yield _finding(
+                graph,
+                f"{pool.name}: {requested} MiB are requested, {pool.allocatable_mib} allocatable "
+                f"({requested - pool.allocatable_mib} over); lower a request_mib of memory_pools.{pool.name}",
+            )
+        for workload in pool.workloads:
+            if workload.request_mib < workload.steady_mib:
+                yield _finding(
+                    graph,
+                    f"{pool.name}: {workload.name} requests {workload.request_mib} MiB and almost always holds "
+                    f"{workload.steady_mib}; raise {_key(pool, workload)}.request_mib",
+                )
+
+
+def limits(graph: Graph) -> Iterator[Finding]:
+    """No workload of a memory pool may hold more than a node of it offers."""
+    for pool in _pools(graph):
+        for workload in pool.workloads:
+            if workload.limit_mib > pool.allocatable_mib:
+                yield _finding(
+                    graph,
+                    f"{pool.name}: {workload.name} may hold {workload.limit_mib} MiB, a node offers "
+                    f"{pool.allocatable_mib}: it alone could take the whole node, and no victim would help; lower "
+                    f"{_key(pool, workload)}.limit_mib",
+                )
+
+
+def victim(graph: Graph) -> Iterator[Finding]:
+    """Every oversubscribed memory pool has a victim, which requests less than anyone and less than it holds."""
+    for pool in _pools(graph):
+        wrong = [disposable for disposable in pool.disposable if not _is_cheap(pool, disposable)]
+        for disposable in wrong:
+            smallest = min(pool.workloads, key=lambda w: w.request_mib)
+            yield _finding(
+                graph,
+                f"{pool.name}: {disposable.name} requests {disposable.request_mib} MiB; it holds from "
+                f"{disposable.resident_least_mib}, and {smallest.name} requests {smallest.request_mib}: within its "
+                f"request a victim is not evicted first; lower {_key(pool, disposable)}.request_mib, best to 0",
+            )
+        bursting = [workload for workload in pool.workloads if workload.is_oversubscribed]
+        if bursting and not wrong and not victims(pool):
+            largest = max(bursting, key=lambda w: w.limit_mib - w.request_mib)
+            yield _finding(
+                graph,
+                f"{pool.name}: {largest.name} may take {largest.limit_mib - largest.request_mib} MiB of slack, and no "
+                f"pod is always there to be killed for it; add one to memory_pools.{pool.name}.disposable (with "
+                "pods_least 1 or more), or make request_mib and limit_mib equal",
+            )
+
+
+def oom(graph: Graph) -> Iterator[Finding]:
+    """When a node of a memory pool runs out, the kernel kills a victim before any workload."""
+    for pool in _proven(graph):
+        found = exposures(pool)
+        if pool.guard or pool.eviction_threshold_mib < needed_threshold_mib(pool):
+            yield from (_finding(graph, _exposed(pool, exposure)) for exposure in found)
+
+
+def _exposed(pool: MemoryPool, exposure: Exposure) -> str:
+    workload = exposure.workload
+    least = max(victims(pool), key=lambda d: d.resident_least_mib)
+    what = (
+        f"{pool.name}: at its {exposure.moment} of {exposure.held_mib} MiB {workload.name}, which requests "
+        f"{workload.request_mib}, leads every victim ({least.name} holds {least.resident_least_mib}) by "
+        f"{exposure.excess_mib} MiB in the kernel's ranking, whatever its class: the kernel kills it first"
+    )
+    if pool.guard:
+        return f"{what}, and no oom_score_adj of the guard helps; lower {_key(pool, workload)}.limit_mib"
+    remedy, ways = remedies(pool, workload), [f"set memory_pools.{pool.name}.guard: true"]
+    if remedy.request_mib is not None:
+        ways.append(f"raise {_key(pool, workload)}.request_mib to {_both(remedy.request_mib)}")
+    if remedy.resident_least_mib is not None:
+        ways.append(f"have a victim that always holds {_both(remedy.resident_least_mib)} (resident_least_mib)")
+    ways.append(
+        f"let the kubelet come first: eviction_threshold_mib {_both(remedy.threshold_mib)}, taken off allocatable_mib"
+    )
+    return f"{what}; {', or '.join(ways)}"
+
+
+def eviction(graph: Graph) -> Iterator[Finding]:
+    """Under memory pressure the kubelet evicts a victim before any workload of the pool."""
+    for pool in _proven(graph):
+        values = {m.priority: value_of(graph, m.priority) for m in pool.members}
+        known = {name: value for name, value in values.items() if value is not None}
+        if len(known) < len(values):
+            continue  # said by the rule on the pools; a consumer's graph holds no classes
+        for found in outranked(pool, known):
+            workload, first = found.workload, victims(pool)[0]
+            yield _finding(
+                graph,
+                f"{pool.name}: at its {found.moment} the kubelet evicts {workload.name} ({workload.priority}, "
+                f"{known[workload.priority]}) before {first.name} ({first.priority}, {known[first.priority]}): "
+                f"both may be above their requests; give {_key(pool, first)}.priority a lower class than "
+                f"{_key(pool, workload)}.priority",
+            )
+
+
+def peaks(graph: Graph) -> Iterator[Finding]:
+    """With every victim gone, a memory pool has room for any two of its workloads' peaks at once."""
+    for pool in _pools(graph):
+        short = [burst for burst in bursts(pool) if burst.short_mib]
+        if short:
+            worst = short[0]
+            together = " and ".join(w.name for w in worst.workloads)
+            yield _finding(
+                graph,
+                f"{pool.name}: while {together} peak, the workloads hold {worst.total_mib} MiB, the pods have "
+                f"{pool.pods_mib}: {worst.short_mib} short ({_gib(worst.short_mib)}) with every victim gone; move a "
+                f"workload off memory_pools.{pool.name}",
+            )
+
+
+def workloads(graph: Graph) -> Iterator[Finding]:
+    """A workload of a memory pool carries what the pool says of it: class, nodes, request and limit."""
+    declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
+    if declared:
+        yield from each(graph.workloads, lambda workload: _workload(declared, workload))
+
+
+def _workload(
+    declared: Mapping[tuple[str, str], tuple[MemoryPool, Workload | Disposable]], workload: Object
+) -> Iterator[Finding]:
+    template = pod_template(workload.manifest) or {}
+    called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
+    found = next(
+        (declared[workload.namespace, name] for name in called if (workload.namespace, name) in declared), None
+    )
+    if found is None:
+        return
+    pool, member = found
+    pod_spec = at(template, "spec")
+    for field, is_, should in _differences(pool, member, pod_spec):
+        yield Finding(
+            f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's output memory",
+            workload.urn,
+        )
+
+
+def _differences(
+    pool: MemoryPool, member: Workload | Disposable, pod_spec: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    priority = text(pod_spec, "priorityClassName")
+    if priority != member.priority:
+        yield "priorityClassName", priority or "empty", member.priority
+    selected = at(pod_spec, "nodeSelector")
+    for key, value in pool.node_selector.items():
+        if selected.get(key) != value:
+            yield f"nodeSelector {key}", str(selected.get(key, "empty")), value
+    request = pod_request(pod_spec, "memory")
+    if request != member.request_mib * _MIB:
+        yield "its memory request", f"{request / _MIB:g} MiB", f"{member.request_mib} MiB"
+    if isinstance(member, Workload):
+        limit = sum(parse(given(at(c, "resources", "limits"), "memory", 0)) for c in containers_of(pod_spec))
+        if limit != member.limit_mib * _MIB:
+            yield "its memory limit", f"{float(limit) / _MIB:g} MiB", f"{member.limit_mib} MiB"
+
+
+def _pools(graph: Graph) -> tuple[MemoryPool, ...]:
+    return graph.memory.pools if graph.memory else ()
+
+
+def _proven(graph: Graph) -> list[MemoryPool]:
+    """The pools whose victims are as they should be; of the others the rule on victims speaks."""
+    return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
+
+
+def _is_cheap(pool: MemoryPool, disposable: Disposable) -> bool:
+    """Whether it requests less than it always holds, and less than any workload."""
+    smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
+    return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
+
+
+def _key(pool: MemoryPool, member: Workload | Disposable) -> str:
+    part = "workloads" if isinstance(member, Workload) else "disposable"
+    return f"memory_pools.{pool.name}.{part}.{member.name}"
+
+
+def _both(mib: int) -> str:
+    """For a key that takes MiB, read by people who think in GiB: 19989 (19.5Gi)."""
+    return f"{mib} ({_gib(mib)})"
+
+
+def _gib(mib: int) -> str:
+    exact = canonical_mib(mib)
+    return exact if exact.endswith("Gi") else f"{mib / 1024:.1f}Gi"
+
+
+def _finding(graph: Graph, message: str) -> Finding:
+    return Finding(message, graph.memory_objects[0].urn if graph.memory_objects else None)

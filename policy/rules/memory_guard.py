@@ -1,0 +1,52 @@
+"""The rule over the guard: where a pool's proof rests on it, it is there, with the numbers of the proof."""
+
+from collections.abc import Iterator
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object
+from policy.rules.agents import environment_of
+from tenancy import names
+from tenancy.memory_pool import MemoryPool
+from tenancy.workload import at, pod_template
+
+
+def guard(graph: Graph) -> Iterator[Finding]:
+    """Every memory pool that is proven with the guard has it on its nodes, with the pool's own numbers."""
+    if graph.memory is None or not graph.memory_objects:
+        return  # a consumer's program; the guard is the platform's
+    for pool in graph.memory.pools:
+        if pool.guard:
+            yield from _guarded(graph, pool)
+
+
+def _guarded(graph: Graph, pool: MemoryPool) -> Iterator[Finding]:
+    name = names.guard(pool.name)
+    found = graph.named("DaemonSet.apps", name)
+    if found is not None:
+        yield from each([found], lambda guard: _agrees(guard, pool))
+        return
+    yield Finding(
+        f"{pool.name}: is proven with the guard, and there is no DaemonSet {name}; declare it, or set "
+        f"memory_pools.{pool.name}.guard: false",
+        graph.memory_objects[0].urn,
+    )
+
+
+def _agrees(guard: Object, pool: MemoryPool) -> Iterator[Finding]:
+    selected = at(pod_template(guard.manifest) or {}, "spec", "nodeSelector")
+    if dict(selected) != dict(pool.node_selector):
+        yield Finding(f"{guard}: its nodes are not those of memory_pools.{pool.name}.node_selector", guard.urn)
+    given = environment_of(guard)
+    wanted = {
+        "PROTECTED": ",".join(pool.protected),
+        "TOTAL_MIB": str(pool.totals_mib[0]),
+        "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
+    }
+    for variable, value in wanted.items():
+        if given.get(variable) != value:
+            yield Finding(
+                f"{guard}: {variable} is {given.get(variable)}, {pool.name} is proven with {value}; take it from "
+                f"memory_pools.{pool.name}",
+                guard.urn,
+            )

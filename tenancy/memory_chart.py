@@ -1,0 +1,49 @@
+"""The memory pools as people read them before an update: what was proven, with its numbers."""
+
+from collections.abc import Iterator
+
+from tenancy.memory_pool import MemoryPool, MemoryPools
+from tenancy.memory_proof import Burst, bursts, coincidence, exposures, needed_threshold_mib, requested_mib, victims
+
+
+def memory_chart(pools: MemoryPools) -> str:
+    """A paragraph a pool; empty where there is none. The verdict is the policy pack's."""
+    return "".join("\n" + "\n".join(_lines(pool)) + "\n" for pool in pools.pools)
+
+
+def _lines(pool: MemoryPool) -> Iterator[str]:
+    requested = requested_mib(pool)
+    yield f"memory pool {pool.name}, MiB of a node: {pool.memory_mib}, {pool.allocatable_mib} of them allocatable"
+    yield f"  requested       {requested}, {pool.allocatable_mib - requested} left"
+    yield f"  steady state    {pool.steady_mib}, {pool.pods_mib - pool.steady_mib} to burst into"
+    for burst in bursts(pool)[:1]:
+        yield f"  worst burst     {_burst(pool, burst)}"
+    yield f"  all peaks       {_burst(pool, coincidence(pool))}"
+    yield f"  the kernel      {_kernel(pool)}"
+    yield f"  the kubelet     {_kubelet(pool)}"
+
+
+def _burst(pool: MemoryPool, burst: Burst) -> str:
+    who = " and ".join(workload.name for workload in burst.workloads)
+    killed = f"{burst.victims_killed} victims killed at the most"
+    if burst.short_mib:
+        return f"{burst.total_mib} ({who}): {burst.short_mib} short ({burst.short_mib / 1024:.1f} GiB), {killed}"
+    return f"{burst.total_mib} ({who}), {pool.pods_mib - burst.total_mib} left with every victim gone; {killed}"
+
+
+def _kernel(pool: MemoryPool) -> str:
+    if not victims(pool):
+        return "has no victim to choose"
+    if exposed := exposures(pool):
+        return "; ".join(f"kills {e.workload.name} at its {e.moment}, by {e.excess_mib}" for e in exposed)
+    if not pool.guard:
+        return "kills a victim before any workload at its peak"
+    held = ", ".join(f"{w.name} {pool.oom_score_adj(w)}" for w in pool.workloads)
+    return f"kills a victim before any workload, even at its limit; the guard holds oom_score_adj at {held}"
+
+
+def _kubelet(pool: MemoryPool) -> str:
+    needed, has = needed_threshold_mib(pool), pool.eviction_threshold_mib
+    if needed <= has:
+        return f"evicts in time: it needs a threshold of {needed}, and has {has}"
+    return f"comes too late: it needs a threshold of {needed}, and has {has}, {needed - has} short"

@@ -1,0 +1,175 @@
+"""What a history of use says of a memory pool: whether its declarations hold, and whether peaks come together."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from tenancy.memory_pool import MemoryPool, Workload
+
+MINUTE, HOUR = 60, 3600
+CONFIDENCE = 0.95
+# A request covers what its workload holds almost always: in all but so much of the time.
+RARELY = 0.05
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a workload of the pool held at a moment, in seconds since 1970."""
+
+    time: float
+    workload: str
+    mib: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One workload's: MiB, and the share of the minutes in which it was above its request."""
+
+    workload: Workload
+    minutes: int
+    usual_mib: float
+    most_mib: float
+    growth_mib_per_second: float
+    above_request: float
+
+    @property
+    def contradictions(self) -> dict[str, str]:
+        """By the key that no longer holds, what was seen."""
+        declared, found = self.workload, {}
+        if self.usual_mib > declared.steady_mib:
+            found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
+        if self.above_request > RARELY:
+            share = f"{self.above_request:.0%} of the time"
+            found["request_mib"] = f"above its request of {declared.request_mib} MiB {share}"
+        if self.most_mib > declared.peak_mib:
+            found["peak_mib"] = f"held {self.most_mib:.0f} MiB, declared {declared.peak_mib}"
+        if declared.burst_mib and self.growth_mib_per_second > declared.growth_mib_per_second:
+            seen, stated = self.growth_mib_per_second, declared.growth_mib_per_second
+            found["growth_mib_per_second"] = f"grew by {seen:.1f} MiB a second, declared {stated}"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probability:
+    """Of an hour, with the bounds of its 95% interval."""
+
+    hits: int
+    hours: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointUse:
+    """All workloads of a pool, minute by minute: MiB of each by the minute, in the order of the pool's workloads.
+
+    `together` is the share of the minutes in which two or more were in the upper half of their burst, `by_chance` what
+    it would be if they knew nothing of each other.
+    """
+
+    uses: tuple[Use, ...]
+    minutes: Mapping[int, tuple[float, ...]]
+    together: float
+    by_chance: float
+    short: Probability
+    needs_victims: Probability
+
+    @property
+    def highest(self) -> tuple[int, tuple[float, ...]]:
+        """The minute in which all together held the most."""
+        return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
+
+
+def joint_use(pool: MemoryPool, samples: Iterable[Sample]) -> JointUse:
+    """Of the minutes for which every workload has a sample; of several in a minute the largest counts.
+
+    Raises ValueError where there is no such minute.
+    """
+    by_name: dict[str, dict[int, float]] = defaultdict(dict)
+    for sample in samples:
+        minute = int(sample.time // MINUTE)
+        by_name[sample.workload][minute] = max(sample.mib, by_name[sample.workload].get(minute, 0))
+    series = {workload.name: by_name.get(workload.name, {}) for workload in pool.workloads}
+    missing = sorted(name for name, found in series.items() if not found)
+    shared = sorted(set.intersection(*(set(found) for found in series.values())))
+    if not shared:
+        raise ValueError(f"no minute has a sample of every workload; none at all: {', '.join(missing) or 'of nobody'}")
+    minutes = {minute: tuple(found[minute] for found in series.values()) for minute in shared}
+    held_mib = sum(disposable.pods_most * disposable.resident_most_mib for disposable in pool.disposable)
+    together, by_chance = _coincidence(pool, minutes)
+    return JointUse(
+        uses=tuple(_use(workload, series[workload.name]) for workload in pool.workloads),
+        minutes=minutes,
+        together=together,
+        by_chance=by_chance,
+        short=_hours_above(minutes, pool.pods_mib),
+        needs_victims=_hours_above(minutes, pool.pods_mib - held_mib),
+    )
+
+
+def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The bounds of a probability of which `hits` of `trials` were seen. Clopper and Pearson, Biometrika 26 (1934)."""
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
+    high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
+    return low, high
+
+
+def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
+    held = list(minutes.values())
+    steps = pairwise(sorted(minutes.items()))
+    growth = max(((mib - before) / (MINUTE * (at - earlier)) for (earlier, before), (at, mib) in steps), default=0.0)
+    return Use(
+        workload=workload,
+        minutes=len(held),
+        usual_mib=median(held),
+        most_mib=max(held),
+        growth_mib_per_second=max(growth, 0.0),
+        above_request=sum(mib > workload.request_mib for mib in held) / len(held),
+    )
+
+
+def _coincidence(pool: MemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
+    """The share of the minutes in which two or more peaked, and what independence would make of it."""
+    upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else math.inf for w in pool.workloads]
+    peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
+    shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
+    none = math.prod(1 - share for share in shares)
+    one = sum(
+        share * math.prod(1 - other for j, other in enumerate(shares) if j != i) for i, share in enumerate(shares)
+    )
+    return sum(sum(row) > 1 for row in peaking) / len(peaking), max(1 - none - one, 0.0)
+
+
+def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
+    """By the hour: what is held now is held a minute later too, so minutes are no trials of their own."""
+    hours: dict[int, bool] = {}
+    for minute, held in minutes.items():
+        hour = minute * MINUTE // HOUR
+        hours[hour] = hours.get(hour, False) or sum(held) > level_mib
+    hits = sum(hours.values())
+    low, high = interval(hits, len(hours))
+    return Probability(hits=hits, hours=len(hours), low=low, high=high)
+
+
+def _at_most(hits: int, trials: int, p: float) -> float:
+    """The probability of at most so many hits; summed from the logarithm, since a term may be smaller than a float."""
+    if p <= 0 or p >= 1:
+        return float(p <= 0 or hits >= trials)
+    log_term, total = trials * math.log1p(-p), 0.0
+    for hit in range(hits + 1):
+        total += math.exp(log_term)
+        log_term += math.log((trials - hit) / (hit + 1)) + math.log(p) - math.log1p(-p) if hit < trials else 0.0
+    return min(total, 1.0)
+
+
+def _crossing(rising: Callable[[float], float], level: float) -> float:
+    """Where a rising function of a probability reaches the level."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < level else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,131 @@
+"""Host memory that is oversubscribed on purpose: who reserves what, who peaks into slack, who is there to be killed."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from tenancy.decode import decode
+from tenancy.memory import BEST_EFFORT_ADJ, burstable_oom_score_adj, guarded_oom_score_adj
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A protected pod: it reserves `request_mib`, holds `steady_mib`, and peaks at `peak_mib` within `limit_mib`.
+
+    `growth_mib_per_second` is how fast it gets there; 0 where the peak is the steady state.
+    """
+
+    name: str
+    tenant: str
+    priority: str
+    request_mib: int
+    limit_mib: int
+    steady_mib: int
+    peak_mib: int
+    growth_mib_per_second: int = 0
+
+    @property
+    def burst_mib(self) -> int:
+        """What its peak takes beyond its steady state."""
+        return self.peak_mib - self.steady_mib
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether it may hold more than it reserves."""
+        return self.limit_mib > self.request_mib
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disposable:
+    """Pods that are there to be killed first: `pods_least` to `pods_most` of them at once, each of which holds
+    `resident_least_mib` to `resident_most_mib`. `request_mib` 0 is BestEffort."""
+
+    name: str
+    tenant: str
+    priority: str
+    pods_least: int
+    pods_most: int
+    resident_least_mib: int
+    resident_most_mib: int
+    request_mib: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPool:
+    """Nodes whose memory is oversubscribed; all numbers are of one node.
+
+    `memory_mib` is the machine's, `allocatable_mib` what the kubelet offers to pods. Under `eviction_threshold_mib` of
+    available memory the kubelet evicts; it looks every `eviction_interval_seconds`. `guard`: the agent of that name
+    keeps the oom_score_adj of the workloads where `oom_score_adj` says.
+    """
+
+    name: str
+    node_selector: Mapping[str, str]
+    memory_mib: int
+    allocatable_mib: int
+    eviction_threshold_mib: int
+    eviction_interval_seconds: int
+    guard: bool
+    workloads: tuple[Workload, ...]
+    disposable: tuple[Disposable, ...] = ()
+
+    @property
+    def members(self) -> tuple[Workload | Disposable, ...]:
+        """Everything that the pool declares."""
+        return (*self.workloads, *self.disposable)
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """Whose pods the guard protects: <tenant>/<PriorityClass>."""
+        return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
+
+    @property
+    def pods_mib(self) -> int:
+        """The limit of the cgroup of all pods: what is allocatable, and the threshold, which is held back from the
+        scheduler only.
+
+        Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
+        """
+        return self.allocatable_mib + self.eviction_threshold_mib
+
+    @property
+    def totals_mib(self) -> tuple[int, ...]:
+        """The sizes of what may run out, each of which the kernel measures by: the pods' cgroup, and the machine."""
+        return tuple(sorted({self.pods_mib, self.memory_mib}))
+
+    @property
+    def steady_mib(self) -> int:
+        """What the workloads hold together almost always."""
+        return sum(workload.steady_mib for workload in self.workloads)
+
+    def oom_score_adj(self, workload: Workload) -> int:
+        """The workload's: the guard's, or what the kubelet gives it."""
+        if not self.guard:
+            return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
+        return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
+
+    @property
+    def least_victim_adj(self) -> int:
+        """The lowest oom_score_adj of a disposable pod: what a guarded workload must stay below."""
+        return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
+
+    def victim_adj(self, disposable: Disposable) -> int:
+        """What the kubelet gives a disposable pod."""
+        if not disposable.request_mib:
+            return BEST_EFFORT_ADJ
+        return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPools:
+    """Every memory pool of a stack."""
+
+    pools: tuple[MemoryPool, ...]
+
+    def to_data(self) -> dict[str, object]:
+        """JSON-like data, the inverse of `from_data`."""
+        return asdict(self)
+
+    @staticmethod
+    def from_data(data: object) -> "MemoryPools":
+        """Raises tenancy.decode.DecodeError with every problem and its path."""
+        return decode(MemoryPools, data)

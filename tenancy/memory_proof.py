@@ -1,0 +1,237 @@
+"""What holds on a memory pool in every state that it declares, and by how much where it does not.
+
+Both rankings only rise with what a pod holds, so each is asked where a victim holds the least and a workload the most
+of a moment: what holds there holds in between.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations
+
+from tenancy.memory import PodState, badness_pages, eviction_order
+from tenancy.memory_pool import Disposable, MemoryPool, Workload
+
+_PAGES_PER_MIB = 256
+# Between the choice and the kill, immediateEvictionGracePeriodSeconds in pkg/kubelet/eviction/eviction_manager.go.
+KILL_SECONDS = 1
+
+
+class Moment(StrEnum):
+    """How much a workload holds."""
+
+    STEADY = "steady state"
+    PEAK = "peak"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """A workload that the kernel kills before any victim, what it holds then, and by how much it leads."""
+
+    workload: Workload
+    moment: Moment
+    held_mib: int
+    excess_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """Each alone keeps the kernel from choosing the workload at its peak; None where no number does.
+
+    `request_mib` of the workload, `resident_least_mib` of a victim, and the eviction threshold at which the kubelet
+    comes before the kernel.
+    """
+
+    request_mib: int | None
+    resident_least_mib: int | None
+    threshold_mib: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outranked:
+    """A workload that the kubelet may evict before any victim."""
+
+    workload: Workload
+    moment: Moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """Workloads that peak at once. `short_mib` is what is missing although every victim is gone."""
+
+    workloads: tuple[Workload, ...]
+    total_mib: int
+    short_mib: int
+    victims_killed: int
+
+
+def requested_mib(pool: MemoryPool) -> int:
+    """What the pods of the pool reserve, victims at their most."""
+    victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
+    return victims + sum(workload.request_mib for workload in pool.workloads)
+
+
+def victims(pool: MemoryPool) -> list[Disposable]:
+    """Those that are always there, and that the kubelet always finds above their request."""
+    return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
+
+
+def exposures(pool: MemoryPool) -> list[Exposure]:
+    """The workloads that the kernel may prefer to every victim, each at the first moment; none where no victim is.
+
+    Beyond its peak a workload is held by the guard alone, so without it the limit is not looked at.
+    """
+    moments = tuple(Moment) if pool.guard else (Moment.STEADY, Moment.PEAK)
+    found = []
+    for workload in pool.workloads if victims(pool) else ():
+        for moment in moments:
+            excess_mib = max(_excess_mib(pool, workload, moment, total_mib) for total_mib in pool.totals_mib)
+            if excess_mib >= 0:
+                held_mib = _held_mib(workload, moment)
+                found.append(Exposure(workload=workload, moment=moment, held_mib=held_mib, excess_mib=excess_mib))
+                break
+    return found
+
+
+def remedies(pool: MemoryPool, workload: Workload) -> Remedies:
+    """What would make the workload safe at its peak without the guard."""
+
+    def with_request(request_mib: int) -> MemoryPool:
+        return _with(pool, workload, replace(workload, request_mib=request_mib))
+
+    def with_victim(resident_mib: int) -> MemoryPool:
+        grown = [
+            replace(d, resident_least_mib=resident_mib, resident_most_mib=max(resident_mib, d.resident_most_mib))
+            for d in victims(pool)
+        ]
+        return replace(pool, disposable=tuple(grown))
+
+    return Remedies(
+        request_mib=_least(lambda mib: _is_safe(with_request(mib), workload), workload.limit_mib),
+        resident_least_mib=_least(lambda mib: _is_safe(with_victim(mib), workload), pool.allocatable_mib),
+        threshold_mib=needed_threshold_mib(pool),
+    )
+
+
+def outranked(pool: MemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
+    """The workloads that the kubelet may evict before every victim, by the classes' values. Raises KeyError."""
+    found = []
+    for workload in pool.workloads if victims(pool) else ():
+        for moment in Moment:
+            if not any(_goes_first(victim, workload, moment, priorities) for victim in victims(pool)):
+                found.append(Outranked(workload=workload, moment=moment))
+                break
+    return found
+
+
+def bursts(pool: MemoryPool) -> list[Burst]:
+    """Every workload's peak alone and with each other's, worst first."""
+    peaking = [workload for workload in pool.workloads if workload.burst_mib]
+    groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
+    return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
+
+
+def coincidence(pool: MemoryPool) -> Burst:
+    """All workloads at their peaks at once, which the pool bets against."""
+    return _burst(pool, pool.workloads)
+
+
+def needed_threshold_mib(pool: MemoryPool) -> int:
+    """The eviction threshold at which the kubelet frees enough before the memory is gone, whichever one or two
+    workloads grow at the declared rates.
+
+    The kubelet kills one pod in each interval. Before each kill the growth must fit into the threshold and what the
+    kills before it freed. A threshold as large as the growth is always enough: it is kept free beforehand.
+    """
+    return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
+
+
+def _threshold_mib(pool: MemoryPool, growing: Sequence[Workload]) -> int:
+    rate = sum(workload.growth_mib_per_second for workload in growing)
+    growth_mib = sum(workload.burst_mib for workload in growing)
+    first = rate * (pool.eviction_interval_seconds + KILL_SECONDS)
+    smallest_mib = min((d.resident_least_mib for d in victims(pool)), default=0)
+    kills = max(_burst(pool, growing).victims_killed, 1)
+    last = first + (kills - 1) * (rate * pool.eviction_interval_seconds - smallest_mib)
+    return min(max(first, last), growth_mib)
+
+
+def _burst(pool: MemoryPool, workloads: Sequence[Workload]) -> Burst:
+    total_mib = pool.steady_mib + sum(workload.burst_mib for workload in workloads)
+    over_mib = total_mib - pool.pods_mib
+    held_mib = sum(d.pods_most * d.resident_most_mib for d in pool.disposable)
+    return Burst(
+        workloads=tuple(workloads),
+        total_mib=total_mib,
+        short_mib=max(over_mib, 0),
+        victims_killed=_killed(pool, held_mib + over_mib),
+    )
+
+
+def _killed(pool: MemoryPool, freed_mib: int) -> int:
+    """The victims that must go until so much is free, the smallest first, each at its most."""
+    killed = 0
+    for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
+        if freed_mib <= 0:
+            break
+        here = min(math.ceil(freed_mib / disposable.resident_most_mib), disposable.pods_most)
+        killed += here
+        freed_mib -= here * disposable.resident_most_mib
+    return killed
+
+
+def _excess_mib(pool: MemoryPool, workload: Workload, moment: Moment, total_mib: int) -> int:
+    """By how much the workload leads the victims in the kernel's ranking, rounded up; negative where a victim leads."""
+    own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
+    best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
+    return math.ceil((own - best) / _PAGES_PER_MIB)
+
+
+def _is_safe(pool: MemoryPool, workload: Workload) -> bool:
+    return all(exposure.workload.name != workload.name for exposure in exposures(replace(pool, guard=False)))
+
+
+def _with(pool: MemoryPool, workload: Workload, changed: Workload) -> MemoryPool:
+    return replace(pool, workloads=tuple(changed if w == workload else w for w in pool.workloads))
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The smallest number from 1 to `most` for which a rising condition holds."""
+    if not holds(most):
+        return None
+    low = 1
+    while low < most:
+        middle = (low + most) // 2
+        low, most = (low, middle) if holds(middle) else (middle + 1, most)
+    return low
+
+
+def _held_mib(workload: Workload, moment: Moment) -> int:
+    match moment:
+        case Moment.STEADY:
+            return workload.steady_mib
+        case Moment.PEAK:
+            return workload.peak_mib
+        case Moment.LIMIT:
+            return workload.limit_mib
+
+
+def _goes_first(victim: Disposable, workload: Workload, moment: Moment, priorities: Mapping[str, int]) -> bool:
+    """Whether the kubelet evicts the victim, at its least, before the workload."""
+    states = [
+        PodState(
+            name=victim.name,
+            resident_mib=victim.resident_least_mib,
+            request_mib=victim.request_mib,
+            priority=priorities[victim.priority],
+        ),
+        PodState(
+            name=workload.name,
+            resident_mib=_held_mib(workload, moment),
+            request_mib=workload.request_mib,
+            priority=priorities[workload.priority],
+        ),
+    ]
+    return eviction_order(states)[0] == states[:1]

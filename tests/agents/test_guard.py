@@ -1,0 +1,209 @@
+"""The guard's sweeps and what it tells of them. Real processes, and the kernel's refusals: tests/kernel."""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from agents import exposition
+from agents.cgroup import Container, ProcError
+from agents.events import Event, Recorder
+from agents.guard import STALE_SECONDS, Guard, Settings, keep_recording, memory_mib, rule_of
+from agents.log import Log
+from agents.oom_score import Held, OomScoreError
+from agents.protection import Follower, Protected, Rule
+from tenancy import names
+from tests.agents.cluster import FakeTime, Fault, Served
+
+LLM = Protected(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
+STATIC = Protected(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
+REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
+
+
+@dataclass
+class Node:
+    """Processes by number: their container and their value. Those in `stubborn` refuse."""
+
+    processes: dict[int, tuple[str, int]] = field(default_factory=dict)
+    stubborn: set[int] = field(default_factory=set)
+    broken: bool = False
+
+    def census(self) -> Mapping[int, Container]:
+        if self.broken:
+            raise ProcError("process 7: its control group cannot be read")
+        return {pid: Container(uid, "c") for pid, (uid, _) in self.processes.items()}
+
+    def hold(self, pid: int, container: Container, adj: int) -> Held:
+        uid, value = self.processes[pid]
+        assert container.pod_uid == uid
+        if value <= adj:
+            return Held.LOW
+        if pid in self.stubborn:
+            raise OomScoreError(REFUSAL)
+        self.processes[pid] = (uid, adj)
+        return Held.LOWERED
+
+
+@dataclass
+class Guarded:
+    """A guard over a node, with a clock and a log of its own."""
+
+    node: Node = field(default_factory=Node)
+    now: FakeTime = field(default_factory=FakeTime)
+    output: io.StringIO = field(default_factory=io.StringIO)
+    guard: Guard = field(init=False)
+
+    def __post_init__(self) -> None:
+        nobody = Rule(members=frozenset(), total_mib=1000, victim_adj=1000)
+        follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock())  # type: ignore[arg-type]
+        follower.last = {"uid-llm": LLM, "hash": STATIC}
+        self.guard = Guard(
+            census=self.node.census,
+            hold=self.node.hold,
+            follower=follower,
+            clock=self.now.clock(),
+            log=Log("guard", self.output),
+        )
+
+    def events(self) -> Iterator[tuple[str, str, str, bool]]:
+        while not self.guard.events.empty():
+            event = self.guard.events.get()
+            yield event.regarding.name, event.reason, event.note, event.warning
+
+    def lines(self) -> list[str]:
+        return [json.loads(line)["message"] for line in self.output.getvalue().splitlines()]
+
+    def value(self, name: str, pod: str) -> float:
+        status, body = self.guard.metrics()
+        assert status == 200, body
+        (found,) = (s for s in exposition.parse(body) if s.name == name and s.labels["pod"] == pod)
+        return found.value
+
+
+@pytest.fixture
+def guarded() -> Guarded:
+    return Guarded()
+
+
+def test_every_process_of_a_protected_pod_is_held_at_its_pods_value(guarded: Guarded) -> None:
+    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("hash", 920)}
+    guarded.guard.sweep()
+    assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900)}
+
+
+def test_no_other_process_is_touched(guarded: Guarded) -> None:
+    guarded.node.processes = {7: ("uid-vm", 1000), 8: ("uid-db", 1000)}
+    guarded.guard.sweep()
+    assert guarded.node.processes == {7: ("uid-vm", 1000), 8: ("uid-db", 1000)}
+
+
+def test_what_started_again_is_held_by_the_next_sweep(guarded: Guarded) -> None:
+    guarded.node.processes = {7: ("uid-llm", 869)}
+    guarded.guard.sweep()
+    guarded.node.processes = {8: ("uid-llm", 869)}
+    guarded.guard.sweep()
+    assert guarded.node.processes == {8: ("uid-llm", 474)}
+
+
+def test_what_it_holds_is_served_by_pod(guarded: Guarded) -> None:
+    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 400), 9: ("uid-llm", 869)}
+    guarded.node.stubborn = {9}
+    guarded.guard.sweep()
+    assert guarded.value(names.METRIC_GUARD_ADJ, "llm-0") == 474
+    assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
+    assert guarded.value(names.METRIC_GUARD_UNHELD, "llm-0") == 1
+    assert guarded.value(names.METRIC_GUARD_HELD, "db") == 0
+    guarded.guard.sweep()
+    assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
+
+
+def test_a_pod_is_told_what_was_set_and_the_log_each_time(guarded: Guarded) -> None:
+    for pid in (7, 8):
+        guarded.node.processes = {pid: ("uid-llm", 869)}
+        guarded.guard.sweep()
+        guarded.guard.sweep()
+    note = "the oom_score_adj of its processes is kept at 474: a disposable pod is killed first"
+    assert list(guarded.events()) == [("llm-0", "OomScoreLowered", note, False)] * 2
+    assert guarded.lines() == ["lowered", "lowered"]
+
+
+def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
+    guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869)}, {7, 8}
+    guarded.guard.sweep()
+    guarded.guard.sweep()
+    assert list(guarded.events()) == [("llm-0", "OomScoreNotLowered", REFUSAL, True)]
+    assert guarded.lines() == [REFUSAL]
+    guarded.node.stubborn = set()
+    guarded.guard.sweep()
+    guarded.node.processes, guarded.node.stubborn = {9: ("uid-llm", 869)}, {9}
+    guarded.guard.sweep()
+    assert [reason for _, reason, _, _ in guarded.events()] == ["OomScoreLowered", "OomScoreNotLowered"]
+
+
+def test_before_the_first_sweep_there_is_no_success(guarded: Guarded) -> None:
+    assert guarded.guard.metrics() == (503, "no sweep yet\n")
+    assert guarded.guard.health() == (200, "ok\n")
+
+
+def test_a_sweep_that_fails_is_no_success_and_the_next_one_recovers(guarded: Guarded) -> None:
+    guarded.node.broken = True
+    guarded.guard.sweep()
+    guarded.guard.sweep()
+    assert guarded.guard.metrics() == (503, "process 7: its control group cannot be read\n")
+    assert guarded.lines() == ["no sweep: process 7: its control group cannot be read"]
+    guarded.node.broken = False
+    guarded.guard.sweep()
+    assert guarded.guard.metrics()[0] == 200
+
+
+def test_sweeps_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded) -> None:
+    guarded.guard.sweep()
+    guarded.now.seconds = STALE_SECONDS + 1
+    assert guarded.guard.metrics() == (503, "the last sweep was 16 s ago\n")
+    assert guarded.guard.health() == (503, "the last sweep was 16 s ago\n")
+
+
+def test_how_long_the_api_has_been_away_is_served(guarded: Guarded) -> None:
+    guarded.guard.sweep()
+    guarded.now.seconds = 7.0
+    assert "memory_guard_api_age_seconds 7.0\n" in guarded.guard.metrics()[1]
+
+
+class EnoughError(Exception):
+    """Ends what never ends."""
+
+
+class Queue(SimpleQueue[Event]):
+    def get(self, block: bool = True, timeout: float | None = None) -> Event:
+        if self.empty():
+            raise EnoughError
+        return super().get(block, timeout)
+
+
+def test_an_event_that_cannot_be_written_stops_none_that_follows(guarded: Guarded, served: Served) -> None:
+    served.cluster.faults.append(Fault("POST", "/apis/events.k8s.io", 403, "Forbidden"))
+    events = Queue()
+    for note in ("first", "second"):
+        events.put(Event(regarding=LLM.reference, reason=names.EVENT_GUARDED, note=note, action="Guard", warning=False))
+    recorder = Recorder(api=served.api(), controller=names.GUARD, instance="guard-0")
+    with pytest.raises(EnoughError):
+        keep_recording(events, recorder, served.time.clock(), guarded.guard.log)
+    assert [event["note"] for event in served.cluster.events.values()] == ["second"]
+    assert "Forbidden" in guarded.lines()[0]
+
+
+def test_the_machines_memory_is_read_in_whole_mib(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       64000123 kB\nMemFree:        1 kB\n")
+    assert memory_mib(tmp_path) == 62500
+
+
+@pytest.mark.parametrize(("machine_mib", "total_mib"), [(62500, 61952), (61952, 61952), (60000, 60000)])
+def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(machine_mib: int, total_mib: int) -> None:
+    settings = Settings(
+        port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
+    )
+    assert rule_of(settings, machine_mib) == Rule(members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000)

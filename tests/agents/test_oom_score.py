@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from agents.cgroup import Container, container_in
+from agents.oom_score import Held, hold
+
+UID, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "1bbf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
+ID = "a" * 64
+POD = Container(UID, ID)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Path:
+    """Number 7, of the pod, at 869."""
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "cgroup").write_text(f"0::/kubepods/burstable/pod{UID}/{ID}\n")
+    (folder / "oom_score_adj").write_text("869\n")
+    return folder
+
+
+def adj(process: Path) -> int:
+    return int((process / "oom_score_adj").read_text()[:3])
+
+
+def test_a_higher_value_is_lowered(process: Path) -> None:
+    assert hold(process.parent, 7, POD, 474) is Held.LOWERED
+    assert adj(process) == 474
+
+
+@pytest.mark.parametrize("value", ["474", "473", "-998"])
+def test_a_value_is_never_raised(process: Path, value: str) -> None:
+    """A sandbox has -998, a Guaranteed pod -997."""
+    (process / "oom_score_adj").write_text(f"{value}\n")
+    assert hold(process.parent, 7, POD, 474) is Held.LOW
+    assert (process / "oom_score_adj").read_text() == f"{value}\n"
+
+
+@pytest.mark.parametrize("group", [f"/kubepods/burstable/pod{OTHER}/{ID}", "/system.slice/sshd.service"])
+def test_the_process_that_has_the_number_now_is_left_alone(process: Path, group: str) -> None:
+    (process / "cgroup").write_text(f"0::{group}\n")
+    assert hold(process.parent, 7, POD, 474) is Held.GONE
+    assert adj(process) == 869
+
+
+def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
+    process: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was opened stays the old process', as the kernel's /proc has it."""
+
+    def replaced(text: str) -> Container | None:
+        process.rename(process.with_name("gone"))
+        process.mkdir()
+        (process / "cgroup").write_text("0::/system.slice/sshd.service\n")
+        (process / "oom_score_adj").write_text("900\n")
+        return container_in(text)
+
+    monkeypatch.setattr("agents.oom_score.container_in", replaced)
+    hold(process.parent, 7, POD, 474)
+    assert adj(process) == 900
+
+
+def test_a_process_that_has_ended_is_gone(process: Path) -> None:
+    assert hold(process.parent, 8, POD, 474) is Held.GONE
+
+
+def test_a_process_that_ends_meanwhile_is_gone(process: Path) -> None:
+    (process / "cgroup").unlink()
+    assert hold(process.parent, 7, POD, 474) is Held.GONE

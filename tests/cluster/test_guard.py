@@ -1,0 +1,251 @@
+"""Inference-like and microVM-like pods on the real node, whose pods run out of memory: who dies, who is evicted.
+
+On a machine whose root lacks CAP_SYS_RESOURCE no container can have it, and nobody needs it: what runc set there it set
+without it. The guard's manifest is then taken without that capability; everything else of it is what prod declares.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.guard import GuardArgs, daemon_set, guard_agent
+from components.identity import binding, role, service_account
+from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
+from components.system import ClusterSpec, code_config_map, namespace
+from components.zipapp import build
+from tenancy import names
+from tenancy.memory import guarded_oom_score_adj
+from tenancy.memory_pool import Disposable, MemoryPool, Workload
+from tests.cluster.rollout import PATIENCE_SECONDS, eventually
+from tests.cluster.squeezed import (
+    CRITICAL,
+    DISPOSABLE,
+    POD_MIB,
+    Running,
+    Squeezed,
+    age_seconds,
+    oom_score_adj,
+    reconfigure,
+    squeezed,
+)
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.control_plane import NODE
+from toolchain.cluster.image import agent_image
+
+SYSTEM, TENANT = "guard-test", "guard-tenant"
+NODES = names.node_agent_namespace(SYSTEM)
+CLUSTER = ClusterSpec(resource_domain="viktorbarzin.me", system_namespace=SYSTEM, agent_image=agent_image())
+ROUNDS, RESTARTS = 20, 2
+KILLED = 137
+SYS_RESOURCE = 24
+REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
+# What is held beside inference and the microVM, within its request.
+NEIGHBOUR_MIB = 160
+GUARDED = guarded_oom_score_adj(LIMIT_MIB, POD_MIB)
+THRESHOLD_MIB = 128
+POOL = MemoryPool(
+    name="node",
+    node_selector={"kubernetes.io/hostname": NODE},
+    memory_mib=POD_MIB,
+    allocatable_mib=POD_MIB,
+    eviction_threshold_mib=0,
+    eviction_interval_seconds=10,
+    guard=True,
+    workloads=(
+        Workload(
+            name="inference",
+            tenant=TENANT,
+            priority=CRITICAL,
+            request_mib=REQUEST_MIB,
+            limit_mib=LIMIT_MIB,
+            steady_mib=STEADY_MIB,
+            peak_mib=LIMIT_MIB,
+        ),
+    ),
+    disposable=(
+        Disposable(
+            name="vm",
+            tenant=TENANT,
+            priority=DISPOSABLE,
+            pods_least=1,
+            pods_most=1,
+            resident_least_mib=VICTIM_MIB,
+            resident_most_mib=VICTIM_MIB,
+        ),
+    ),
+)
+_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
+    """A namespace, and the two classes."""
+    api = real_cluster.api
+    never = PreemptionPolicy.NEVER
+    api.create("/api/v1/namespaces", namespace(TENANT, "baseline"))
+    api.create(_CLASSES, priority_class(CRITICAL, PrioritySpec(value=100_000, preemption_policy=never)))
+    api.create(_CLASSES, priority_class(DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=never)))
+    try:
+        yield real_cluster
+    finally:
+        for path in (f"/api/v1/namespaces/{TENANT}", f"{_CLASSES}/{CRITICAL}", f"{_CLASSES}/{DISPOSABLE}"):
+            api.request("DELETE", path)
+
+
+@pytest.fixture(scope="module")
+def short(tenant: HeldCluster) -> Iterator[Squeezed]:
+    """The node short of memory, where the kubelet evicts nobody: only the kernel acts."""
+    with squeezed(tenant, TENANT) as found:
+        neighbour = found.run(
+            "neighbour",
+            holds_mib=NEIGHBOUR_MIB,
+            priority=CRITICAL,
+            requests={"memory": "224Mi"},
+            limits={"memory": "224Mi"},
+        )
+        yield found
+        neighbour.delete()
+
+
+@pytest.fixture(scope="module")
+def guard(short: Squeezed) -> Iterator[Squeezed]:
+    """The guard as its DaemonSet on the node, Ready."""
+    code, api = build(), short.cluster.api
+    agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
+    workload = allowed_here(daemon_set(agent, POOL))
+    identity = agent.identity
+    for collection, manifest in (
+        ("/api/v1/namespaces", namespace(NODES, "privileged")),
+        (f"/api/v1/namespaces/{NODES}/configmaps", code_config_map(code, NODES)),
+        (f"/api/v1/namespaces/{NODES}/serviceaccounts", service_account(identity)),
+        (f"{_RBAC}/clusterroles", role(identity, None)),
+        (f"{_RBAC}/clusterrolebindings", binding(identity, None)),
+        (f"/apis/apps/v1/namespaces/{NODES}/daemonsets", workload),
+    ):
+        api.create(collection, manifest)
+    try:
+        eventually(lambda: is_ready(short.cluster), "the guard is ready")
+        yield short
+    finally:
+        for path in (
+            f"/api/v1/namespaces/{NODES}",
+            f"{_RBAC}/clusterroles/{names.GUARD}",
+            f"{_RBAC}/clusterrolebindings/{names.GUARD}",
+        ):
+            api.request("DELETE", path)
+        eventually(lambda: api.get(f"/api/v1/namespaces/{NODES}") is None, "the guard is gone")
+
+
+def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
+    """Without the capability that root does not have on this machine."""
+    status = Path("/proc/self/status").read_text()
+    bounding = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapBnd:"))
+    if not bounding >> SYS_RESOURCE & 1:
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        container["securityContext"]["capabilities"]["add"].remove("SYS_RESOURCE")
+    return workload
+
+
+def is_ready(cluster: HeldCluster) -> bool:
+    pods = (cluster.api.get(f"/api/v1/namespaces/{NODES}/pods") or {"items": []})["items"]
+    conditions = [c for pod in pods for c in pod["status"].get("conditions", [])]
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def inference(on: Squeezed, name: str, restart: str = "Never") -> Running:
+    return on.run(
+        name,
+        holds_mib=STEADY_MIB,
+        priority=CRITICAL,
+        restart=restart,
+        requests={"memory": f"{REQUEST_MIB}Mi"},
+        limits={"memory": f"{LIMIT_MIB}Mi"},
+    )
+
+
+def micro_vm(on: Squeezed, name: str, holds_mib: int = VICTIM_MIB) -> Running:
+    return on.run(name, holds_mib=holds_mib, priority=DISPOSABLE)
+
+
+def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
+    """Seed 001's invariant as it is: the class does not count, what is above the request does."""
+    llm, vm = inference(short, "unguarded"), micro_vm(short, "vm-unguarded")
+    try:
+        llm.take_until_gone(llm)
+        assert eventually(llm.exit_code, "inference has ended") == KILLED
+        assert vm.process() is not None
+    finally:
+        llm.delete()
+        vm.delete()
+
+
+def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
+    """Of two, since the kernel now and then kills a second process before the first has given its memory back."""
+    llm, spare = inference(guard, "guarded"), micro_vm(guard, "spare", SPARE_MIB)
+    pid = llm.process()
+    assert pid is not None
+    eventually(lambda: oom_score_adj(pid) == GUARDED, "inference is guarded")
+    victims = []
+    try:
+        for number in range(ROUNDS):
+            vm = micro_vm(guard, f"vm-{number}")
+            victims.append(vm)
+            llm.take_until_gone(vm)
+            llm.give_back()
+            assert llm.process() == pid, number
+            if spare.process() is None:
+                spare.delete()
+                spare = micro_vm(guard, f"spare-{number}", SPARE_MIB)
+        assert [eventually(vm.exit_code, "the kubelet tells") for vm in victims] == [KILLED] * ROUNDS
+        assert llm.exit_code() is None
+    finally:
+        for pod in (llm, spare, *victims):
+            pod.delete()
+
+
+def test_inference_is_guarded_within_a_second_of_a_restart(guard: Squeezed) -> None:
+    """The best of a few: a machine that is busy is late for anything. tests/kernel has more of them."""
+    llm = inference(guard, "restarted", restart="Always")
+    ages = []
+    try:
+        for _ in range(RESTARTS):
+            pid = llm.process()
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            ages.append(guarded_at_the_age_of(llm, but=pid))
+            eventually(llm.process, "inference holds its memory again")
+        assert min(ages) < 1, ages
+    finally:
+        llm.delete()
+
+
+def guarded_at_the_age_of(pod: Running, *, but: int) -> float:
+    """Seconds, of the pod's process that is guarded; `but` is the one before."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for pid in pod.processes():
+            if pid != but and oom_score_adj(pid) == GUARDED:
+                return age_seconds(pid)
+    raise AssertionError(f"{pod.name} is not guarded")
+
+
+def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squeezed) -> None:
+    """By the kubelet, before the kernel must act: with its next look there is more than its threshold again."""
+    reconfigure(guard.cluster, evictionHard={"memory.available": f"{THRESHOLD_MIB}Mi"})
+    llm, vm = inference(guard, "pressing"), micro_vm(guard, "vm-evicted")
+    pid = llm.process()
+    try:
+        llm.take(guard.left_mib() - THRESHOLD_MIB + VICTIM_MIB // 2)
+        status = eventually(lambda: vm.status() if vm.status()["phase"] == "Failed" else None, "the microVM ends")
+        assert status["reason"] == "Evicted"
+        llm.give_back()
+        assert (llm.process(), llm.status()["phase"]) == (pid, "Running")
+    finally:
+        llm.delete()
+        vm.delete()

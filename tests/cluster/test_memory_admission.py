@@ -1,0 +1,152 @@
+"""The memory pools' admission policies in a real API server: every combination that they allow and refuse."""
+
+import time
+from typing import Any
+
+import pytest
+
+from components.admission_policy import binding
+from components.memory_admission import policies
+from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
+from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
+from tests.cluster.api_server import Answer, ApiServer
+
+CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
+PLURALS = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+PATIENCE_SECONDS = 90
+
+
+def workload(tenant: str) -> Workload:
+    return Workload(name="it", tenant=tenant, priority=CRITICAL, request_mib=8, limit_mib=32, steady_mib=8, peak_mib=8)
+
+
+def victims(tenant: str, request_mib: int = 0) -> Disposable:
+    return Disposable(
+        name="them",
+        tenant=tenant,
+        priority=DISPOSABLE,
+        pods_least=1,
+        pods_most=2,
+        resident_least_mib=512,
+        resident_most_mib=512,
+        request_mib=request_mib,
+    )
+
+
+POOL = MemoryPool(
+    name="node-4",
+    node_selector={"kubernetes.io/hostname": "node-4"},
+    memory_mib=62464,
+    allocatable_mib=62364,
+    eviction_threshold_mib=100,
+    eviction_interval_seconds=10,
+    guard=True,
+    workloads=(workload("inference"), workload("mixed")),
+    disposable=(victims("agents"), victims("sandboxes", request_mib=64), victims("mixed")),
+)
+TENANTS = ("inference", "mixed", "agents", "sandboxes")
+
+
+def pod(priority: str | None, *resources: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    containers = [{"name": f"c{n}", "image": "busybox:1.37.0", "resources": r} for n, r in enumerate(resources)]
+    given = {"containers": containers, **spec} | ({"priorityClassName": priority} if priority else {})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": given}
+
+
+def memory(request: str | None = None, limit: str | None = None) -> dict[str, Any]:
+    given = (("requests", request), ("limits", limit))
+    return {part: {"memory": amount} for part, amount in given if amount is not None}
+
+
+def create(server: ApiServer, namespace: str, manifest: dict[str, Any]) -> Answer:
+    return server.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", manifest)
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """The API server with the pool's namespaces, classes and policies in force."""
+    for tenant in TENANTS:
+        server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant}}, "namespaces")
+    for name, spec in (
+        (CRITICAL, PrioritySpec(value=100_000)),
+        (DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER)),
+    ):
+        server.apply(priority_class(name, spec), "priorityclasses")
+    for policy in policies(MemoryPools(pools=(POOL,))):
+        for manifest in (policy, binding(policy)):
+            server.apply(manifest, PLURALS[manifest["kind"]])
+    burst = pod(None, memory("1Gi", "2Gi"))
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while any(create(server, tenant, burst).refusal is None for tenant in TENANTS):  # it takes policies up one by one
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    return server
+
+
+BURST = "may hold more memory than it requests"
+LIMIT = "a pod of class homelab-critical needs a memory limit on each container"
+BEST_EFFORT = "is there to be killed first, and so BestEffort: state no cpu and no memory"
+SMALL = "is there to be killed first: request at most 64Mi of memory"
+VICTIMS = "is the memory pools' victims': give the pod priorityClassName homelab-disposable"
+UNREQUESTED = {"limits": {"memory": "2Gi"}, "requests": {"memory": "0"}}
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a burst without a class": ("inference", pod(None, memory("1Gi", "2Gi")), BURST),
+    "a burst in one of two containers": ("inference", pod(None, memory("1Gi", "1Gi"), memory("1Gi", "2Gi")), BURST),
+    "a burst from nothing": ("inference", pod(None, UNREQUESTED), BURST),
+    "a request without a limit": ("inference", pod(None, memory("1Gi")), BURST),
+    "a burst at start": (
+        "inference",
+        pod(None, {}, initContainers=[{"name": "i", "image": "busybox:1.37.0", "resources": memory("1Gi", "2Gi")}]),
+        BURST,
+    ),
+    "a burst of the whole pod": ("inference", pod(None, {}, resources=memory("1Gi", "2Gi")), BURST),
+    "a burst beside victims": ("mixed", pod(None, memory("1Gi", "2Gi")), BURST),
+    "a critical pod without a limit": ("inference", pod(CRITICAL, memory("1Gi")), LIMIT),
+    "a critical pod with a container without a limit": ("inference", pod(CRITICAL, memory("1Gi", "2Gi"), {}), LIMIT),
+    "a victim that requests memory": ("agents", pod(DISPOSABLE, memory("1Mi")), BEST_EFFORT),
+    "a victim with a limit, which is a request": ("agents", pod(DISPOSABLE, memory(limit="1Gi")), BEST_EFFORT),
+    "a victim that requests cpu": ("agents", pod(DISPOSABLE, {"requests": {"cpu": "100m"}}), BEST_EFFORT),
+    "a victim that requests as a pod": ("agents", pod(DISPOSABLE, {}, resources=memory("1Mi", "1Mi")), BEST_EFFORT),
+    "a victim in a mixed namespace that requests": ("mixed", pod(DISPOSABLE, memory("1Mi", "1Mi")), BEST_EFFORT),
+    "a victim that requests more than it may": ("sandboxes", pod(DISPOSABLE, memory("65Mi", "1Gi")), SMALL),
+    "a pod of no class among victims": ("agents", pod(None, {}), VICTIMS),
+    "a pod of another class among victims": ("agents", pod(CRITICAL, {}), VICTIMS),
+    "a pod of no class among victims that request": ("sandboxes", pod(None, memory("1Mi", "1Mi")), VICTIMS),
+}
+
+ADMITTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "the declared workload": ("inference", pod(CRITICAL, memory("8Gi", "32Gi"))),
+    "a critical pod with a sidecar that has a limit": (
+        "inference",
+        pod(CRITICAL, memory("8Gi", "32Gi"), memory("64Mi", "64Mi")),
+    ),
+    "a pod that holds what it requests": ("inference", pod(None, memory("1Gi", "1024Mi"))),
+    "a limit alone, which is the request": ("inference", pod(None, memory(limit="1Gi"))),
+    "a pod that states nothing": ("inference", pod(None, {})),
+    "cpu beyond its request": ("inference", pod(None, {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}})),
+    "a victim": ("agents", pod(DISPOSABLE, {})),
+    "a victim of two containers": ("agents", pod(DISPOSABLE, {}, {})),
+    "a victim that requests what it may": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"))),
+    "a victim that requests nothing where it might": ("sandboxes", pod(DISPOSABLE, {})),
+    "a victim beside workloads": ("mixed", pod(DISPOSABLE, {})),
+    "a workload beside victims": ("mixed", pod(CRITICAL, memory("8Gi", "32Gi"))),
+    "a burst where no pool is": ("default", pod(None, memory("1Gi", "2Gi"))),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_undo_the_order_of_victims_is_refused(cluster: ApiServer, case: str) -> None:
+    namespace, manifest, message = REFUSED[case]
+    refusal = create(cluster, namespace, manifest).refusal
+    assert refusal is not None
+    assert message in refusal
+
+
+@pytest.mark.parametrize("case", ADMITTED)
+def test_what_keeps_the_order_of_victims_is_admitted(cluster: ApiServer, case: str) -> None:
+    namespace, manifest = ADMITTED[case]
+    assert create(cluster, namespace, manifest).refusal is None

@@ -1,0 +1,93 @@
+"""A program of its own: processes in a memory cgroup of their own, one more that takes what is left, and who died.
+
+`python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>` prints what each process had before the
+last one began, in KiB, and the positions of those that the kernel killed; the last position is that of the last one.
+"""
+
+import json
+import mmap
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MIB = 2**20
+# More than is left, and less than what any of the processes gives back when it dies.
+OVER_MIB = 2
+
+
+def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
+    _limit(group, limit_mib * MIB)
+    alive, held = os.pipe()  # its end tells the processes to end, also when this one is killed
+    members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
+    states = [_state(pid) for pid in members]
+    left_kib = limit_mib * 1024 - _usage(group) // 1024
+    members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # what the dead one had is given back before it is seen to be dead
+    killed = [position for position, pid in enumerate(members) if _was_killed(pid)]
+    for position, pid in enumerate(members):
+        if position not in killed:
+            os.kill(pid, signal.SIGTERM)
+            os.waitpid(pid, 0)
+    print(json.dumps({"states": states, "left_kib": left_kib, "killed": killed}))
+
+
+def _limit(group: Path, size: int) -> None:
+    if (group / "memory.max").exists():  # cgroup v2
+        (group / "memory.max").write_text(str(size))
+        (group / "memory.swap.max").write_text("0")
+    else:
+        (group / "memory.limit_in_bytes").write_text(str(size))
+        (group / "memory.swappiness").write_text("0")
+
+
+def _usage(group: Path) -> int:
+    current = group / "memory.current"
+    return int((current if current.exists() else group / "memory.usage_in_bytes").read_text())
+
+
+def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
+    """A process in the group that has that much of its own; returns when it has it, or was killed on the way."""
+    ready, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(held)
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        Path("/proc/self/oom_score_adj").write_text(str(adj))
+        area = mmap.mmap(-1, mib * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for page in range(0, mib * MIB, mmap.PAGESIZE):
+            area[page] = 1
+        os.write(tell, b".")
+        os.read(alive, 1)
+        os._exit(0)
+    os.close(tell)
+    os.read(ready, 1)
+    os.close(ready)
+    return pid
+
+
+def _state(pid: int) -> dict[str, int]:
+    """What mm/oom_kill.c counts, and what the kernel makes of it for the whole machine."""
+    told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
+    counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
+    return {
+        "kib": sum(counted.values()),
+        "adj": int(Path(f"/proc/{pid}/oom_score_adj").read_text()),
+        "oom_score": int(Path(f"/proc/{pid}/oom_score").read_text()),
+    }
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        yield name, value
+
+
+def _was_killed(pid: int) -> bool:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return ended == pid and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

@@ -1,0 +1,193 @@
+"""The shipped guard among real processes in real control groups; only the API server is the tests' own."""
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import exposition
+from agents.cgroup import container_in
+from agents.oom_score import OomScoreError, hold
+from tenancy import names
+from tenancy.memory import guarded_oom_score_adj
+from tests.agents.cluster import Served
+
+TOTAL_MIB, LIMIT_MIB, BY_REQUEST = 1024, 537, 869
+GUARDED = guarded_oom_score_adj(LIMIT_MIB, TOTAL_MIB)
+PATIENCE_SECONDS = 60
+RESTARTS = 10
+NOBODY = 65534
+
+
+@dataclass
+class Pod:
+    """A pod as the API and the node know it; its processes are started and ended by the test."""
+
+    name: str
+    group: Path
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @contextmanager
+    def process(self, adj: int) -> Iterator[int]:
+        """A process in a new container of the pod, started as a runtime does it: moved, then given its value."""
+        container = self.group / f"pod{self.uid}" / (uuid.uuid4().hex * 2)
+        container.mkdir(parents=True)
+        with subprocess.Popen(["sleep", "600"]) as process:
+            (container / "cgroup.procs").write_text(str(process.pid))
+            Path(f"/proc/{process.pid}/oom_score_adj").write_text(str(adj))
+            try:
+                yield process.pid
+            finally:
+                process.kill()
+
+    def manifest(self, priority: str) -> dict[str, Any]:
+        limits = {"limits": {"memory": f"{LIMIT_MIB}Mi"}}
+        return {
+            "kind": "Pod",
+            "metadata": {"namespace": "inference", "name": self.name, "uid": self.uid},
+            "spec": {
+                "nodeName": "node-4",
+                "priorityClassName": priority,
+                "containers": [{"name": "main", "resources": limits}],
+            },
+            "status": {"phase": "Running"},
+        }
+
+
+@dataclass
+class Scene:
+    """A node with a protected pod and a disposable one, and a guard that knows of them."""
+
+    served: Served
+    protected: Pod
+    disposable: Pod
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def metric(self, name: str) -> float | None:
+        """The protected pod's; None while it is not served."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                samples = exposition.parse(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return None
+        found = (s.value for s in samples if s.name == name and s.labels["pod_uid"] == self.protected.uid)
+        return next(found, None)
+
+
+@pytest.fixture
+def scene(group: Path, served: Served, zipapp: Path) -> Iterator[Scene]:
+    protected, disposable = Pod("llm", group), Pod("vm", group)
+    served.cluster.pods += [protected.manifest("critical"), disposable.manifest("disposable")]
+    served.cluster.watches_last = True
+    with socket.create_server(("", 0)) as probe:
+        port = probe.getsockname()[1]
+    environ = {
+        **served.environ(),
+        "PORT": str(port),
+        "NODE_NAME": "node-4",
+        "POD_NAME": "guard-0",
+        "PROTECTED": "inference/critical",
+        "TOTAL_MIB": str(TOTAL_MIB),
+        "VICTIM_OOM_SCORE_ADJ": "1000",
+    }
+    with subprocess.Popen([sys.executable, "-I", str(zipapp), "guard"], env=environ) as process:
+        try:
+            found = Scene(served, protected, disposable, process, port)
+            until(lambda: found.metric(names.METRIC_GUARD_ADJ) is not None)
+            yield found
+        finally:
+            process.terminate()
+            served.cluster.end_watches()
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """The seconds that it took. Raises AssertionError."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < PATIENCE_SECONDS
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def adj(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+def holds(pid: int) -> bool:
+    return adj(pid) == GUARDED
+
+
+def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
+    """The median, since a machine that is busy is late for anything."""
+    delays = []
+    for _ in range(RESTARTS):
+        with scene.protected.process(BY_REQUEST) as pid:
+            delays.append(until(partial(holds, pid)))
+    assert statistics.median(delays) < 1
+
+
+def test_it_tells_what_it_holds(scene: Scene) -> None:
+    with scene.protected.process(BY_REQUEST):
+        until(lambda: scene.metric(names.METRIC_GUARD_HELD) == 1)
+        assert scene.metric(names.METRIC_GUARD_ADJ) == GUARDED
+        assert scene.metric(names.METRIC_GUARD_UNHELD) == 0
+        until(lambda: bool(scene.served.cluster.events))
+        (event,) = scene.served.cluster.events.values()
+        assert (event["regarding"]["name"], event["reason"]) == ("llm", names.EVENT_GUARDED)
+
+
+def test_it_touches_no_other_process_and_raises_none(scene: Scene) -> None:
+    with ExitStack() as stack:
+        vm = stack.enter_context(scene.disposable.process(1000))
+        sandbox = stack.enter_context(scene.protected.process(0))
+        outside = stack.enter_context(subprocess.Popen(["sleep", "600"]))
+        Path(f"/proc/{outside.pid}/oom_score_adj").write_text("900")
+        protected = stack.enter_context(scene.protected.process(1000))
+        until(partial(holds, protected))
+        assert (adj(vm), adj(sandbox), adj(outside.pid)) == (1000, 0, 900)
+        outside.kill()
+
+
+def test_a_process_that_raises_its_own_value_is_lowered_again(scene: Scene) -> None:
+    with scene.protected.process(BY_REQUEST) as pid:
+        until(partial(holds, pid))
+        Path(f"/proc/{pid}/oom_score_adj").write_text("950")
+        until(partial(holds, pid))
+
+
+def test_what_was_lowered_stays_so_when_the_guard_is_gone(scene: Scene) -> None:
+    with scene.protected.process(BY_REQUEST) as pid:
+        until(partial(holds, pid))
+        scene.process.terminate()
+        assert scene.process.wait(timeout=30) == 0
+        assert adj(pid) == GUARDED
+
+
+def test_without_the_right_it_says_so_and_changes_nothing(group: Path) -> None:
+    """Another user, as a guard without its capabilities would be to a pod that does not run as root."""
+    with Pod("llm", group).process(BY_REQUEST) as pid:
+        container = container_in(Path(f"/proc/{pid}/cgroup").read_text())
+        assert container is not None
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(
+                OomScoreError, match="cannot be lowered to 487: Permission denied; the guard needs CAP_"
+            ):
+                hold(Path("/proc"), pid, container, 487)
+        finally:
+            os.seteuid(0)
+        assert adj(pid) == BY_REQUEST

@@ -1,0 +1,254 @@
+"""The rules over memory pools: a pool that breaks only one of them, with what the operator reads."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
+from tests.policy import graphs
+from tests.policy.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4, Program, an_object, judge, memory_object, put
+
+
+def with_inference(pool: MemoryPool = NODE_4, **changes: Any) -> MemoryPool:
+    return replace(pool, workloads=(replace(INFERENCE, **changes), *pool.workloads[1:]))
+
+
+def with_victim(pool: MemoryPool = NODE_4, **changes: Any) -> MemoryPool:
+    return replace(pool, disposable=(replace(MICROVM, **changes),))
+
+
+UNGUARDED = replace(NODE_4, guard=False)
+# Peaks of 30 GiB each, and victims that are always first.
+PEAKING = replace(
+    CLICKHOUSE, peak_mib=50_000, limit_mib=50_000, growth_mib_per_second=1, name="warehouse", tenant="signoz"
+)
+
+# The rule that a pool breaks, the pool, and the sentence.
+BROKEN: dict[str, tuple[str, MemoryPool, str]] = {
+    "requests that do not fit": (
+        "memory-requests",
+        with_inference(request_mib=58_000, limit_mib=60_000),
+        "node-4: 63120 MiB are requested, 62364 allocatable (756 over); lower a request_mib of memory_pools.node-4",
+    ),
+    "a request under the steady state": (
+        "memory-requests",
+        with_inference(request_mib=4096),
+        "node-4: inference requests 4096 MiB and almost always holds 5120; raise "
+        "memory_pools.node-4.workloads.inference.request_mib",
+    ),
+    "a limit over the node": (
+        "memory-limits",
+        with_inference(limit_mib=65_536),
+        "node-4: inference may hold 65536 MiB, a node offers 62364: it alone could take the whole node, and no victim "
+        "would help; lower memory_pools.node-4.workloads.inference.limit_mib",
+    ),
+    "no victim": (
+        "memory-victim",
+        replace(NODE_4, disposable=()),
+        "node-4: inference may take 24576 MiB of slack, and no pod is always there to be killed for it; add one to "
+        "memory_pools.node-4.disposable (with pods_least 1 or more), or make request_mib and limit_mib equal",
+    ),
+    "a victim that is not always there": (
+        "memory-victim",
+        with_victim(pods_least=0),
+        "no pod is always there to be killed for it",
+    ),
+    "a victim that requests more than a critical pod": (
+        "memory-victim",
+        with_victim(request_mib=6000, resident_least_mib=6500, resident_most_mib=7000, pods_most=2),
+        "node-4: agent-microvm requests 6000 MiB; it holds from 6500, and clickhouse requests 5120: within its request "
+        "a victim is not evicted first; lower memory_pools.node-4.disposable.agent-microvm.request_mib, best to 0",
+    ),
+    "a victim within its request": (
+        "memory-victim",
+        with_victim(request_mib=512),
+        "node-4: agent-microvm requests 512 MiB; it holds from 512, and clickhouse requests 5120: within its request a",
+    ),
+    "no guard": (
+        "memory-oom",
+        UNGUARDED,
+        "node-4: at its peak of 20480 MiB inference, which requests 8192, leads every victim (agent-microvm holds 512) "
+        "by 11786 MiB in the kernel's ranking, whatever its class: the kernel kills it first; set "
+        "memory_pools.node-4.guard: true, or raise memory_pools.node-4.workloads.inference.request_mib to 19989 "
+        "(19.5Gi), or have a victim that always holds 12299 (12.0Gi) (resident_least_mib), or let the kubelet come "
+        "first: eviction_threshold_mib 11264 (11Gi), taken off allocatable_mib",
+    ),
+    "a peak that the victims do not cover": (
+        "memory-peaks",
+        replace(NODE_4, workloads=(INFERENCE, PEAKING)),
+        "node-4: while inference and warehouse peak, the workloads hold 70480 MiB, the pods have 62464: 8016 short "
+        "(7.8Gi) with every victim gone; move a workload off memory_pools.node-4",
+    ),
+    "a class that nobody declares": (
+        "memory-pools",
+        with_inference(priority="homelab-kritical"),
+        "node-4: inference has class homelab-kritical, which nobody declares; add priorities.homelab-kritical",
+    ),
+    "swapped classes": (
+        "memory-eviction",
+        replace(
+            NODE_4,
+            workloads=(replace(INFERENCE, priority="homelab-disposable"), CLICKHOUSE),
+            disposable=(replace(MICROVM, priority="homelab-critical"),),
+        ),
+        "node-4: at its peak the kubelet evicts inference (homelab-disposable, -1000) before agent-microvm "
+        "(homelab-critical, 100000): both may be above their requests; give "
+        "memory_pools.node-4.disposable.agent-microvm.priority a lower class than "
+        "memory_pools.node-4.workloads.inference.priority",
+    ),
+    "one class for both": (
+        "memory-eviction",
+        with_victim(priority="homelab-critical"),
+        "node-4: at its peak the kubelet evicts inference (homelab-critical, 100000) before agent-microvm",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None:
+    rule, pool, sentence = BROKEN[case]
+    reported = judge(graphs.platform(memory=pool))
+    assert graphs.rules_of(reported) == {rule}
+    assert any(sentence in line for line in reported), reported
+
+
+# What the message above tells to do.
+REMEDIES = {
+    "the guard": NODE_4,
+    "the request": with_inference(UNGUARDED, request_mib=19_989),
+    "the victim": with_victim(UNGUARDED, resident_least_mib=12_299, resident_most_mib=12_299),
+    "the threshold": replace(UNGUARDED, eviction_threshold_mib=11_264, allocatable_mib=62_464 - 11_264),
+}
+
+
+@pytest.mark.parametrize("remedy", REMEDIES)
+def test_each_remedy_that_the_message_names_is_enough(remedy: str) -> None:
+    assert judge(graphs.platform(memory=REMEDIES[remedy])) == []
+
+
+TOO_LITTLE = {
+    "the request": with_inference(UNGUARDED, request_mib=19_988),
+    "the victim": with_victim(UNGUARDED, resident_least_mib=12_298, resident_most_mib=12_299),
+    "the threshold": replace(UNGUARDED, eviction_threshold_mib=11_263, allocatable_mib=62_464 - 11_263),
+}
+
+
+@pytest.mark.parametrize("remedy", TOO_LITTLE)
+def test_a_mib_less_is_not_enough(remedy: str) -> None:
+    reported = judge(graphs.platform(memory=TOO_LITTLE[remedy]))
+    assert graphs.rules_of(reported) == {"memory-oom"}
+
+
+def test_a_pool_that_is_not_oversubscribed_needs_no_victim() -> None:
+    pinned = replace(INFERENCE, request_mib=32_768)
+    pool = replace(UNGUARDED, workloads=(pinned,), disposable=())
+    assert judge(graphs.platform(memory=pool)) == []
+
+
+def test_memory_pools_that_cannot_be_read_are_refused() -> None:
+    program = graphs.platform()
+    put(program["memory pools"], "data", {names.MEMORY_POOLS_KEY: '{"pools": [{"name": "node-4"}]}'})
+    reported = judge(program)
+    assert graphs.rules_of(reported) == {"memory-pools"}
+    assert "ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: " in reported[0]
+    program["memory pools"]["data"] = {}
+    assert judge(program) == [
+        "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: it has no "
+        "memory-pools.json"
+    ]
+
+
+def test_memory_pools_that_are_unknown_cannot_be_proven() -> None:
+    program = graphs.platform()
+    program["memory pools"]["data"] = graphs.UNKNOWN
+    assert judge(program) == [
+        "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: data is unknown until "
+        "the update"
+    ]
+
+
+def test_a_class_of_unknown_value_cannot_be_proven() -> None:
+    program = graphs.platform()
+    program["homelab-critical"]["value"] = graphs.UNKNOWN
+    assert {"memory-eviction", "memory-pools"} <= graphs.rules_of(judge(program))
+
+
+def deployment(member: Workload | Disposable, pool: MemoryPool = NODE_4) -> graphs.Manifest:
+    """A workload of the pool as it should be."""
+    resources = {}
+    if isinstance(member, Workload):
+        resources = {
+            "requests": {"memory": f"{member.request_mib}Mi"},
+            "limits": {"memory": f"{member.limit_mib}Mi"},
+        }
+    spec = {
+        "nodeSelector": dict(pool.node_selector),
+        "priorityClassName": member.priority,
+        "containers": [{"name": "main", "image": graphs.IMAGE, "resources": resources}],
+    }
+    return an_object("apps/v1", "Deployment", member.name, member.tenant, spec={"template": {"spec": spec}})
+
+
+POD = "spec.template.spec"
+
+# The field, what is written there, the sentence.
+UNLIKE: dict[str, tuple[str, object, str]] = {
+    "another class": (
+        f"{POD}.priorityClassName",
+        None,
+        "Deployment inference/inference: priorityClassName is empty, memory_pools.node-4.workloads.inference makes it "
+        "homelab-critical; use the platform's output memory",
+    ),
+    "other nodes": (
+        f"{POD}.nodeSelector",
+        {"kubernetes.io/hostname": "node-5"},
+        "nodeSelector kubernetes.io/hostname is node-5, memory_pools.node-4.workloads.inference makes it node-4",
+    ),
+    "the request pinned to the limit again": (
+        f"{POD}.containers.0.resources.requests",
+        {"memory": "32Gi"},
+        "its memory request is 32768 MiB, memory_pools.node-4.workloads.inference makes it 8192 MiB",
+    ),
+    "a higher limit": (
+        f"{POD}.containers.0.resources.limits",
+        {"memory": "40Gi"},
+        "its memory limit is 40960 MiB, memory_pools.node-4.workloads.inference makes it 32768 MiB",
+    ),
+    "an unreadable limit": (f"{POD}.containers.0.resources.limits", {"memory": "40GB"}, "cannot be proven: '40GB'"),
+    "an unknown limit": (f"{POD}.containers.0.resources", graphs.UNKNOWN, "resources is unknown until the update"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_a_workload_that_is_not_what_its_pool_says_is_refused(case: str) -> None:
+    path, value, sentence = UNLIKE[case]
+    program: Program = {"memory pools": memory_object(), "inference": deployment(INFERENCE)}
+    put(program["inference"], path, value)
+    reported = [line for line in judge(program) if line.startswith("memory-workloads: ")]
+    assert len(reported) == 1
+    assert sentence in reported[0]
+
+
+@pytest.mark.parametrize("member", [INFERENCE, CLICKHOUSE, MICROVM], ids=lambda member: member.name)
+def test_a_workload_that_is_what_its_pool_says_is_accepted(member: Workload | Disposable) -> None:
+    assert judge(graphs.platform() | {"it": deployment(member)}) == []
+
+
+def test_a_consumer_is_held_to_the_pools_in_the_packs_configuration() -> None:
+    pinned = deployment(INFERENCE)
+    put(pinned, f"{POD}.containers.0.resources.requests", {"memory": "24Gi"})
+    config = {"memory_pools": MemoryPools(pools=(NODE_4,)).to_data()}
+    assert judge({"inference": pinned}) == []
+    assert judge({"inference": pinned}, config) == [
+        "memory-workloads: Deployment inference/inference: its memory request is 24576 MiB, "
+        "memory_pools.node-4.workloads.inference makes it 8192 MiB; use the platform's output memory"
+    ]
+    assert judge({"inference": deployment(INFERENCE)}, config) == []
+
+
+def test_a_configuration_that_cannot_be_read_is_refused() -> None:
+    reported = judge({}, json.loads('{"memory_pools": {"pools": 1}}'))
+    assert graphs.rules_of(reported) == {"memory-pools"}

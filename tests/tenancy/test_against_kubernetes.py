@@ -1,0 +1,117 @@
+"""What we compute of pods and quantities is what Kubernetes' own code does, on random nodes, pods and texts."""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import chain
+from random import Random
+from typing import Any
+
+import pytest
+
+from tenancy.memory import PodState, eviction_order, eviction_request, oom_score_adj, qos_class
+from tenancy.quantity import QuantityError, canonical, canonical_mib, parse
+from tenancy.workload import containers_of, pod_request
+from tests.tenancy import oracle, random_pods
+
+CASES = 100_000
+# Differed once: PodRequests adds the overhead into the pod itself, so that the kubelet's ranking saw it twice.
+ALIASED = {
+    "memory_bytes": 2**36,
+    "pods": [
+        {
+            "pod": {
+                "spec": {
+                    "containers": [{"name": "c", "resources": {"limits": {"memory": "10.625Gi"}}}],
+                    "overhead": {"memory": "5Gi"},
+                    "resources": {"limits": {"memory": "12Gi"}},
+                    "priority": 0,
+                }
+            },
+            "working_set_bytes": 16 * 2**30,
+        },
+        {"pod": {"spec": {"containers": [{"name": "c"}], "priority": 1}}, "working_set_bytes": 2**30},
+    ],
+    "quantities": ["10.625Gi", "0", "0Mi"],
+}
+SEED = 20_261_121
+NANO = 10**9
+
+
+@dataclass
+class Comparison:
+    """How much was compared, and by subject what differs: (what was asked, ours, Kubernetes')."""
+
+    pods: int = 0
+    nodes: set[int] = field(default_factory=set)
+    differences: dict[str, list[tuple[Any, Any, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def compare(self, subject: str, asked: Any, ours: Any, theirs: Any) -> None:
+        if ours != theirs:
+            self.differences[subject].append((asked, ours, theirs))
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    oracle.require()
+    random, made = Random(SEED), Comparison()  # noqa: S311 (to be the same each time)
+    cases = chain([ALIASED], (random_pods.case(random, number) for number in range(CASES)))
+    for asked, answer in oracle.ask(cases):
+        made.nodes.add(asked["memory_bytes"])
+        made.pods += len(asked["pods"])
+        _compare_pods(made, asked, answer)
+        _compare_quantities(made, asked["quantities"], answer["quantities"])
+    return made
+
+
+def _compare_pods(made: Comparison, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+    for position, running in enumerate(asked["pods"]):
+        spec = running["pod"]["spec"]
+        made.compare("QoS class", spec, qos_class(spec), answer["qos_class"][position])
+        adjustments = {c["name"]: oom_score_adj(spec, c, asked["memory_bytes"]) for c in containers_of(spec)}
+        made.compare("oom_score_adj", running, adjustments, answer["oom_score_adj"][position])
+        for resource in ("memory", "cpu", random_pods.GPUMEM):
+            theirs = math.ceil(parse(answer["requests"][position].get(resource, 0)))
+            made.compare("request", spec, pod_request(spec, resource), theirs)
+    states = [_state(position, running) for position, running in enumerate(asked["pods"])]
+    ours = [sorted(int(state.name) for state in group) for group in eviction_order(states)]
+    made.compare("eviction", asked["pods"], ours, [sorted(group) for group in answer["eviction_order"]])
+
+
+def _state(position: int, running: dict[str, Any]) -> PodState:
+    """In bytes: the order knows no unit."""
+    spec = running["pod"]["spec"]
+    return PodState(
+        name=str(position),
+        resident_mib=running["working_set_bytes"],
+        request_mib=eviction_request(spec),
+        priority=spec["priority"],
+    )
+
+
+def _compare_quantities(made: Comparison, texts: list[str], answers: list[dict[str, str]]) -> None:
+    _, number, mib = texts
+    for text, answer in zip(texts, answers, strict=True):
+        theirs = Fraction(int(answer["nano"]), NANO) if answer["nano"] else None
+        made.compare("quantity", text, _value(text), theirs)
+    made.compare("canonical", number, canonical(int(number)), answers[1]["canonical"])
+    made.compare("canonical", mib, canonical_mib(int(number)), answers[2]["canonical"])
+
+
+def _value(text: str) -> Fraction | None:
+    try:
+        return parse(text)
+    except QuantityError:
+        return None
+
+
+def test_a_hundred_thousand_pods_and_nodes_are_compared(comparison: Comparison) -> None:
+    assert comparison.pods >= 100_000
+    assert len(comparison.nodes) >= 99_000
+
+
+@pytest.mark.parametrize("subject", ["QoS class", "oom_score_adj", "request", "eviction", "quantity", "canonical"])
+def test_we_agree_with_kubernetes_on_every_one(comparison: Comparison, subject: str) -> None:
+    found = comparison.differences[subject]
+    assert not found, f"{len(found)} differ, for instance (asked, ours, Kubernetes'): {found[:3]}"

@@ -1,0 +1,73 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenancy.memory import (
+    PodState,
+    badness_pages,
+    burstable_oom_score_adj,
+    eviction_order,
+    guarded_oom_score_adj,
+    kernel_victim,
+)
+
+NODE_4 = 62_464
+TOTALS = st.integers(min_value=64, max_value=2**22)
+
+
+def state(name: str, resident: int | None, adj: int = 0, request: int = 0, priority: int = 0) -> PodState:
+    return PodState(name=name, resident_mib=resident, request_mib=request, oom_score_adj=adj, priority=priority)
+
+
+def test_at_its_peak_the_kernel_kills_what_seed_001_protects() -> None:
+    inference = state("inference", 20_480, burstable_oom_score_adj(8192, NODE_4), 8192, priority=100_000)
+    microvm = state("microvm", 512, 1000, priority=-1000)
+    assert kernel_victim([inference, microvm], NODE_4) == inference
+    assert eviction_order([inference, microvm]) == [[microvm], [inference]]
+
+
+def test_with_the_guard_the_kernel_kills_the_microvm_even_at_the_limit() -> None:
+    inference = state("inference", 32_768, guarded_oom_score_adj(32_768, NODE_4), 8192)
+    microvm = state("microvm", 1, 1000)
+    assert kernel_victim([inference, microvm], NODE_4) == microvm
+
+
+@given(TOTALS, st.data())
+def test_the_guards_value_is_the_highest_that_keeps_a_victim_ahead(total_mib: int, data: st.DataObject) -> None:
+    limit_mib = data.draw(st.integers(min_value=1, max_value=total_mib))
+    victim_adj = data.draw(st.sampled_from([999, 1000]))
+    adj = guarded_oom_score_adj(limit_mib, total_mib, victim_adj)
+    victim = badness_pages(0, victim_adj, total_mib)
+    assert badness_pages(limit_mib, adj, total_mib) < victim <= badness_pages(limit_mib, adj + 1, total_mib)
+
+
+def test_the_guard_never_takes_a_process_out_of_the_kernels_choice() -> None:
+    assert guarded_oom_score_adj(10 * NODE_4, NODE_4) == -999
+
+
+@given(TOTALS, st.integers(min_value=1, max_value=2**22))
+def test_what_a_guard_computes_for_a_part_of_the_memory_holds_for_the_whole(part_mib: int, more_mib: int) -> None:
+    limit_mib = part_mib // 2
+    adj = guarded_oom_score_adj(limit_mib, part_mib)
+    total_mib = part_mib + more_mib
+    assert badness_pages(limit_mib, adj, total_mib) <= badness_pages(0, 1000, total_mib)
+
+
+def test_of_two_alike_nobody_can_tell() -> None:
+    assert kernel_victim([state("a", 5), state("b", 5)], NODE_4) is None
+    assert kernel_victim([], NODE_4) is None
+
+
+@pytest.mark.parametrize(
+    ("request_mib", "adj"), [(1, 999), (62, 999), (63, 999), (125, 998), (8192, 869), (62_300, 3), (62_464, 3)]
+)
+def test_a_burstable_pods_adjustment_stays_between_the_other_classes(request_mib: int, adj: int) -> None:
+    assert burstable_oom_score_adj(request_mib, NODE_4) == adj
+
+
+def test_the_kubelet_takes_who_is_above_its_request_then_the_lower_class_then_the_larger_excess() -> None:
+    unknown = state("unknown", None)
+    small, large = state("small", 6, request=5, priority=-1), state("large", 9, request=5, priority=-1)
+    critical, within = state("critical", 99, request=5, priority=9), state("within", 5, request=5, priority=-9)
+    order = eviction_order([within, critical, small, large, unknown])
+    assert [[s.name for s in group] for group in order] == [["unknown"], ["large"], ["small"], ["critical"], ["within"]]

@@ -1,0 +1,44 @@
+from dataclasses import replace
+
+from tenancy.memory_chart import memory_chart
+from tenancy.memory_pool import MemoryPool, MemoryPools
+from tests.policy.graphs import INFERENCE, MICROVM, NODE_4
+
+
+def chart(pool: MemoryPool) -> str:
+    return memory_chart(MemoryPools(pools=(pool,)))
+
+
+def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
+    assert chart(NODE_4).splitlines() == [
+        "",
+        "memory pool node-4, MiB of a node: 62464, 62364 of them allocatable",
+        "  requested       13312, 49052 left",
+        "  steady state    10240, 52224 to burst into",
+        "  worst burst     25600 (inference), 36864 left with every victim gone; 0 victims killed at the most",
+        "  all peaks       25600 (inference and clickhouse), 36864 left with every victim gone; 0 victims killed at "
+        "the most",
+        "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
+        "inference 475, clickhouse 901",
+        "  the kubelet     comes too late: it needs a threshold of 11264, and has 100, 11164 short",
+    ]
+
+
+def test_what_does_not_hold_is_not_hidden() -> None:
+    three = tuple(
+        replace(INFERENCE, name=n, steady_mib=1000, peak_mib=25_000, limit_mib=26_000) for n in ("a", "b", "c")
+    )
+    assert "  all peaks       75000 (a and b and c): 12536 short (12.2 GiB), " in chart(
+        replace(NODE_4, workloads=three)
+    )
+    assert "kills inference at its peak, by 11786" in chart(replace(NODE_4, guard=False))
+    assert "has no victim to choose" in chart(replace(NODE_4, disposable=(replace(MICROVM, pods_least=0),)))
+
+
+def test_a_kubelet_that_has_time_is_said_to() -> None:
+    pool = replace(NODE_4, eviction_threshold_mib=11_264, allocatable_mib=51_200)
+    assert "evicts in time: it needs a threshold of 11264, and has 11264" in chart(pool)
+
+
+def test_no_pool_is_no_line() -> None:
+    assert memory_chart(MemoryPools(pools=())) == ""

@@ -1,0 +1,1 @@
+// Empty: a folder with assembly may declare functions without a body, as go:linkname needs.
