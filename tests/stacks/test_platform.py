@@ -305,7 +305,7 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
 
 @pytest.mark.parametrize(("scheduler", "published"), [({"placement": "extender"}, "true"), ({}, "false")])
 def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: Any, published: str) -> None:
-    exporter = graph_of(changed(put("scheduler", scheduler))).one("DaemonSet")
+    exporter = graph_of(changed(put("scheduler", scheduler))).one("DaemonSet", "exporter-daemon-set")
     assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
 
 
@@ -324,7 +324,7 @@ def test_claimed_seats_are_given_by_the_clusters_own_scheduler(claimed: Graph) -
     assert "Claims" in components(claimed)
     assert "Scheduler" not in components(claimed)
     assert not [p.name for p in claimed.all("MutatingAdmissionPolicy") if "device" in p.name]
-    assert environment(dict(claimed.one("DaemonSet").inputs))["PUBLISH_DEVICES"] == "true"
+    assert environment(dict(claimed.one("DaemonSet", "exporter-daemon-set").inputs))["PUBLISH_DEVICES"] == "true"
     frigate = claimed.exports["residents"]["frigate"]
     assert frigate["resourceClaims"] == [{"name": "gpumem", "resourceClaimTemplateName": "frigate-gpumem"}]
 

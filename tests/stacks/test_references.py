@@ -112,7 +112,7 @@ CLAIMED = put("scheduler", {"placement": "dra"})
 
 
 def test_seats_that_are_claimed_need_neither_who_advertises_nor_who_sends_pods() -> None:
-    assert refusal(CLAIMED, drop("reconcile"), drop("admission")) == []
+    assert refusal(CLAIMED, drop("reconcile"), drop("admission"), drop("memory_pools")) == []
 
 
 def test_the_same_memory_is_not_advertised_and_claimed() -> None:
