@@ -92,6 +92,7 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
         {PODS, ("get", "", "nodes", "*"), *(_slices(verb) for verb in ("get", "create", "patch"))},
         {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}},
     ),
+    names.GUARD: (NODES, {PODS, ("watch", "", "pods", "*"), EVENTS}, {}),
 }
 
 
