@@ -291,7 +291,8 @@ def by_series(text: str | None) -> dict[str, float]:
 
 
 def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
-    """What kube-state-metrics makes of the CronJobs, the node and the pods; a run that failed is no heartbeat."""
+    """What kube-state-metrics makes of the CronJobs, the node and the pods; a run that failed is no heartbeat. And the
+    scheduler and the guard, which are well."""
     system = f'namespace="{SYSTEM}"'
     found: dict[str, At] = {
         f'kube_cronjob_status_last_successful_time{{{system},cronjob="{agent}"}}': beats(
@@ -305,7 +306,8 @@ def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
     for pod in (card.runaway, card.neighbour):
         labels = f'namespace="{pod.namespace}",pod="{pod.name}",phase="Running"'
         found[f"kube_pod_status_phase{{{labels}}}"] = lambda second: 1
-    return found
+    well = (names.METRIC_EXTENDER_LEADING, names.METRIC_EXTENDER_READY, names.METRIC_GUARD_API_AGE)
+    return found | {f'{metric}{{instance="well"}}': lambda second: 1 for metric in well}
 
 
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
