@@ -158,7 +158,9 @@ class Running:
         return None
 
     def delete(self) -> None:
+        """Returns when its processes are gone: until then they hold what the next one is to take."""
         self.on.cluster.api.request("DELETE", f"{self.on.pods}/{self.name}?gracePeriodSeconds=0")
+        eventually(lambda: not any(self.processes()), f"{self.name} is gone")
 
 
 def resident_mib(pid: int) -> int:
