@@ -13,9 +13,10 @@ from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
 from tenancy.memory_pool import MemoryPools
-from tenancy.workload import TEMPLATES, at, containers_of, pod_request, pod_template
+from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
+_DEVICES = names.RESOURCE_API.partition("/")[0]
 _BUILT_IN = frozenset({"", "apps", "batch"})
 _WHAT = {names.LEDGER_KEY: "ledger", names.MEMORY_POOLS_KEY: "set of memory pools"}
 
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Claim:
-    """A workload whose pods ask for `resource`: `request_mib` each. `seat` is its own, if it has one."""
+    """A workload whose pods ask for `resource`: `request_mib` each. `seat` is its own, if it has one. With a
+    ResourceClaim on a seat it asks for all that the seat holds."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
@@ -148,6 +150,22 @@ class Graph:
             if is_gpumem(resource):
                 seat = self._seat_of(workload, template)
                 yield Claim(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
+        if self.ledger is not None:
+            for claim in maps_at(pod_spec, "resourceClaims"):
+                template_name = text(claim, "resourceClaimTemplateName")
+                for seat in self._seats_claimed(self.ledger, workload.namespace, template_name):
+                    yield Claim(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
+
+    def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
+        """The seats that each pod gets a device of by a claim of that ResourceClaimTemplate."""
+        declared = self.named(f"ResourceClaimTemplate.{_DEVICES}", template, namespace)
+        requests = maps_at(declared.manifest, "spec", "spec", "devices", "requests") if declared else ()
+        classes = {text(at(request, "exactly"), "deviceClassName") for request in requests}
+        return [
+            seat
+            for seat in ledger.seats_of(namespace)
+            if names.seat_claim_template(seat.name) == template or ledger.names.device_class(seat.name) in classes
+        ]
 
     def _seat_of(self, workload: Object, template: Mapping[str, Any]) -> Seat | None:
         """The seat in the workload's namespace that has its name, or that of its app.kubernetes.io/name label."""

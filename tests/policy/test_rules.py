@@ -481,6 +481,27 @@ def test_a_wrong_field_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
+def claiming(template: object, **spec: object) -> graphs.Manifest:
+    """A Deployment whose pods claim a seat by the template."""
+    pod = {
+        "containers": [{"name": "main", "image": "ghcr.io/a/b:1.2.3"}],
+        "resourceClaims": [{"name": "x", "resourceClaimTemplateName": template}],
+    }
+    return an_object("apps/v1", "Deployment", "claiming", "frigate", spec={**spec, "template": {"spec": pod}})
+
+
+def test_a_template_of_ones_own_counts_as_the_seat_that_it_claims() -> None:
+    program = platform() | {
+        "own": {
+            **graphs.claim_template("frigate", "frigate", "1Mi"),
+            "metadata": {"name": "own", "namespace": "frigate"},
+        },
+        "more": claiming("own", strategy={"type": "Recreate"}),
+    }
+    (reported,) = judge(program)
+    assert "with it 2 pods sit on a seat of 1 x 2000 MiB" in reported
+
+
 # An object more: the object, the rule, a part of the message.
 MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a second ledger": (
@@ -517,6 +538,21 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         graphs.claim_template("immich", "frigate", "1Mi"),
         "claims",
         "claims frigate.gpumem.viktorbarzin.me, which is no seat of immich; add it to residents",
+    ),
+    "a rollout that claims a seat twice": (
+        claiming("frigate-gpumem", strategy={"rollingUpdate": {"maxSurge": 1}}, replicas=0),
+        "rollout",
+        "a rollout runs 1 more pod of 2000 MiB, which has no budget; set strategy.type: Recreate",
+    ),
+    "more claims than a seat has replicas": (
+        claiming("frigate-gpumem", strategy={"type": "Recreate"}),
+        "seats",
+        "with it 2 pods sit on a seat of 1 x 2000 MiB",
+    ),
+    "a claim of which the template is unknown": (
+        claiming(graphs.UNKNOWN, strategy={"type": "Recreate"}),
+        "counted",
+        "cannot be proven",
     ),
     "a seat to claim without a quota": (
         an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
