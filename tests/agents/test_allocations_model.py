@@ -3,7 +3,8 @@
 A string of bytes is a history: each step reads an operation and its choices from it, so that hypothesis shrinks a
 failure to the shortest history that shows it. The API has the truth; the ledger hears of it late, in order.
 
-By default 3,000 histories of 30 to 80 steps, others at each run; GPU_TENANCY_HISTORIES says how many otherwise.
+By default 100,000 histories of 30 to 80 steps, others at each run: three minutes. GPU_TENANCY_HISTORIES says how many
+otherwise.
 """
 
 import os
@@ -22,7 +23,7 @@ from agents.usage import Drift
 from tenancy.devices import Ask, Scoring
 from tests.agents.devices import bound, inventory
 
-HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "3000"))
+HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "100000"))
 NODES = ("A", "B")
 SIZES = (0, 3, 4, 6)
 
