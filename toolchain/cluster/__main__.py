@@ -38,10 +38,7 @@ def main(arguments: Sequence[str]) -> int:
             case "start":
                 return _start(given.name)
             case "stop":
-                Cluster(Folder(CLUSTERS / given.name)).stop()
-                if given.name == DEFAULT:
-                    home.take_back(CLUSTERS, os.environ)
-                return 0
+                return _stop(given.name)
             case _:
                 return _status(Cluster(Folder(CLUSTERS / given.name)))
     except ClusterError as error:
@@ -60,6 +57,16 @@ def _start(name: str) -> int:
     if name == DEFAULT:
         home.lend(known.kubeconfig, CLUSTERS, os.environ)
     return _status(known)
+
+
+def _stop(name: str) -> int:
+    known = Cluster(Folder(CLUSTERS / name))
+    if known.pid is not None:
+        print("cluster: ends; Pulumi remembers what make up made on it, so run make refresh before make up on another")
+    known.stop()
+    if name == DEFAULT:
+        home.take_back(CLUSTERS, os.environ)
+    return 0
 
 
 def _status(known: Cluster) -> int:
