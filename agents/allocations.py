@@ -130,6 +130,12 @@ class Allocations:
                 self._reserve(uid, ask, self._best(ask, found), now + RESERVE_SECONDS)
             return Fits(tuple(room.node for room in found), refused, hopeless)
 
+    def with_room(self, ask: Ask, now: float) -> frozenset[str]:
+        """All nodes that have room; nobody is promised any."""
+        with self._lock:
+            self._expire(now)
+            return frozenset(name for name, room in self._rooms.items() if room.fits(ask))
+
     def scores(self, uid: str, ask: Ask, nodes: Iterable[str], now: float) -> Mapping[str, int]:
         """TOP_SCORE for the best node alone, to which the pod's promise moves; less for the others by their cost, 0 for
         those that do not fit."""
