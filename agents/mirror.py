@@ -44,8 +44,8 @@ class Listed:
 class Mirror:
     """One thread runs `keep`; all read. `problem` says why nothing may be placed, None where it may.
 
-    `listed_at` is when the lists behind the allocations began, monotonic seconds; `alive_at` when the thread last came
-    round.
+    `listed_at` is when the lists behind the allocations began, monotonic seconds, None without such; `alive_at` when
+    the thread last came round.
     """
 
     api: Api
@@ -231,7 +231,7 @@ class Mirror:
         if found is None or found == self.ledger:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
-            self.problem = "the ledger has another resource domain: what is counted is not known any more"
+            self.listed_at = None  # nothing that is counted is under the new names
             self._renew.set()
         self.ledger = found
         for name in [*self._nodes]:
