@@ -15,7 +15,7 @@ from agents.leadership import Leadership
 from agents.measures import Counter, Histogram
 from agents.mirror import Mirror
 from agents.placing import Placing
-from agents.serving import PLAIN, Answer, Request, sentence
+from agents.serving import SAMPLES, Answer, Request, sentence
 from agents.waiting import Waiting
 from tenancy.names import METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
@@ -132,7 +132,7 @@ class OpenDesk:
             return sentence(http.client.METHOD_NOT_ALLOWED, "there is nothing but GET")
         if path == "/metrics":
             text = exposition.render_families(self.families())
-            return Answer(http.client.OK, text.encode(), f"text/plain; version=0.0.4; {PLAIN.partition('; ')[2]}")
+            return Answer(http.client.OK, text.encode(), SAMPLES)
         if path in ("/healthz", "/readyz"):
             problem = self._hangs() if path == "/healthz" else self.readiness.problem()
             return sentence(http.client.SERVICE_UNAVAILABLE, problem) if problem else sentence(http.client.OK, "ok")

@@ -38,6 +38,7 @@ from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 LOOPBACK = "127.0.0.1"
 _IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
 _ASKED_SECONDS = 5.0
+_BODY_BYTES = 16 * 2**20  # a pod, and the names of the nodes or of their victims
 
 
 def _scoring(value: str) -> str:
@@ -74,7 +75,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     extender = Extender(settings, exporters, in_cluster(environ), Clock(), log)
     tls = server_tls(Path(settings.certificates))
     with (
-        Server(LOOPBACK, settings.verbs_port, extender.verb_desk.answer, tls=tls, idle_seconds=_IDLE_SECONDS) as verbs,
+        Server(
+            LOOPBACK,
+            settings.verbs_port,
+            extender.verb_desk.answer,
+            tls=tls,
+            idle_seconds=_IDLE_SECONDS,
+            body_bytes=_BODY_BYTES,
+        ) as verbs,
         Server("", settings.http_port, extender.open_desk.answer, idle_seconds=_ASKED_SECONDS) as questions,
     ):
         for run in (*extender.threads(), questions.serve_forever):

@@ -9,6 +9,8 @@ import pytest
 
 from agents.serving import Answer, Request, Server
 
+LONGEST = 100
+
 
 def echo(request: Request) -> Answer:
     return Answer(200, f"{request.method} {request.path} ".encode() + request.body)
@@ -16,7 +18,7 @@ def echo(request: Request) -> Answer:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with Server("127.0.0.1", 0, echo, idle_seconds=20) as server:
+    with Server("127.0.0.1", 0, echo, idle_seconds=20, body_bytes=LONGEST) as server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
         thread.start()
         yield server.server_address[1]
@@ -63,7 +65,8 @@ def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 99 + b"\r\n",
         b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
+        b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
     ],
