@@ -29,10 +29,12 @@ class NotNowError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Whether this extender may answer for its scheduler."""
+    """Whether this extender may answer for its scheduler; `measured` is whether the exporters were asked, or need not
+    be."""
 
     mirror: Mirror
     leadership: Leadership
+    measured: Callable[[], bool]
 
     def names(self) -> Names:
         """The ledger's names. Raises NotNowError where nothing may be placed."""
@@ -51,7 +53,9 @@ class Readiness:
         """Why nothing could be placed even by a leader; None where it could."""
         if self.mirror.problem:
             return self.mirror.problem
-        return None if self.mirror.listed_at is not None else "the cluster is being listed"
+        if self.mirror.listed_at is None:
+            return "the cluster is being listed"
+        return None if self.measured() else "the devices are being measured"
 
 
 class VerbDesk:

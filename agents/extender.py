@@ -149,7 +149,11 @@ class Extender:
             read=self._measure, allocations=allocations, grown=self._waiting.grown, clock=clock, log=log
         )
         self._audit = Audit(bound=self._bound, renew=self._mirror.renew, allocations=allocations, clock=clock, log=log)
-        readiness = Readiness(mirror=self._mirror, leadership=self._leadership)
+        readiness = Readiness(
+            mirror=self._mirror,
+            leadership=self._leadership,
+            measured=lambda: exporters is None or self._measured.tried,
+        )
         self.verb_desk = VerbDesk(readiness, placing, self._binder, self._waiting)
         series = Series(
             readiness=readiness,
@@ -198,10 +202,10 @@ class Extender:
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
 
-    def _measure(self) -> Iterable[NodeTelemetry]:
+    def _measure(self) -> Iterable[NodeTelemetry] | None:
         ledger = self._mirror.ledger
-        if ledger is None or self._exporters is None:
-            return ()
+        if ledger is None or self._mirror.listed_at is None or self._exporters is None:
+            return None
         return telemetry.read(
             self._telemetry,
             ledger.pools,
