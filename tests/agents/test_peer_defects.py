@@ -87,11 +87,12 @@ def test_c_a_conflict_is_looked_for_in_the_words_of_the_error_and_never_found(
     """Its retry compares the whole error with the end of it. Ours goes by the status: after a conflict nobody guesses
     whether the pod was bound; its devices stay taken until the API has said."""
     path = "/api/v1/namespaces/team/pods/model"
+    served.cluster.objects[path] = {"metadata": {"uid": "model"}, "spec": {}}
     assert extender.filter(8000, "model")["NodeNames"] == ["k8s-node1"]
     served.cluster.faults.append(Fault("POST", f"{path}/binding", 409, reason="Conflict", message=message))
     assert "409 Conflict" in extender.bind("model")["Error"]
     assert extender.filter(8000, "other")["NodeNames"] == []
-    served.cluster.faults.append(Fault("GET", path, 404, reason="NotFound"))
+    del served.cluster.objects[path]
     eventually(lambda: extender.filter(8000, "other")["NodeNames"] == ["k8s-node1"])
 
 

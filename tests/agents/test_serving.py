@@ -18,7 +18,7 @@ def echo(request: Request) -> Answer:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with Server("127.0.0.1", 0, echo, idle_seconds=20, body_bytes=LONGEST) as server:
+    with Server("127.0.0.1", 0, echo, idle_seconds=60, body_bytes=LONGEST) as server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
         thread.start()
         yield server.server_address[1]
@@ -28,7 +28,7 @@ def port() -> Iterator[int]:
 
 def said(port: int, text: bytes) -> bytes:
     """All that the server says to this text."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         client.shutdown(socket.SHUT_WR)
         answer = b""
@@ -38,7 +38,7 @@ def said(port: int, text: bytes) -> bytes:
 
 
 def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for number in range(3):
         client.request("POST", f"/filter?x={number}", body=str(number))
         assert client.getresponse().read() == f"POST /filter {number}".encode()
