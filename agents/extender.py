@@ -86,13 +86,22 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         Server("", settings.http_port, extender.open_desk.answer, idle_seconds=_ASKED_SECONDS) as questions,
     ):
         for run in (*extender.threads(), questions.serve_forever):
-            threading.Thread(target=run, daemon=True).start()
+            threading.Thread(target=_run, args=(run, verbs), daemon=True).start()
         log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)
         try:
             verbs.serve_forever()
         except StoppedError:
             log.info("stopped by SIGTERM")
-    return 0
+            return 0
+    raise AgentError("a part of it has ended, for which the traceback says why: it is to be started anew")
+
+
+def _run(part: Callable[[], None], verbs: Server) -> None:
+    """What runs for ever. Where it does not, the verbs end as well: half an extender would give no sign of it."""
+    try:
+        part()
+    finally:
+        verbs.shutdown()
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:

@@ -28,6 +28,7 @@ class Extender:
     verbs_port: int
     http_port: int
     certificates: Path
+    process: "subprocess.Popen[bytes]"
 
     def get(self, path: str) -> tuple[int, str]:
         """Of the open door; status 0 where nobody answers."""
@@ -82,7 +83,7 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 @contextmanager
 def running(served: Served, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
-    """One that is alone and ready; its variables can be given."""
+    """One that is alone, once it is ready or has ended; its variables can be given."""
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True
     environ = {
@@ -101,7 +102,7 @@ def running(served: Served, zipapp: Path, folder: Path, **environment: str) -> I
     agents = [sys.executable, "-I", str(zipapp)]
     subprocess.run([*agents, "certify"], env=environ, check=True, capture_output=True)
     with subprocess.Popen([*agents, "extender"], env=environ, stdout=subprocess.DEVNULL) as process:
-        extender = Extender(verbs_port, http_port, folder)
+        extender = Extender(verbs_port, http_port, folder, process)
         try:
             eventually(lambda: process.poll() is not None or extender.get("/readyz")[0] == 200)
             yield extender

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.cluster import T4, Served
+from tests.agents.cluster import SYSTEM, T4, Served
 from tests.agents.exporters import add_exporter, shipped_exporter
-from tests.agents.extenders import Extender, eventually, publish, running
+from tests.agents.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
 from tests.agents.fake_nvml import FakeNvml
 
 MIB = 2**20
@@ -65,3 +65,11 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
                 )
                 assert refusal(extender, largest_mib + 1) == why
                 assert refusal(extender, largest_mib) is None
+
+
+def test_where_one_of_its_threads_ends_the_process_does(served: Served, zipapp: Path, tmp_path: Path) -> None:
+    """It would refuse every pod for ever, and look well: here the Lease is answered by what is no list."""
+    served.cluster.add_ledger(T4)
+    served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
+    with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
+        assert extender.process.wait(PATIENCE_SECONDS) == 1
