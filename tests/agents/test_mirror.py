@@ -12,6 +12,7 @@ from agents.allocations import Allocations
 from agents.api import Api
 from agents.clock import Clock
 from agents.device import MIB, Device, Survey
+from agents.feed import FeedError
 from agents.mirror import Mirror
 from agents.slices import SLICES, Host, slice_of
 from tenancy.devices import Ask
@@ -169,3 +170,21 @@ def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Follo
     asked_at = time.monotonic()
     followed.mirror.renew()
     followed.eventually(lambda: (followed.mirror.listed_at or 0) >= asked_at)
+
+
+def test_it_lists_anew_at_once_where_it_had_followed_well(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror(
+        api=served.api(), allocations=Allocations(), ledger_namespace=SYSTEM, clock=served.time.clock(),
+        log=served.log(),
+    )  # fmt: skip
+    lasting = [0, 0, 0, 0, 0, 100, 0]
+
+    def follow() -> None:
+        served.time.seconds += lasting.pop(0)
+        if not lasting:
+            mirror.stop()
+        raise FeedError("the watch is over")
+
+    monkeypatch.setattr(mirror, "_follow", follow)
+    mirror.keep()
+    assert served.time.slept == [0.5, 1.0, 2.0, 5.0, 5.0, 0.5, 1.0]
