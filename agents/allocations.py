@@ -209,7 +209,8 @@ class Allocations:
     def usage(self) -> tuple[NodeUsage, ...]:
         """Every node that is known or holds something, by name."""
         with self._lock:
-            return tuple(usage_of(self._rooms[name]) for name in sorted(self._rooms))
+            rooms = [room.as_now() for room in self._rooms.values()]
+        return tuple(usage_of(room) for room in sorted(rooms, key=lambda room: room.node))
 
     def audit(self, pods: Iterable[Allocated], since: float) -> Drift:
         """Compares the ledger with the bound pods of a list that began at `since`, and with measurements that count. A
@@ -221,7 +222,8 @@ class Allocations:
                 if uid not in listed:
                     self._untake(uid)
             self._learn()
-            return drift_of(self._rooms.values(), listed)
+            rooms = [room.as_now() for room in self._rooms.values()]
+        return drift_of(rooms, listed)
 
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated | Bystander], since: float) -> None:
         """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is
