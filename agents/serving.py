@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agents.errors import AgentError
+
 _LINE_BYTES = 8 * 2**10
 _HEADERS = 64
 PLAIN = "text/plain; charset=utf-8"
@@ -53,7 +55,7 @@ def sentence(status: int, text: str) -> Answer:
 class Server(socketserver.ThreadingTCPServer):
     """Hands each request to `answer`, in the thread of its connection; host "" is every address of the machine.
 
-    A request with a longer body than `body_bytes` is refused unread.
+    A request with a longer body than `body_bytes` is refused unread. Raises AgentError where the port is taken.
     """
 
     allow_reuse_address = True
@@ -76,7 +78,10 @@ class Server(socketserver.ThreadingTCPServer):
         self.tls = tls
         self.idle_seconds = idle_seconds
         self.body_bytes = body_bytes
-        super().__init__((host, port), _Handler)
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agents.errors import AgentError
 from agents.serving import Answer, Request, Server
 
 LONGEST = 100
@@ -78,3 +79,8 @@ def test_what_is_no_whole_request_is_refused_and_the_connection_ends(port: int, 
 def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(port, b"") == b""
     assert capsys.readouterr().err == ""
+
+
+def test_a_port_that_is_taken_is_told_of_in_one_sentence(port: int) -> None:
+    with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):
+        Server("127.0.0.1", port, echo, idle_seconds=60)
