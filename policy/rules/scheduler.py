@@ -35,7 +35,9 @@ def _deployment(graph: Graph, declared: Object) -> Iterator[Finding]:
     account = text(at(pod_template(declared.manifest) or {}, "spec"), "serviceAccountName")
     user = f"system:serviceaccount:{declared.namespace}:{account}"
     binding = graph.named(_VALIDATING, names.DEVICE_BINDING)
-    if binding is not None and not _names(binding, user):
+    if binding is None:
+        yield Finding(f"{declared}: no policy keeps others from writing a device into a Binding", declared.urn)
+    elif not _names(binding, user):
         yield Finding(f"{binding}: does not let {account} write the device, and so no pod would be bound", binding.urn)
     config = _configuration(graph, declared)
     if config is None:

@@ -711,6 +711,7 @@ def test_a_wrong_configuration_of_the_scheduler_breaks_only_its_rule(case: str) 
             "gpu-tenancy-device-stamp: sends pods to a scheduler that is not declared; add scheduler",
         ),
         ("device stamp", f"Deployment {SYSTEM}/gpu-tenancy-scheduler: no policy sends pods to it; add admission"),
+        ("device binding", "no policy keeps others from writing a device into a Binding"),
         ("scheduler config", "cannot be proven: its configuration is not in the graph"),
     ],
 )
