@@ -1,6 +1,7 @@
 """What a pod asks of devices, and what it was given: read from the Pod, where the Binding's annotations keep it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agents.api import Object
@@ -66,7 +67,8 @@ def holder(pod: Object, names: Names) -> Allocated | Bystander | None:
     node = pod["spec"].get("nodeName")
     if found is not None or not node or at(pod, "status").get("phase") in _ENDED:
         return found
-    return Bystander(uid=pod["metadata"]["uid"], node=node, cpu_milli=_cpu_milli(pod["spec"]))
+    with _read(pod):
+        return Bystander(uid=pod["metadata"]["uid"], node=node, cpu_milli=_cpu_milli(pod["spec"]))
 
 
 def allocated(pod: Object, names: Names) -> Allocated | None:
@@ -79,10 +81,8 @@ def allocated(pod: Object, names: Names) -> Allocated | None:
     node = spec.get("nodeName")
     if not node or at(pod, "status").get("phase") in _ENDED:
         return None
-    try:
+    with _read(pod):
         ask = _bound_ask(spec, names)
-    except (QuantityError, ShapeError) as error:
-        raise AskError(f"pod {metadata['namespace']}/{metadata['name']}: {error}") from None
     if ask is None:
         return None
     annotations = at(metadata, "annotations")
@@ -97,6 +97,15 @@ def allocated(pod: Object, names: Names) -> Allocated | None:
         priority=spec.get("priority") or 0,
         terminating="deletionTimestamp" in metadata,
     )
+
+
+@contextmanager
+def _read(pod: Object) -> Iterator[None]:
+    """Names the pod whose requests cannot be read."""
+    try:
+        yield
+    except (QuantityError, ShapeError) as error:
+        raise AskError(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {error}") from None
 
 
 def _bound_ask(spec: Manifest, names: Names) -> Ask | None:

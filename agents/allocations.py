@@ -130,6 +130,12 @@ class Allocations:
                 self._reserve(uid, ask, self._best(ask, found), now + RESERVE_SECONDS)
             return Fits(tuple(room.node for room in found), refused, hopeless)
 
+    def with_room(self, ask: Ask, now: float) -> frozenset[str]:
+        """All nodes that have room; nobody is promised any."""
+        with self._lock:
+            self._expire(now)
+            return frozenset(name for name, room in self._rooms.items() if room.fits(ask))
+
     def scores(self, uid: str, ask: Ask, nodes: Iterable[str], now: float) -> Mapping[str, int]:
         """TOP_SCORE for the best node alone, to which the pod's promise moves; less for the others by their cost, 0 for
         those that do not fit."""
@@ -203,7 +209,8 @@ class Allocations:
     def usage(self) -> tuple[NodeUsage, ...]:
         """Every node that is known or holds something, by name."""
         with self._lock:
-            return tuple(usage_of(self._rooms[name]) for name in sorted(self._rooms))
+            rooms = [room.as_now() for room in self._rooms.values()]
+        return tuple(usage_of(room) for room in sorted(rooms, key=lambda room: room.node))
 
     def audit(self, pods: Iterable[Allocated], since: float) -> Drift:
         """Compares the ledger with the bound pods of a list that began at `since`, and with measurements that count. A
@@ -215,7 +222,8 @@ class Allocations:
                 if uid not in listed:
                     self._untake(uid)
             self._learn()
-            return drift_of(self._rooms.values(), listed)
+            rooms = [room.as_now() for room in self._rooms.values()]
+        return drift_of(rooms, listed)
 
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated | Bystander], since: float) -> None:
         """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is

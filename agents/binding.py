@@ -108,13 +108,14 @@ class Binder:
                 self.log.warning(f"cannot tell whether pod {uid} was bound: {error}")
                 continue
             now = self.clock.monotonic()
-            if _is_done(pod, unsettled, names):
-                self.allocations.settle(uid, now)
-            elif pod is not None and not pod["spec"].get("nodeName") and now - unsettled.at < _LOST_SECONDS:
+            done = _is_done(pod, unsettled, names)
+            if not done and pod and not pod["spec"].get("nodeName") and now - unsettled.at < _LOST_SECONDS:
                 continue  # the request may still be on its way
+            del self.unsettled[uid]  # first: as soon as its devices are given back, the pod may be bound anew
+            if done:
+                self.allocations.settle(uid, now)
             else:
                 self.allocations.give_back(uid)
-            self.unsettled.pop(uid, None)
 
     def _asked(self, api: Api, binding: PodBinding, names: Names) -> Ask:
         """Of a pod that another extender filtered, or this one before it was restarted."""

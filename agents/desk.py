@@ -15,7 +15,7 @@ from agents.leadership import Leadership
 from agents.measures import Counter, Histogram
 from agents.mirror import Mirror
 from agents.placing import Placing
-from agents.serving import PLAIN, Answer, Request, sentence
+from agents.serving import SAMPLES, Answer, Request, sentence
 from agents.waiting import Waiting
 from tenancy.names import METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
@@ -29,10 +29,12 @@ class NotNowError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Whether this extender may answer for its scheduler."""
+    """Whether this extender may answer for its scheduler; `measured` is whether the exporters were asked, or need not
+    be."""
 
     mirror: Mirror
     leadership: Leadership
+    measured: Callable[[], bool]
 
     def names(self) -> Names:
         """The ledger's names. Raises NotNowError where nothing may be placed."""
@@ -51,7 +53,9 @@ class Readiness:
         """Why nothing could be placed even by a leader; None where it could."""
         if self.mirror.problem:
             return self.mirror.problem
-        return None if self.mirror.listed_at is not None else "the cluster is being listed"
+        if self.mirror.listed_at is None:
+            return "the cluster is being listed"
+        return None if self.measured() else "the devices are being measured"
 
 
 class VerbDesk:
@@ -132,7 +136,7 @@ class OpenDesk:
             return sentence(http.client.METHOD_NOT_ALLOWED, "there is nothing but GET")
         if path == "/metrics":
             text = exposition.render_families(self.families())
-            return Answer(http.client.OK, text.encode(), f"text/plain; version=0.0.4; {PLAIN.partition('; ')[2]}")
+            return Answer(http.client.OK, text.encode(), SAMPLES)
         if path in ("/healthz", "/readyz"):
             problem = self._hangs() if path == "/healthz" else self.readiness.problem()
             return sentence(http.client.SERVICE_UNAVAILABLE, problem) if problem else sentence(http.client.OK, "ok")

@@ -38,6 +38,7 @@ from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 LOOPBACK = "127.0.0.1"
 _IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
 _ASKED_SECONDS = 5.0
+_BODY_BYTES = 16 * 2**20  # a pod, and the names of the nodes or of their victims
 
 
 def _scoring(value: str) -> str:
@@ -74,17 +75,33 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     extender = Extender(settings, exporters, in_cluster(environ), Clock(), log)
     tls = server_tls(Path(settings.certificates))
     with (
-        Server(LOOPBACK, settings.verbs_port, extender.verb_desk.answer, tls=tls, idle_seconds=_IDLE_SECONDS) as verbs,
+        Server(
+            LOOPBACK,
+            settings.verbs_port,
+            extender.verb_desk.answer,
+            tls=tls,
+            idle_seconds=_IDLE_SECONDS,
+            body_bytes=_BODY_BYTES,
+        ) as verbs,
         Server("", settings.http_port, extender.open_desk.answer, idle_seconds=_ASKED_SECONDS) as questions,
     ):
         for run in (*extender.threads(), questions.serve_forever):
-            threading.Thread(target=run, daemon=True).start()
+            threading.Thread(target=_run, args=(run, verbs), daemon=True).start()
         log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)
         try:
             verbs.serve_forever()
         except StoppedError:
             log.info("stopped by SIGTERM")
-    return 0
+            return 0
+    raise AgentError("a part of it has ended, for which the traceback says why: it is to be started anew")
+
+
+def _run(part: Callable[[], None], verbs: Server) -> None:
+    """What runs for ever. Where it does not, the verbs end as well: half an extender would give no sign of it."""
+    try:
+        part()
+    finally:
+        verbs.shutdown()
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
@@ -141,7 +158,11 @@ class Extender:
             read=self._measure, allocations=allocations, grown=self._waiting.grown, clock=clock, log=log
         )
         self._audit = Audit(bound=self._bound, renew=self._mirror.renew, allocations=allocations, clock=clock, log=log)
-        readiness = Readiness(mirror=self._mirror, leadership=self._leadership)
+        readiness = Readiness(
+            mirror=self._mirror,
+            leadership=self._leadership,
+            measured=lambda: exporters is None or self._measured.tried,
+        )
         self.verb_desk = VerbDesk(readiness, placing, self._binder, self._waiting)
         series = Series(
             readiness=readiness,
@@ -190,10 +211,10 @@ class Extender:
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
 
-    def _measure(self) -> Iterable[NodeTelemetry]:
+    def _measure(self) -> Iterable[NodeTelemetry] | None:
         ledger = self._mirror.ledger
-        if ledger is None or self._exporters is None:
-            return ()
+        if ledger is None or self._mirror.listed_at is None or self._exporters is None:
+            return None
         return telemetry.read(
             self._telemetry,
             ledger.pools,

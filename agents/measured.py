@@ -12,6 +12,7 @@ from agents.log import Log
 from agents.telemetry import NodeTelemetry
 
 INTERVAL_SECONDS = 5.0
+_SOON_SECONDS = 0.2  # until it is known whom to ask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,34 +25,44 @@ class Settings:
 
 @dataclass(kw_only=True)
 class Measured:
-    """One thread runs `keep`, all read. `read` asks the exporters, and raises AgentError."""
+    """One thread runs `keep`, all read. `read` asks the exporters, and raises AgentError; None where it is not known
+    yet whom to ask. `tried` is whether they were asked: until then it is not known who uses the devices.
+    """
 
-    read: Callable[[], Iterable[NodeTelemetry]]
+    read: Callable[[], Iterable[NodeTelemetry] | None]
     allocations: Allocations
     grown: Callable[[], None]
     clock: Clock
     log: Log
+    tried: bool = False
     _read_at: dict[str, float] = field(default_factory=dict)
     _problems: frozenset[str] = frozenset()
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each node's devices were last measured, for nodes that ever were."""
+        """Seconds since each node's devices were last measured, for nodes that are there and ever were."""
         now = self.clock.monotonic()
-        return {node: now - at for node, at in [*self._read_at.items()]}
+        return {node: now - at for node, at in self._read_at.items()}
 
     def refresh(self) -> None:
         """A new measurement of every node. Raises AgentError."""
-        problems = set()
-        for found in self.read():
+        readings = self.read()
+        if readings is None:
+            return
+        problems, read_at = set(), {}
+        for found in readings:
             if found.problem:
                 problems.add(f"{found.node}: {found.problem}")
+                if found.node in self._read_at:
+                    read_at[found.node] = self._read_at[found.node]
                 continue
             free = {device.gpu: device.free_bytes // MIB for device in found.devices}
             self.allocations.measure(found.node, free, found.read_at)
-            self._read_at[found.node] = found.read_at
+            read_at[found.node] = found.read_at
+        self._read_at = read_at
         for problem in sorted(problems - self._problems):
             self.log.warning(f"is placed on by the ledger alone: {problem}")
         self._problems = frozenset(problems)
+        self.tried = True
         self.grown()
 
     def keep(self) -> None:
@@ -60,5 +71,6 @@ class Measured:
             try:
                 self.refresh()
             except AgentError as error:
+                self.tried = True
                 self.log.warning(f"the devices are not measured: {error}")
-            self.clock.sleep(INTERVAL_SECONDS)
+            self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS)

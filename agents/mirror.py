@@ -27,6 +27,8 @@ from tenancy.workload import at
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEDGER_SECONDS = 3.0
 BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0)
+# What was followed for so long has begun well.
+_STEADY_SECONDS = 30.0
 # A watch on a connection that died without a word misses no more than this.
 _WATCH_SECONDS = 300.0
 _TAKE_SECONDS = 0.5
@@ -44,8 +46,8 @@ class Listed:
 class Mirror:
     """One thread runs `keep`; all read. `problem` says why nothing may be placed, None where it may.
 
-    `listed_at` is when the lists behind the allocations began, monotonic seconds; `alive_at` when the thread last came
-    round.
+    `listed_at` is when the lists behind the allocations began, monotonic seconds, None without such; `alive_at` when
+    the thread last came round.
     """
 
     api: Api
@@ -98,12 +100,14 @@ class Mirror:
         """Until `stop`; after an error again, a little later each time."""
         failures = 0
         while not self._stopped:
+            began = self.clock.monotonic()
             try:
                 self._follow()
                 failures = 0
             except AgentError as error:
                 self.log.warning(f"lists the cluster anew: {error}")
                 self.alive_at = self.clock.monotonic()
+                failures = 0 if self.alive_at - began > _STEADY_SECONDS else failures
                 self.clock.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
 
@@ -231,7 +235,7 @@ class Mirror:
         if found is None or found == self.ledger:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
-            self.problem = "the ledger has another resource domain: what is counted is not known any more"
+            self.listed_at = None  # nothing that is counted is under the new names
             self._renew.set()
         self.ledger = found
         for name in [*self._nodes]:

@@ -60,7 +60,11 @@ class Placing:
         return dict(self.allocations.scores(query.pod["metadata"]["uid"], ask, query.nodes, self.clock.monotonic()))
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
-        """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError."""
+        """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.
+
+        Only a node that came without victims is told of without any: the pod fits there now. A scheduler from before
+        kubernetes#135486 asks of no such node, and takes one in the answer for an error.
+        """
         ask = ask_of(query.pod["spec"], names)
         if ask is None:
             return dict(query.victims)
@@ -84,6 +88,8 @@ class Placing:
             return None
         if given.uids and not _lacks_gpumem(self.mirror.devices(node), pods, ask):
             needed = tuple(dict.fromkeys((*given.uids, *needed)))
+        if given.uids and not needed:
+            return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
         return Victims(needed, given.pdb_violations)
 
 

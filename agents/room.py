@@ -1,6 +1,7 @@
 """One node's devices and who holds what of them. Units: whole MiB of GPU memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from agents.allocated import Allocated, Bystander
@@ -49,6 +50,12 @@ class Room:
     def idle(self) -> bool:
         """Nothing is known of the node and nothing is held on it."""
         return self.inventory is None and not (self.pods or self.bystanders or self.taken or self.reserved)
+
+    def as_now(self) -> "Room":
+        """A copy that changes no more, to be read without the lock: `recount` puts new sums in the place of the old."""
+        seen = copy(self)
+        seen.pods, seen.taken, seen.reserved = {**self.pods}, {**self.taken}, {**self.reserved}
+        return seen
 
     def claims(self) -> Iterator[Allocated | Hold]:
         yield from self.pods.values()

@@ -1,6 +1,7 @@
 """A small HTTP/1.1 server: a thread a connection, connections kept alive, answers in one packet, TLS where it is given.
 
-Not http.server, whose parsing of headers takes longer than most of the extender's answers.
+Not http.server, whose parsing of headers takes longer than most of the extender's answers, and which looks up the
+host's name in DNS before it listens.
 """
 
 import http.client
@@ -11,10 +12,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agents.errors import AgentError
+
 _LINE_BYTES = 8 * 2**10
 _HEADERS = 64
-_BODY_BYTES = 16 * 2**20
 PLAIN = "text/plain; charset=utf-8"
+SAMPLES = "text/plain; version=0.0.4; charset=utf-8"  # for Prometheus
 JSON = "application/json"
 
 
@@ -50,7 +53,10 @@ def sentence(status: int, text: str) -> Answer:
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Hands each request to `answer`, in the thread of its connection; host "" is every address of the machine."""
+    """Hands each request to `answer`, in the thread of its connection; host "" is every address of the machine.
+
+    A request with a longer body than `body_bytes` is refused unread. Raises AgentError where the port is taken.
+    """
 
     allow_reuse_address = True
     daemon_threads = True
@@ -64,13 +70,18 @@ class Server(socketserver.ThreadingTCPServer):
         *,
         tls: ssl.SSLContext | None = None,
         idle_seconds: float,
+        body_bytes: int = 0,
     ) -> None:
         if not host and socket.has_dualstack_ipv6():
             self.address_family = socket.AF_INET6
         self.answer = answer
         self.tls = tls
         self.idle_seconds = idle_seconds
-        super().__init__((host, port), _Handler)
+        self.body_bytes = body_bytes
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -139,8 +150,8 @@ class _Handler(socketserver.StreamRequestHandler):
         if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
             raise ValueError("is no HTTP/1.1 request")
         length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > _BODY_BYTES:
-            raise ValueError(f"the body must have a Content-Length of at most {_BODY_BYTES}")
+        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > self.server.body_bytes:
+            raise ValueError(f"the body must have a Content-Length of at most {self.server.body_bytes}")
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             raise ValueError("the body breaks off")

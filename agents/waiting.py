@@ -6,8 +6,9 @@ nothing (gpushare-scheduler-extender#187, kubernetes#122019). So where a refused
 an event is made: a change of one ResourceClaim, which nobody uses.
 """
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from agents.allocations import Allocations
@@ -22,8 +23,6 @@ GRACE_SECONDS = 1.5
 _LOOK_SECONDS = 5.0
 # A pod that the scheduler has not tried for so long is gone: it tries each within 5 minutes, and looks every 30 s.
 _GONE_SECONDS = 600.0
-# Different asks that are looked at in one go.
-_ASKS = 32
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,11 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def refuse(self, uid: str, ask: Ask, nodes: tuple[str, ...]) -> None:
+    def refuse(self, uid: str, ask: Ask, nodes: Iterable[str]) -> None:
         """A pod found no room on these nodes."""
+        shared = tuple(map(sys.intern, nodes))  # each request brings its own copy of every name
         with self._lock:
-            self._refused[uid] = Refused(ask, nodes, self.clock.monotonic())
+            self._refused[uid] = Refused(ask, shared, self.clock.monotonic())
 
     def forget(self, uid: str) -> None:
         """A pod that found room."""
@@ -70,15 +70,17 @@ class Waiting:
         now = self.clock.monotonic()
         with self._lock:
             self._refused = {uid: each for uid, each in self._refused.items() if now - each.at < _GONE_SECONDS}
-            waiting = {uid: each for uid, each in self._refused.items() if now - each.at > GRACE_SECONDS}
-        asks = {(each.ask, each.nodes): uid for uid, each in waiting.items() if not each.told}
-        fitting = {key for key in [*asks][:_ASKS] if self._fits(asks[key], *key, now)}
+            waiting = {
+                uid: each for uid, each in self._refused.items() if not each.told and now - each.at > GRACE_SECONDS
+            }
+        with_room = {ask: self.allocations.with_room(ask, now) for ask in {each.ask for each in waiting.values()}}
+        fitting = {uid: each for uid, each in waiting.items() if not with_room[each.ask].isdisjoint(each.nodes)}
         if not fitting:
             return False
         self.nudge()
         with self._lock:
-            for uid, each in waiting.items():
-                if (each.ask, each.nodes) in fitting and self._refused.get(uid) is each:
+            for uid, each in fitting.items():
+                if self._refused.get(uid) is each:
                     self._refused[uid] = replace(each, told=True)
         return True
 
@@ -97,6 +99,3 @@ class Waiting:
             if problem and problem != told:
                 self.log.error(problem)
             told = problem
-
-    def _fits(self, uid: str, ask: Ask, nodes: tuple[str, ...], now: float) -> bool:
-        return any(self.allocations.scores(uid, ask, nodes, now).values())

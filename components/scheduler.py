@@ -57,6 +57,11 @@ class SchedulerSpec(Spec):
     replicas: Annotated[int, Field(ge=1, le=5)] = Field(
         default=2, description="One places pods; the others take over within 20 s."
     )
+    scoring: Scoring = Field(
+        default=Scoring.BEST_FIT,
+        description="best_fit: the device, and the node, where the least memory stays free. fragmentation: where the "
+        "least becomes useless to pods like those that run now; it takes longer.",
+    )
     measured: bool = Field(
         default=True, description="Give no device whose measured free memory less the pool's floor is below the budget."
     )
@@ -110,7 +115,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             "HTTP_PORT": str(spec.port),
             "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
-            "SCORING": Scoring.BEST_FIT,
+            "SCORING": spec.scoring,
             "ALIYUN_ANNOTATIONS": "true" if spec.aliyun_annotations else "false",
             **measurement,
         },

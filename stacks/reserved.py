@@ -7,12 +7,14 @@ from components.kueue import KueueSpec
 from components.system import ClusterSpec
 from stacks.problems import dotted, got, key
 from stacks.references import at, matches
-from tenancy.names import node_agent_namespace
+from tenancy.names import Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-# Labels in a namespace's name: what names.py appends must still fit.
+# What names.py puts around a namespace's name, and around the domain of a driver of devices
+# (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
 _LONGEST_NAMESPACE = 63
+_LONGEST_DRIVER = 63
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
@@ -22,10 +24,14 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
 
 def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
     """Kubernetes takes any resource under kubernetes.io for its own (pkg/apis/core/v1/helper IsNativeResource)."""
-    domain = at(raw, "cluster").get("resource_domain")
-    if isinstance(domain, str) and domain.endswith("kubernetes.io"):
-        where = key("cluster", "resource_domain")
+    domain, where = at(raw, "cluster").get("resource_domain"), key("cluster", "resource_domain")
+    if not isinstance(domain, str):
+        return
+    if domain.endswith("kubernetes.io"):
         yield f"{where}: kubernetes.io is Kubernetes' own; name a domain of yours{got(domain)}"
+    if "scheduler" in raw and len(Names(domain).device_driver) > _LONGEST_DRIVER:
+        longest = _LONGEST_DRIVER - len(Names("").device_driver)
+        yield f"{where}: must be at most {longest} characters where scheduler is there{got(domain)}"
 
 
 def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -29,28 +29,39 @@ def claims(graph: Graph) -> Iterator[Finding]:
 
 
 def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """As the policies of components/claims.py judge it when it is made."""
+    ours = ledger.names.device_class("")
     for request in maps_at(spec, "devices", "requests"):
+        for choice in maps_at(request, "firstAvailable"):
+            if text(choice, "deviceClassName").endswith(ours):
+                yield Finding(f"{claim}: claims a seat among others under firstAvailable; use exactly", claim.urn)
         exactly = at(request, "exactly")
-        device_class = text(exactly, "deviceClassName")
-        if not device_class.endswith(ledger.names.device_class("")):
-            continue
-        seat = seats.get(device_class)
-        if seat is None or seat.tenant != claim.namespace:
-            yield Finding(
-                f"{claim}: claims {device_class}, which is no seat of {claim.namespace}; add it to residents", claim.urn
-            )
-            continue
-        asked = at(exactly, "capacity", "requests").get(names.DEVICE_OFFERED)
-        if asked is None:
-            yield Finding(
-                f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_OFFERED}", claim.urn
-            )
-        elif (mib := math.ceil(parse(asked) / _MIB)) > seat.gpumem_mib:
-            yield Finding(
-                f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}; lower it or raise "
-                f"residents.{seat.name}.gpumem_mib",
-                claim.urn,
-            )
+        if text(exactly, "deviceClassName").endswith(ours):
+            yield from _exactly(seats, claim, exactly)
+
+
+def _exactly(seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any]) -> Iterator[Finding]:
+    device_class = text(asked, "deviceClassName")
+    mode, count = given(asked, "allocationMode", "ExactCount"), given(asked, "count", 1)
+    if (mode, count) != ("ExactCount", 1):
+        yield Finding(f"{claim}: claims more of {device_class} than the one device that a seat is on", claim.urn)
+    if given(asked, "adminAccess", False) is not False:
+        yield Finding(f"{claim}: claims {device_class} without counting; remove adminAccess", claim.urn)
+    seat = seats.get(device_class)
+    if seat is None or seat.tenant != claim.namespace:
+        yield Finding(
+            f"{claim}: claims {device_class}, which is no seat of {claim.namespace}; add it to residents", claim.urn
+        )
+        return
+    share = at(asked, "capacity", "requests").get(names.DEVICE_OFFERED)
+    if share is None:
+        yield Finding(f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_OFFERED}", claim.urn)
+    elif (mib := math.ceil(parse(share) / _MIB)) > seat.gpumem_mib:
+        yield Finding(
+            f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}; lower it or raise "
+            f"residents.{seat.name}.gpumem_mib",
+            claim.urn,
+        )
 
 
 def _capped(graph: Graph, seats: Mapping[str, Seat], declared: Object) -> Iterator[Finding]:

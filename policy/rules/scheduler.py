@@ -35,7 +35,9 @@ def _deployment(graph: Graph, declared: Object) -> Iterator[Finding]:
     account = text(at(pod_template(declared.manifest) or {}, "spec"), "serviceAccountName")
     user = f"system:serviceaccount:{declared.namespace}:{account}"
     binding = graph.named(_VALIDATING, names.DEVICE_BINDING)
-    if binding is not None and not _names(binding, user):
+    if binding is None:
+        yield Finding(f"{declared}: no policy keeps others from writing a device into a Binding", declared.urn)
+    elif not _names(binding, user):
         yield Finding(f"{binding}: does not let {account} write the device, and so no pod would be bound", binding.urn)
     config = _configuration(graph, declared)
     if config is None:
@@ -93,6 +95,10 @@ def _problems(graph: Graph, declared: Object, extenders: Sequence[Mapping[str, A
         yield "its extender is ignorable: while it is away, pods would be placed by the node's sum"
     if not extender.get("bindVerb") or not extender.get("filterVerb"):
         yield "its extender must filter and bind, else no device is chosen"
+    if not extender.get("preemptVerb"):
+        yield "its extender must preempt, else pods are evicted by the node's sum, and no device may become free"
+    if extender.get("nodeCacheCapable") is not True:
+        yield "its extender reads names of nodes alone (nodeCacheCapable: true), and would place no pod"
     address, port = urlsplit(text(extender, "urlPrefix")), environment_of(declared).get("VERBS_PORT")
     if address.hostname != "127.0.0.1" or str(address.port) != port:
         yield f"it looks for its extender at {address.netloc}, which listens at 127.0.0.1:{port}"

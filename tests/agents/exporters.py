@@ -1,8 +1,13 @@
 """Exporters for the agents that read them: the real server on loopback, over devices that a test makes up."""
 
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 from agents.attribution import DeviceUse
 from agents.clock import Clock
@@ -11,7 +16,16 @@ from agents.exporter import Gauge
 from agents.registry import Registrar, Registry
 from agents.scrape import Server
 from tenancy.names import EXPORTER, LABEL_NAME
-from tests.agents.cluster import T4, FakeTime, Served
+from tests.agents.cluster import SYSTEM, T4, FakeTime, Served
+from tests.agents.fake_nvml import FakeNvml
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A running exporter."""
+
+    process: "subprocess.Popen[str]"
+    port: int
 
 
 def card(free_mib: int, gpu: int = 0) -> Device:
@@ -70,3 +84,26 @@ def measured(
         yield
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def shipped_exporter(served: Served, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
+    """The real exporter of the node, from its zipapp, on a free port."""
+    with socket.create_server(("", 0)) as probe:
+        port = probe.getsockname()[1]
+    environ = {
+        "PORT": str(port),
+        "INTERVAL_SECONDS": "1",
+        "NODE_NAME": "k8s-node1",
+        "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
+        **served.environ(),
+        **nvml.environ,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-I", str(zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            yield Shipped(started, port)
+        finally:
+            started.kill()

@@ -100,3 +100,10 @@ def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
     assert holder(pod_object(), NAMES) == allocated(pod_object(), NAMES)
     assert holder(pod_object("0", node=None), NAMES) is None
     assert holder(pod_object("0", phase="Succeeded"), NAMES) is None
+
+
+def test_a_pod_without_gpumem_whose_cpu_cannot_be_read_is_named() -> None:
+    pod = pod_object()
+    pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "much"}}}]
+    with pytest.raises(AskError, match="pod tenant/model: 'much' is not a quantity"):
+        holder(pod, NAMES)

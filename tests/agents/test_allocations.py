@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from agents.allocated import Allocated, Bystander
-from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, Allocations, Chosen, Fits, Refusal
+from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, TOP_SCORE, Allocations, Chosen, Fits, Refusal
 from agents.inventory import NodeDevice, NodeDevices
 from agents.usage import DeviceDrift, Drift, Standing
 from tenancy.devices import Ask, Scoring
@@ -139,6 +139,17 @@ def test_the_usual_pods_are_those_that_are_bound() -> None:
         allocations = Allocations(scoring)
         allocations.replace([node], usual, since=0.0)
         assert take(allocations, "pod", Ask(4000), "N").indices == indices
+
+
+def test_the_two_rules_choose_different_nodes_for_the_same_request() -> None:
+    """Best fit takes the node with the least left, and leaves 2000 MiB there that no usual pod can use."""
+    nodes = [inventory("tight", 6000), inventory("even", 8000)]
+    usual = [bound("usual", "other", 4000, 0)]
+    for scoring, best in ((Scoring.BEST_FIT, "tight"), (Scoring.FRAGMENTATION, "even")):
+        allocations = Allocations(scoring)
+        allocations.replace(nodes, usual, since=0.0)
+        scores = allocations.scores("pod", Ask(4000), ["tight", "even"], 0.0)
+        assert [node for node, score in scores.items() if score == TOP_SCORE] == [best]
 
 
 def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None:

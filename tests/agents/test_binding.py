@@ -150,6 +150,25 @@ def test_a_pod_that_somebody_else_bound_gives_its_devices_back(bench: Bench) -> 
     assert bench.held_mib == 0
 
 
+def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its devices would stay taken for ever."""
+    give_back = bench.allocations.give_back
+
+    def and_bind_anew(uid: str) -> None:
+        give_back(uid)
+        with bench.failing(504, times=2):
+            bench.bind()
+
+    with bench.failing(504, times=2):
+        bench.bind()
+    monkeypatch.setattr(bench.allocations, "give_back", and_bind_anew)
+    bench.settle_after(100)
+    assert bench.held_mib == 5000
+    assert [*bench.binder.unsettled] == ["u"]
+
+
 def test_while_the_api_is_away_nothing_is_concluded(bench: Bench) -> None:
     with bench.failing(504, times=2):
         bench.bind()

@@ -42,7 +42,8 @@ class Desks:
         self.mirror.problem, self.mirror.listed_at = None, 0.0
         self.mirror.ledger = Ledger(domain=DOMAIN, pools=(T4,))
         self.led = Led()
-        self.readiness = Readiness(mirror=self.mirror, leadership=self.led)
+        self.measured = True
+        self.readiness = Readiness(mirror=self.mirror, leadership=self.led, measured=lambda: self.measured)
         placing = Placing(mirror=self.mirror, allocations=self.allocations, clock=clock)
         binder = Binder(
             connections=Connections(served.api, clock), allocations=self.allocations, devices=self.mirror.devices,
@@ -123,6 +124,8 @@ def close(desks: Desks, how: str) -> None:
             desks.mirror.problem = "there is no ledger"
         case "nothing was listed":
             desks.mirror.listed_at = None
+        case "nothing was measured":
+            desks.measured = False
 
 
 @pytest.mark.parametrize(
@@ -132,6 +135,7 @@ def close(desks: Desks, how: str) -> None:
         ("the lists are older than the leadership", "are being listed"),
         ("no ledger", "there is no ledger"),
         ("nothing was listed", "is being listed"),
+        ("nothing was measured", "are being measured"),
     ],
 )
 def test_when_in_doubt_no_verb_is_answered(desks: Desks, how: str, message: str) -> None:
@@ -172,7 +176,7 @@ def test_it_is_ready_without_leading(desks: Desks) -> None:
     assert desks.value(names.METRIC_EXTENDER_LEADING) == 0
 
 
-@pytest.mark.parametrize("how", ["no ledger", "nothing was listed"])
+@pytest.mark.parametrize("how", ["no ledger", "nothing was listed", "nothing was measured"])
 def test_it_is_not_ready_before_it_knows_the_cluster(desks: Desks, how: str) -> None:
     close(desks, how)
     assert desks.get("/readyz")[0] == 503

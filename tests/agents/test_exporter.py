@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,9 +27,9 @@ from agents.reading import parse
 from agents.registry import Registrar, Registry
 from agents.roster import Pod, Roster
 from tenancy.ledger import Ledger, Seat
-from tests.agents.cluster import DOMAIN, SYSTEM, T4, FakeTime, Served
+from tests.agents.cluster import DOMAIN, T4, FakeTime, Served
 from tests.agents.conftest import LOADED_SECONDS, ROOT
-from tests.agents.exporters import gauge
+from tests.agents.exporters import Shipped, gauge, shipped_exporter
 from tests.agents.fake_nvml import FakeNvml
 
 GIB = 2**30
@@ -274,27 +273,12 @@ def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_
 
 
 @pytest.fixture
-def process(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The real exporter, from its zipapp, on a free port."""
+def shipped(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[Shipped]:
     nvml.show(T4_LINE)
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
-    with socket.create_server(("", 0)) as probe:
-        port = probe.getsockname()[1]
-    environ = {
-        "PORT": str(port),
-        "INTERVAL_SECONDS": "1",
-        "NODE_NAME": "k8s-node1",
-        "LEDGER_NAMESPACE": SYSTEM,
-        "PUBLISH_DEVICES": "true",
-        **served.environ(),
-        **nvml.environ,
-    }
-    with subprocess.Popen(
-        [sys.executable, "-I", str(node_zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
-    ) as started:
-        yield started, port
-        started.kill()
+    with shipped_exporter(served, node_zipapp, nvml) as found:
+        yield found
 
 
 def get(port: int, path: str) -> tuple[int, str]:
@@ -325,9 +309,9 @@ def eventually(port: int, status: int, shows: str = "") -> str:
 
 
 def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
-    process: tuple[subprocess.Popen[str], int], nvml: FakeNvml, served: Served
+    shipped: Shipped, nvml: FakeNvml, served: Served
 ) -> None:
-    started, port = process
+    port = shipped.port
     body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")
     assert parse(body).devices == (T4_DEVICE,)
     assert mib_of(body, "gpu_pool_memory_advertised_bytes") == {("t4",): 14000}
@@ -341,5 +325,5 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     while "taints" not in json.dumps(served.cluster.objects.get(SLICE)):
         assert time.monotonic() < deadline, served.cluster.requests[-3:]
         time.sleep(0.05)
-    started.send_signal(signal.SIGTERM)
-    assert started.wait(timeout=LOADED_SECONDS) == 0
+    shipped.process.send_signal(signal.SIGTERM)
+    assert shipped.process.wait(timeout=LOADED_SECONDS) == 0

@@ -1,5 +1,6 @@
 """The cluster as the extender sees it: listed, then watched; without a ledger nothing is placed."""
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,12 +12,15 @@ from agents.allocations import Allocations
 from agents.api import Api
 from agents.clock import Clock
 from agents.device import MIB, Device, Survey
+from agents.feed import FeedError
 from agents.mirror import Mirror
 from agents.slices import SLICES, Host, slice_of
 from tenancy.devices import Ask
+from tenancy.ledger import Ledger
+from tenancy.names import Names
 from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
 ASK = Ask(5000)
 
 
@@ -37,10 +41,17 @@ class Followed:
             api=served.opened(Api(served.endpoint(), clock=clock)), allocations=self.allocations,
             ledger_namespace=SYSTEM, clock=clock, log=served.log(), grown=self._grow, ledger_seconds=0.1,
         )  # fmt: skip
+        self.thread = threading.Thread(target=self.mirror.keep, daemon=True)
 
     def start(self) -> None:
-        threading.Thread(target=self.mirror.keep, daemon=True).start()
+        self.thread.start()
         self.cluster.await_watches(3)
+
+    def stop(self) -> None:
+        """Leaves no thread behind for the tests that follow."""
+        self.mirror.stop()
+        if self.thread.ident is not None:
+            self.thread.join(PATIENCE_SECONDS)
 
     def publish(self, mib: int = 15360) -> None:
         device = Device(gpu=0, uuid="GPU-0", total_bytes=mib * MIB, used_bytes=0, free_bytes=0)
@@ -73,7 +84,7 @@ class Followed:
 @pytest.fixture
 def followed(served: Served) -> Iterator[Followed]:
     yield (found := Followed(served))
-    found.mirror.stop()
+    found.stop()
 
 
 def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Followed) -> None:
@@ -124,6 +135,26 @@ def test_a_ledger_that_cannot_be_read_is_a_problem(followed: Followed) -> None:
     followed.eventually(lambda: "is not JSON" in (followed.mirror.problem or ""))
 
 
+def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_anew(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed.start()
+    asked, may_answer, answer = threading.Event(), threading.Event(), followed.cluster.answer
+
+    def held(method: str, url: str, body: Any) -> Any:
+        if url.startswith("/api/v1/pods?limit"):
+            asked.set()
+            may_answer.wait(PATIENCE_SECONDS)
+        return answer(method, url, body)
+
+    monkeypatch.setattr(followed.cluster, "answer", held)
+    followed.cluster.add_ledger(text=json.dumps(Ledger(domain="other.example", pools=(T4,)).to_data()))
+    assert asked.wait(PATIENCE_SECONDS)
+    assert (followed.mirror.names, followed.mirror.listed_at) == (Names("other.example"), None)
+    may_answer.set()
+    followed.eventually(lambda: followed.mirror.listed_at is not None)
+
+
 def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> None:
     followed.start()
     first = followed.mirror.listed_at
@@ -139,3 +170,21 @@ def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Follo
     asked_at = time.monotonic()
     followed.mirror.renew()
     followed.eventually(lambda: (followed.mirror.listed_at or 0) >= asked_at)
+
+
+def test_it_lists_anew_at_once_where_it_had_followed_well(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    mirror = Mirror(
+        api=served.api(), allocations=Allocations(), ledger_namespace=SYSTEM, clock=served.time.clock(),
+        log=served.log(),
+    )  # fmt: skip
+    lasting = [0, 0, 0, 0, 0, 100, 0]
+
+    def follow() -> None:
+        served.time.seconds += lasting.pop(0)
+        if not lasting:
+            mirror.stop()
+        raise FeedError("the watch is over")
+
+    monkeypatch.setattr(mirror, "_follow", follow)
+    mirror.keep()
+    assert served.time.slept == [0.5, 1.0, 2.0, 5.0, 5.0, 0.5, 1.0]

@@ -1,18 +1,56 @@
-"""The defects of Aliyun's gpushare-scheduler-extender (c0b6141) that concern the ledger, each by its name.
+"""The defects of Aliyun's gpushare-scheduler-extender (c0b6141), each by its name.
 
 Numbers are issues of AliyunContainerService/gpushare-scheduler-extender and, where said, of its device plugin; letters
-count what its source shows. What concerns servers, manifests and containers is tested with those.
+count what its source shows. What of them concerns containers is tested on a real node (tests/cluster/prod).
 """
 
+import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from agents import certify
 from agents.allocated import allocated, ask_of
 from agents.allocations import RESERVE_SECONDS, Allocations, Chosen, Refusal
 from agents.inventory import NodeDevice, NodeDevices
 from agents.usage import Drift
+from components.exporter import ExporterSpec
+from components.scheduler import (
+    Placement,
+    SchedulerArgs,
+    SchedulerSpec,
+    configuration,
+    deployment,
+    disruption_budget,
+    network_policy,
+    scheduler_agent,
+)
 from tenancy.devices import Ask
-from tests.agents.cluster import NAMES
+from tests.agents.cluster import NAMES, T4, Fault, Served
 from tests.agents.devices import bound, inventory, ledger_of, pod_object, take
+from tests.agents.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
+from tests.components.given import CLUSTER, CODE, LEDGER
+
+DECLARED = SchedulerArgs(
+    spec=SchedulerSpec(placement=Placement.EXTENDER), cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec()
+)
+
+
+@pytest.fixture
+def extender(served: Served, zipapp: Path, tmp_path: Path) -> Iterator[Extender]:
+    """The shipped one, of a node with a device of 8000 MiB and one of 4000."""
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    publish(served.cluster, 8000 + T4.reserve_mib, 4000 + T4.reserve_mib)
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    with running(served, zipapp, folder) as found:
+        yield found
 
 
 def free(allocations: Allocations) -> list[int]:
@@ -40,6 +78,22 @@ def test_b_memory_is_released_when_the_grace_period_begins() -> None:
     assert free(allocations) == [0]
     allocations.drop_pod(held.uid)
     assert free(allocations) == [8000]
+
+
+@pytest.mark.parametrize("message", ["the object has been modified", ""])
+def test_c_a_conflict_is_looked_for_in_the_words_of_the_error_and_never_found(
+    served: Served, extender: Extender, message: str
+) -> None:
+    """Its retry compares the whole error with the end of it. Ours goes by the status: after a conflict nobody guesses
+    whether the pod was bound; its devices stay taken until the API has said."""
+    path = "/api/v1/namespaces/team/pods/model"
+    served.cluster.objects[path] = {"metadata": {"uid": "model"}, "spec": {}}
+    assert extender.filter(8000, "model")["NodeNames"] == ["k8s-node1"]
+    served.cluster.faults.append(Fault("POST", f"{path}/binding", 409, reason="Conflict", message=message))
+    assert "409 Conflict" in extender.bind("model")["Error"]
+    assert extender.filter(8000, "other")["NodeNames"] == []
+    del served.cluster.objects[path]
+    eventually(lambda: extender.filter(8000, "other")["NodeNames"] == ["k8s-node1"])
 
 
 def test_d_a_fast_worker_leaks_a_removed_pod_until_the_restart() -> None:
@@ -88,6 +142,13 @@ def test_f_inspecting_an_unknown_node_dereferences_nil() -> None:
     assert [node.node for node in allocations.usage()] == ["N"]
 
 
+def test_f_the_servers_half_an_unknown_node_is_an_answer_and_ends_no_process(extender: Extender) -> None:
+    assert extender.get("/inspect/unknown") == (404, "unknown is no node with GPU memory to share\n")
+    assert extender.filter(1, nodes=("unknown",))["NodeNames"] == []
+    assert "is not known to have GPU memory" in extender.bind("u", node="unknown")["Error"]
+    assert extender.get("/inspect/k8s-node1")[0] == 200
+
+
 def test_g_inspecting_ranges_over_a_map_that_others_write() -> None:
     """A map that changes while it is iterated ends the process there."""
     allocations = Allocations()
@@ -120,12 +181,84 @@ def test_h_the_write_lock_spans_two_calls_of_the_api() -> None:
     assert isinstance(allocations.take("third", Ask(1), "N", RESERVE_SECONDS * 10), Refusal)
 
 
+def test_h_the_servers_half_while_a_bind_waits_for_the_api_every_verb_is_answered(
+    served: Served, extender: Extender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, may_go_on, answer = threading.Event(), threading.Event(), served.cluster.answer
+
+    def slow(method: str, url: str, body: Any) -> Any:
+        if url.endswith("/slow/binding"):
+            waits.set()
+            may_go_on.wait(PATIENCE_SECONDS)
+        return answer(method, url, body)
+
+    monkeypatch.setattr(served.cluster, "answer", slow)
+    extender.filter(8000, "slow")
+    binding = threading.Thread(target=extender.bind, args=("slow",))
+    binding.start()
+    try:
+        assert waits.wait(PATIENCE_SECONDS)
+        assert extender.filter(4000, "quick")["NodeNames"] == ["k8s-node1"]
+        assert extender.bind("quick") == {"Error": ""}
+        assert extender.get("/inspect")[0] == 200
+        assert not may_go_on.is_set()
+    finally:
+        may_go_on.set()
+        binding.join(PATIENCE_SECONDS)
+
+
 def test_i_init_containers_are_ignored() -> None:
     container = {"resources": {"limits": {NAMES.gpumem: "1k"}}}
     larger = {"resources": {"limits": {NAMES.gpumem: "3k"}}}
     sidecar = {"restartPolicy": "Always", "resources": {"limits": {NAMES.gpumem: "500"}}}
     assert ask_of({"containers": [container], "initContainers": [larger]}, NAMES) == Ask(3000)
     assert ask_of({"containers": [container], "initContainers": [sidecar]}, NAMES) == Ask(1500)
+
+
+def test_j_one_replica_that_is_recreated_and_whose_absence_stops_all_scheduling() -> None:
+    """Who takes over, and how soon, is tried in tests/cluster/test_extender.py."""
+    spec = deployment(DECLARED)["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert disruption_budget(DECLARED)["spec"]["maxUnavailable"] == 1
+    election = configuration(DECLARED)["leaderElection"]
+    assert election["leaderElect"] is True
+    lease = scheduler_agent(DECLARED).environment["LEASE"]
+    assert lease == f"{election['resourceNamespace']}/{election['resourceName']}"
+    # Pods without gpumem are the default scheduler's, which asks no extender.
+    (profile,) = configuration(DECLARED)["profiles"]
+    assert profile["schedulerName"] != "default-scheduler"
+
+
+def told(port: int, context: ssl.SSLContext | None) -> bytes:
+    """What is said to who wants to bind; nothing where the connection is ended instead."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
+        client = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
+        with client:
+            client.sendall(b"POST /bind HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            return client.recv(100)
+    return b""
+
+
+def test_k_whoever_reaches_its_port_can_bind_pods(extender: Extender, tmp_path: Path) -> None:
+    """Ours listens to who has the certificate that was made in its pod."""
+    authority = extender.certificates / "ca.crt"
+    nobody, stranger, own = (ssl.create_default_context(cafile=authority) for _ in range(3))
+    certify.make(tmp_path)
+    for context, folder in ((stranger, tmp_path), (own, extender.certificates)):
+        context.load_cert_chain(folder / "client.crt", folder / "client.key")
+    for refused in (None, nobody, stranger):
+        assert b"HTTP" not in told(extender.verbs_port, refused)
+    assert told(extender.verbs_port, own).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_k_its_port_is_the_nodes_and_open_to_everybody(extender: Extender) -> None:
+    """Ours listens to its pod alone, and the policy opens the port of the questions."""
+    assert extender.bind("u")["Error"].startswith("pod team/u is gone")
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", extender.verbs_port), PATIENCE_SECONDS)
+    (opened,) = network_policy(DECLARED)["spec"]["ingress"]
+    assert [each["port"] for each in opened["ports"]] == [DECLARED.spec.port]
 
 
 def test_issues_143_and_185_two_containers_never_match() -> None:

@@ -1,5 +1,6 @@
 """What the scheduler is told of a pod."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,38 @@ def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Placing)
 def test_a_node_that_needs_no_victim_is_told_so(placing: Placing) -> None:
     """A scheduler that knows of kubernetes#135486 asks about such nodes as well."""
     assert victims(placing, 8000) == Victims(())
+
+
+def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(placing: Placing) -> None:
+    """By the ledger the node is empty: the scheduler proposes no victims, and none would help."""
+    placing.allocations.measure("a", {0: 1000, 1: 1000}, at=0.0)
+    placing.allocations.set_node(replace(devices(8000), node="b"))
+    query = PodVictims(pod(6000, priority=10), {"a": Victims(()), "b": Victims(())})
+    assert placing.victims(query, NAMES) == {"b": Victims(())}
+
+
+def test_whose_going_frees_what_is_measured_is_named(placing: Placing) -> None:
+    hold(placing, "small", 2000, 0)
+    placing.allocations.measure("a", {0: 4500, 1: 1000}, at=0.0)
+    assert victims(placing, 6000) == Victims(("small",))
+
+
+def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: Placing) -> None:
+    """The scheduler ends a preemption on all nodes where victims that it proposed became none."""
+
+    class Leaving(Allocations):
+        def pods(self, node: str) -> tuple[Allocated, ...]:
+            held = super().pods(node)
+            self.drop_pod("large")
+            return held
+
+    allocations = Leaving()
+    allocations.set_node(devices(8000, 8000))
+    placing = replace(placing, allocations=allocations)
+    hold(placing, "small", 2000, 0)
+    hold(placing, "vip", 6000, 0, priority=99)
+    hold(placing, "large", 8000, 1)
+    assert victims(placing, 8000, "small") is None
 
 
 def test_only_so_many_asks_are_remembered() -> None:

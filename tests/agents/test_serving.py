@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from agents.errors import AgentError
 from agents.serving import Answer, Request, Server
+
+LONGEST = 100
 
 
 def echo(request: Request) -> Answer:
@@ -16,7 +19,7 @@ def echo(request: Request) -> Answer:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    with Server("127.0.0.1", 0, echo, idle_seconds=20) as server:
+    with Server("127.0.0.1", 0, echo, idle_seconds=60, body_bytes=LONGEST) as server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
         thread.start()
         yield server.server_address[1]
@@ -26,7 +29,7 @@ def port() -> Iterator[int]:
 
 def said(port: int, text: bytes) -> bytes:
     """All that the server says to this text."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         client.shutdown(socket.SHUT_WR)
         answer = b""
@@ -36,7 +39,7 @@ def said(port: int, text: bytes) -> bytes:
 
 
 def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for number in range(3):
         client.request("POST", f"/filter?x={number}", body=str(number))
         assert client.getresponse().read() == f"POST /filter {number}".encode()
@@ -63,7 +66,8 @@ def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 99 + b"\r\n",
         b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
+        b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
     ],
@@ -75,3 +79,8 @@ def test_what_is_no_whole_request_is_refused_and_the_connection_ends(port: int, 
 def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(port, b"") == b""
     assert capsys.readouterr().err == ""
+
+
+def test_a_port_that_is_taken_is_told_of_in_one_sentence(port: int) -> None:
+    with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):
+        Server("127.0.0.1", port, echo, idle_seconds=60)

@@ -86,3 +86,18 @@ def test_a_look_gives_nobody_a_promise(held: Held) -> None:
     held.allocations.drop_pod("first")
     held.look_after(10)
     assert held.allocations.fit("third", Ask(8000), ("a",), held.served.time.seconds).nodes == ("a",)
+
+
+def test_a_pod_that_fits_is_found_behind_any_number_that_do_not(held: Held) -> None:
+    for number in range(1000):
+        held.waiting.refuse(f"large-{number}", Ask(8001 + number), ("a",))
+    held.waiting.refuse("small", Ask(3000), ("a", "b"))
+    held.allocations.drop_pod("first")
+    held.waiting.forget("second")
+    assert held.look_after(10)
+
+
+def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
+    held.waiting.refuse("second", Ask(5000), ("b",))
+    held.allocations.drop_pod("first")
+    assert not held.look_after(10)

@@ -10,6 +10,7 @@ from agents import certify, extender, measured, verbs
 from agents import environment as agent_environment
 from components.exporter import ExporterSpec
 from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec, by_device
+from tenancy.devices import Scoring
 from tests.components.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
 from tests.engine import Graph, names
 
@@ -221,6 +222,7 @@ def test_without_measurements_it_is_not_told_where_they_are(graph: Graph) -> Non
     ("change", "variable", "value"),
     [
         ({}, "SCORING", "best_fit"),
+        ({"scoring": Scoring.FRAGMENTATION}, "SCORING", "fragmentation"),
         ({}, "ALIYUN_ANNOTATIONS", "false"),
         ({"aliyun_annotations": True}, "ALIYUN_ANNOTATIONS", "true"),
     ],

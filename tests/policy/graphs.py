@@ -205,10 +205,13 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
     return body | ({} if only is None else {"resourceNames": [only]})
 
 
-def claim_template(namespace: str, seat: str, gpumem: str | None) -> Manifest:
+def claim_template(
+    namespace: str, seat: str, gpumem: str | None, *, first_available: bool = False, **fields: Any
+) -> Manifest:
     """A ResourceClaimTemplate for so much of the seat."""
     capacity = {} if gpumem is None else {"capacity": {"requests": {"gpumem": gpumem}}}
-    request = {"name": "gpumem", "exactly": {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity}}
+    asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
+    request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
     spec = {"spec": {"devices": {"requests": [request]}}}
     return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", f"{seat}-gpumem", namespace, spec=spec)
 
@@ -325,6 +328,8 @@ def _scheduler() -> Program:
         "urlPrefix": "https://127.0.0.1:9443",
         "filterVerb": "filter",
         "bindVerb": "bind",
+        "preemptVerb": "preempt",
+        "nodeCacheCapable": True,
         "managedResources": [{"name": GPUMEM, "ignoredByScheduler": False}],
         "ignorable": False,
     }

@@ -554,6 +554,26 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         "counted",
         "cannot be proven",
     ),
+    "a claim on several devices": (
+        graphs.claim_template("frigate", "frigate", "2000Mi", count=2),
+        "claims",
+        "claims more of frigate.gpumem.viktorbarzin.me than the one device that a seat is on",
+    ),
+    "a claim on all devices": (
+        graphs.claim_template("frigate", "frigate", "2000Mi", allocationMode="All"),
+        "claims",
+        "claims more of frigate.gpumem.viktorbarzin.me than the one device that a seat is on",
+    ),
+    "a claim that is not counted": (
+        graphs.claim_template("frigate", "frigate", "2000Mi", adminAccess=True),
+        "claims",
+        "claims frigate.gpumem.viktorbarzin.me without counting; remove adminAccess",
+    ),
+    "a claim that takes what is there": (
+        graphs.claim_template("frigate", "frigate", "2000Mi", first_available=True),
+        "claims",
+        "claims a seat among others under firstAvailable; use exactly",
+    ),
     "a seat to claim without a quota": (
         an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
         "claims",
@@ -692,6 +712,14 @@ IN_THE_SCHEDULER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda c: put(c, "extenders.0.bindVerb", ""),
         "its extender must filter and bind, else no device is chosen",
     ),
+    "an extender that is not asked whom to evict": (
+        lambda c: put(c, "extenders.0.preemptVerb", ""),
+        "its extender must preempt, else pods are evicted by the node's sum",
+    ),
+    "an extender that is sent whole nodes": (
+        lambda c: put(c, "extenders.0.nodeCacheCapable", False),
+        "its extender reads names of nodes alone (nodeCacheCapable: true)",
+    ),
     "an extender of somebody else's": (
         lambda c: put(c, "extenders.0.urlPrefix", "https://extender.svc:9443"),
         "it looks for its extender at extender.svc:9443, which listens at 127.0.0.1:9443",
@@ -719,6 +747,7 @@ def test_a_wrong_configuration_of_the_scheduler_breaks_only_its_rule(case: str) 
             "gpu-tenancy-device-stamp: sends pods to a scheduler that is not declared; add scheduler",
         ),
         ("device stamp", f"Deployment {SYSTEM}/gpu-tenancy-scheduler: no policy sends pods to it; add admission"),
+        ("device binding", "no policy keeps others from writing a device into a Binding"),
         ("scheduler config", "cannot be proven: its configuration is not in the graph"),
     ],
 )

@@ -134,6 +134,11 @@ def test_what_the_extender_alone_has_a_use_for_is_refused_beside_claims() -> Non
     assert line == "gpu-tenancy:scheduler: replicas: has no use where placement is dra; remove it"
 
 
+def test_a_rule_of_placement_that_nobody_knows_is_refused() -> None:
+    (line,) = refusal(put("scheduler", {"placement": "extender", "scoring": "worst_fit"}))
+    assert line == "gpu-tenancy:scheduler.scoring: must be one of 'best_fit' or 'fragmentation' (got 'worst_fit')"
+
+
 def test_parts_that_serve_shared_memory_need_a_pool_that_shares_it() -> None:
     whole = {"node_selector": {"zone": "a"}, "nodes": 1, "sharing": "whole"}
     config = {"pools": {"a100": whole}, "exporter": {"port": 9401}, "reconcile": {"interval_seconds": 10}}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.stacks.prod import Change, put, raw, refusal
+from tenancy.names import Names
+from tests.stacks.prod import Change, drop, put, raw, refusal
 
 TAKEN: dict[str, tuple[Change, str]] = {
     "a domain of Kubernetes' own": (
@@ -85,3 +86,18 @@ def test_the_same_workload_name_in_two_tenants_is_two_workloads() -> None:
 
 def test_namespaces_that_are_named_otherwise_are_free() -> None:
     assert refusal(put("cluster system_namespace", "gpus"), put("tenants gpu-tenancy-system", {})) == []
+
+
+def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:
+    """Kubernetes takes no ResourceSlice of a driver with more than 63 characters, and without one nothing is placed."""
+    longest = f"{'x' * 44}.example.com"
+    assert refusal(put("cluster resource_domain", longest)) == []
+    assert len(Names(longest).device_driver) == 63
+    assert refusal(put("cluster resource_domain", f"x{longest}")) == [
+        "gpu-tenancy:cluster.resource_domain: must be at most 56 characters where scheduler is there "
+        f"(got 'x{longest}')"
+    ]
+
+
+def test_without_a_scheduler_a_domain_may_be_longer() -> None:
+    assert refusal(put("cluster resource_domain", f"{'x' * 60}.example.com"), drop("scheduler")) == []

@@ -1,0 +1,118 @@
+"""The extender as it is shipped: a process before a served cluster, and a client of each of its two doors."""
+
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.device import MIB, Device, Survey
+from agents.slices import SLICES, Host, slice_of
+from tests.agents.cluster import NAMES, SYSTEM, T4, FakeCluster, Served
+from toolchain.cluster.process import free_ports
+
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Extender:
+    """A running one; `certificates` is certify's directory."""
+
+    verbs_port: int
+    http_port: int
+    certificates: Path
+    process: "subprocess.Popen[bytes]"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Of the open door; status 0 where nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError:
+            return 0, ""
+        finally:
+            connection.close()
+
+    def post(self, verb: str, arguments: object, client: Path | None = None) -> Any:
+        """What the scheduler is told, or whoever has that client's certificate in a folder. Raises OSError."""
+        folder = client or self.certificates
+        context = ssl.create_default_context(cafile=self.certificates / "ca.crt")
+        context.load_cert_chain(folder / "client.crt", folder / "client.key")
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1", self.verbs_port, timeout=PATIENCE_SECONDS, context=context
+        )
+        try:
+            connection.request("POST", f"/{verb}", json.dumps(arguments))
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def filter(self, mib: int, uid: str = "u", nodes: tuple[str, ...] = ("k8s-node1",)) -> Any:
+        return self.post("filter", {"Pod": pod(mib, uid), "NodeNames": nodes})
+
+    def bind(self, uid: str, node: str = "k8s-node1") -> Any:
+        return self.post("bind", {"PodNamespace": "team", "PodName": uid, "PodUID": uid, "Node": node})
+
+
+def pod(mib: int, uid: str = "u") -> dict[str, Any]:
+    """A pod that asks for so much."""
+    return {"metadata": {"uid": uid}, "spec": {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}}
+
+
+def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
+    """A slice with devices of these sizes."""
+    devices = tuple(
+        Device(gpu=index, uuid=f"GPU-{index}", total_bytes=size * MIB, used_bytes=0, free_bytes=0)
+        for index, size in enumerate(mib)
+    )
+    host = Host(name=node, uid=f"uid-{node}", pool=T4)
+    found: dict[str, Any] = {**slice_of(Survey(devices=devices), host, NAMES, None)}
+    found["metadata"] = {**found["metadata"], "resourceVersion": cluster.next_version()}
+    cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found
+    cluster.tell("MODIFIED", SLICES, found)
+
+
+@contextmanager
+def running(served: Served, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
+    """One that is alone, once it is ready or has ended; its variables can be given."""
+    verbs_port, http_port = free_ports(2)
+    served.cluster.watches_last = True
+    environ = {
+        "PATH": os.environ["PATH"],
+        "VERBS_PORT": str(verbs_port),
+        "HTTP_PORT": str(http_port),
+        "CERTIFICATES": str(folder),
+        "LEASE": "",
+        "SCORING": "best_fit",
+        "ALIYUN_ANNOTATIONS": "false",
+        "LEDGER_NAMESPACE": SYSTEM,
+        "POD_NAME": "scheduler-0",
+        **served.environ(),
+        **environment,
+    }
+    agents = [sys.executable, "-I", str(zipapp)]
+    subprocess.run([*agents, "certify"], env=environ, check=True, capture_output=True)
+    with subprocess.Popen([*agents, "extender"], env=environ, stdout=subprocess.DEVNULL) as process:
+        extender = Extender(verbs_port, http_port, folder, process)
+        try:
+            eventually(lambda: process.poll() is not None or extender.get("/readyz")[0] == 200)
+            yield extender
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_SECONDS)
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)

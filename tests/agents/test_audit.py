@@ -1,0 +1,101 @@
+"""The audit: what two comparisons in a row find is told of, and lists cure what they can."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pytest
+
+from agents.allocated import Allocated
+from agents.allocations import Allocations
+from agents.audit import INTERVAL_SECONDS, Audit
+from agents.errors import AgentError
+from tests.agents.cluster import Served
+from tests.agents.devices import bound, inventory
+
+PLACED = bound("placed", "N", 5000, 0)
+
+
+class Bench:
+    """A ledger with one pod; `listed` is what the API lists."""
+
+    def __init__(self, served: Served) -> None:
+        self.time, self.lines = served.time, served.lines
+        self.allocations = Allocations()
+        self.allocations.set_node(inventory("N", 8000))
+        self.allocations.set_pod(PLACED)
+        self.listed: list[Allocated] = [PLACED]
+        self.failures = 0
+        self.renewals = 0
+        self.audit = Audit(
+            bound=self.bound, renew=self.renew, allocations=self.allocations, clock=served.time.clock(),
+            log=served.log(),
+        )  # fmt: skip
+
+    def bound(self) -> Iterable[Allocated]:
+        if self.failures:
+            self.failures -= 1
+            raise AgentError("the API is away")
+        return self.listed
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+    def told(self) -> list[dict[str, object]]:
+        return [{k: v for k, v in line.items() if k in ("missing", "stale", "over")} for line in self.lines()]
+
+
+@pytest.fixture
+def bench(served: Served) -> Bench:
+    return Bench(served)
+
+
+def test_before_the_first_audit_nothing_is_counted(bench: Bench) -> None:
+    assert bench.audit.counts() == {}
+
+
+def test_where_ledger_and_api_agree_every_kind_is_0(bench: Bench) -> None:
+    bench.audit.pass_once()
+    kinds = ("missing", "stale", "moved", "unplaced", "adrift", "over", "outside")
+    assert bench.audit.counts() == dict.fromkeys(kinds, 0)
+    assert bench.renewals == 0
+
+
+def test_what_one_audit_finds_is_counted_and_what_two_find_is_told_and_listed_anew(bench: Bench) -> None:
+    """A pod that came between the list and the comparison shows once."""
+    bench.listed = [PLACED, bound("unknown", "N", 100, 0)]
+    bench.audit.pass_once()
+    assert bench.audit.counts()["missing"] == 1
+    assert (bench.told(), bench.renewals) == ([], 0)
+    bench.audit.pass_once()
+    assert (bench.told(), bench.renewals) == ([{"missing": ["unknown"]}], 1)
+
+
+def test_another_one_each_time_is_no_drift(bench: Bench) -> None:
+    for uid in ("one", "two"):
+        bench.listed = [PLACED, bound(uid, "N", 100, 0)]
+        bench.audit.pass_once()
+    assert (bench.told(), bench.renewals) == ([], 0)
+
+
+def test_what_lists_cannot_cure_is_told_alone(bench: Bench) -> None:
+    bench.allocations.set_node(inventory("N", 4000))
+    bench.audit.pass_once()
+    bench.audit.pass_once()
+    (told,) = bench.told()
+    assert [*told] == ["over"]
+    assert bench.renewals == 0
+
+
+def test_an_api_that_is_away_is_told_of_and_the_last_audit_stays(bench: Bench) -> None:
+    bench.audit.pass_once()
+    bench.failures = 1
+
+    def stop() -> None:
+        if bench.time.seconds > 2 * INTERVAL_SECONDS:
+            raise KeyboardInterrupt
+
+    bench.time.meanwhile = stop
+    with suppress(KeyboardInterrupt):
+        bench.audit.keep()
+    assert [line["message"] for line in bench.lines()] == ["no audit: the API is away"]
+    assert bench.audit.counts()["missing"] == 0

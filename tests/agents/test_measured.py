@@ -1,0 +1,112 @@
+"""What the exporters measure, and what the ledger of placement makes of it."""
+
+from contextlib import suppress
+
+import pytest
+
+from agents.allocations import MEASURED_SECONDS, Allocations
+from agents.errors import AgentError
+from agents.measured import Measured
+from agents.reading import Trouble
+from agents.telemetry import NodeTelemetry
+from tenancy.devices import Ask
+from tests.agents.cluster import T4, Served
+from tests.agents.devices import inventory
+from tests.agents.exporters import card
+
+NODE = inventory("N", 14000)
+
+
+class Bench:
+    """A measured node; `answers` are what the exporters say, one round after the other."""
+
+    def __init__(self, served: Served) -> None:
+        self.time, self.lines = served.time, served.lines
+        self.answers: list[list[NodeTelemetry] | AgentError | None] = []
+        self.growths = 0
+        self.allocations = Allocations()
+        self.allocations.set_node(NODE)
+        self.measured = Measured(
+            read=self.read, allocations=self.allocations, grown=self.grow, clock=served.time.clock(), log=served.log()
+        )
+
+    def read(self) -> list[NodeTelemetry] | None:
+        if not self.answers:
+            raise KeyboardInterrupt  # ends `keep`
+        answer = self.answers.pop(0)
+        if isinstance(answer, AgentError):
+            raise answer
+        return answer
+
+    def grow(self) -> None:
+        self.growths += 1
+
+    def refresh(self, *answers: NodeTelemetry) -> None:
+        self.answers.append([*answers])
+        self.measured.refresh()
+
+    def keep(self, *answers: list[NodeTelemetry] | AgentError | None) -> None:
+        self.answers += answers
+        with suppress(KeyboardInterrupt):
+            self.measured.keep()
+
+    @property
+    def free_mib(self) -> int:
+        (usage,) = self.allocations.usage()
+        return usage.devices[0].free_mib
+
+
+@pytest.fixture
+def bench(served: Served) -> Bench:
+    return Bench(served)
+
+
+def shown(free_mib: int, *, node: str = "N", at: float = 0.0) -> NodeTelemetry:
+    return NodeTelemetry(pool=T4, node=node, devices=(card(free_mib),), read_at=at)
+
+
+def blind(problem: str = "0 exporters run there, one is needed", node: str = "N") -> NodeTelemetry:
+    return NodeTelemetry(pool=T4, node=node, trouble=Trouble.MISSING, problem=problem)
+
+
+def test_a_device_that_is_used_has_no_more_to_give_than_is_free(bench: Bench) -> None:
+    bench.refresh(shown(5000))
+    assert bench.free_mib == 5000
+    assert bench.growths == 1
+
+
+def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is_old(bench: Bench) -> None:
+    bench.refresh(shown(5000, at=0.0))
+    bench.refresh(blind())
+    assert bench.allocations.with_room(Ask(6000), MEASURED_SECONDS - 1) == frozenset()
+    assert bench.allocations.with_room(Ask(6000), MEASURED_SECONDS) == {"N"}
+
+
+def test_a_problem_is_told_once_and_again_when_it_came_back(bench: Bench) -> None:
+    for answer in (blind(), blind(), shown(5000), blind()):
+        bench.refresh(answer)
+    told = [line["message"] for line in bench.lines()]
+    assert told == ["is placed on by the ledger alone: N: 0 exporters run there, one is needed"] * 2
+
+
+def test_the_age_is_that_of_the_reading_and_goes_with_the_node(bench: Bench) -> None:
+    bench.refresh(shown(5000, at=-3.0), shown(5000, node="gone", at=-4.0))
+    bench.time.seconds = 2.0
+    bench.refresh(blind())
+    assert bench.measured.ages() == {"N": 5.0}
+
+
+def test_nothing_counts_as_tried_before_it_is_known_whom_to_ask(bench: Bench) -> None:
+    bench.keep(None, None)
+    assert not bench.measured.tried
+    bench.keep([shown(5000)])
+    assert bench.measured.tried
+    assert bench.time.slept == [0.2, 0.2, 5.0]
+
+
+def test_an_api_that_does_not_answer_is_told_of_and_asked_again(bench: Bench) -> None:
+    """Placement goes on by the ledger: an exporter that is away stops no scheduling."""
+    bench.keep(AgentError("the API is away"), [shown(5000)])
+    assert bench.measured.tried
+    assert bench.free_mib == 5000
+    assert [line["message"] for line in bench.lines()] == ["the devices are not measured: the API is away"]
