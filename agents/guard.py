@@ -56,7 +56,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
-    rule = rule_of(settings, memory_mib(proc))
+    rule = rule_of(settings, machine_of(proc))
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     census = Census(clock, proc)
@@ -74,7 +74,13 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     ):
         threading.Thread(target=keep, daemon=True).start()
     with Server(settings.port, guard) as server:
-        log.info("guards", port=settings.port, protected=settings.protected, total_mib=rule.total_mib)
+        log.info(
+            "guards",
+            port=settings.port,
+            protected=settings.protected,
+            total_mib=rule.total_mib,
+            swap_mib=rule.swap_mib,
+        )
         try:
             server.serve_forever()
         except StoppedError:
@@ -82,19 +88,29 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     return 0
 
 
-def rule_of(settings: Settings, machine_mib: int) -> Rule:
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Whole MiB, of /proc/meminfo."""
+
+    memory_mib: int
+    swap_mib: int
+
+
+def machine_of(proc: Path) -> Machine:
+    """The machine that `proc` tells of."""
+    lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
+    mib = {line[0]: int(line[1]) // 1024 for line in lines}
+    return Machine(memory_mib=mib["MemTotal:"], swap_mib=mib.get("SwapTotal:", 0))
+
+
+def rule_of(settings: Settings, machine: Machine) -> Rule:
     """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
     return Rule(
         members=frozenset(settings.protected),
-        total_mib=min(settings.total_mib, machine_mib),
+        total_mib=min(settings.total_mib, machine.memory_mib),
         victim_adj=settings.victim_oom_score_adj,
+        swap_mib=machine.swap_mib,
     )
-
-
-def memory_mib(proc: Path) -> int:
-    """The machine's memory, whole MiB."""
-    lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
-    return next(int(line[1]) // 1024 for line in lines if line[0] == "MemTotal:")
 
 
 def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agents import exposition
 from agents.cgroup import Container, ProcError
 from agents.events import Event, Recorder
-from agents.guard import STALE_SECONDS, Guard, Settings, keep_recording, memory_mib, rule_of
+from agents.guard import STALE_SECONDS, Guard, Machine, Settings, keep_recording, machine_of, rule_of
 from agents.log import Log
 from agents.oom_score import Held, OomScoreError
 from agents.protection import Follower, Protected, Rule
@@ -196,9 +196,10 @@ def test_an_event_that_cannot_be_written_stops_none_that_follows(guarded: Guarde
     assert "Forbidden" in guarded.lines()[0]
 
 
-def test_the_machines_memory_is_read_in_whole_mib(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       64000123 kB\nMemFree:        1 kB\n")
-    assert memory_mib(tmp_path) == 62500
+@pytest.mark.parametrize(("swap", "swap_mib"), [("", 0), ("SwapTotal: 0 kB\n", 0), ("SwapTotal: 8388604 kB\n", 8191)])
+def test_the_machines_memory_and_swap_are_read_in_whole_mib(tmp_path: Path, swap: str, swap_mib: int) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal:       64000123 kB\nMemFree:        1 kB\n{swap}")
+    assert machine_of(tmp_path) == Machine(memory_mib=62500, swap_mib=swap_mib)
 
 
 @pytest.mark.parametrize(("machine_mib", "total_mib"), [(62500, 61952), (61952, 61952), (60000, 60000)])
@@ -206,4 +207,6 @@ def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(mach
     settings = Settings(
         port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
     )
-    assert rule_of(settings, machine_mib) == Rule(members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000)
+    assert rule_of(settings, Machine(memory_mib=machine_mib, swap_mib=7)) == Rule(
+        members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=7
+    )
