@@ -103,13 +103,14 @@ def _mib(size: Fraction) -> int:
 
 @dataclass(kw_only=True)
 class Follower:
-    """Follows the node's pods; one thread writes `last`, by the UID in the name of the control group, all read."""
+    """Follows the node's pods; one thread writes `last`, by the UID in the name of the control group, all read. None:
+    the API has not told yet."""
 
     api: Api
     node: str
     rule: Rule
     clock: Clock
-    last: Mapping[str, Protected] = field(default_factory=dict)
+    last: Mapping[str, Protected] | None = None
     _at: float = field(init=False)
 
     def __post_init__(self) -> None:
