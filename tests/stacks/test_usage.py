@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
@@ -17,6 +18,10 @@ from tests.policy.graphs import INFERENCE, NODE_4
 from tests.stacks.prod import ROOT
 
 HEADER = "time,workload,mib\n"
+
+
+def read(source: str, days: int = 7) -> list[Sample]:
+    return usage.read(source, [NODE_4], days=days)["node-4"]
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def prometheus(answer: object, status: int = 200) -> Iterator[tuple[str, list[di
 def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
     values = {"data": {"result": [{"values": [[60, "5000.5"], [120, "6000"]]}]}}
     with prometheus(values) as (address, asked):
-        samples = usage.read(address, NODE_4, days=7)
+        samples = read(address)
     assert samples[:2] == [Sample(60, "inference", 5000.5), Sample(120, "inference", 6000)]
     assert [sample.workload for sample in samples] == ["inference"] * 2 + ["clickhouse"] * 2
     assert asked[0]["query"] == [
@@ -54,10 +59,17 @@ def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
     assert float(asked[0]["end"][0]) - float(asked[0]["start"][0]) == pytest.approx(7 * 86_400)
 
 
+@pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
+def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["memory-report", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], ROOT)
+    assert "must be a whole number from 1 to 9999" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (7, 60), (30, 240), (365, 2880)])
 def test_prometheus_is_asked_for_no_more_points_than_it_gives(days: int, step: int) -> None:
     with prometheus({"data": {"result": []}}) as (address, asked):
-        assert usage.read(address, NODE_4, days=days) == []
+        assert read(address, days) == []
     assert asked[0]["step"] == [str(step)]
     assert days * 86_400 / step <= 11_000
 
@@ -68,39 +80,72 @@ def test_a_prometheus_that_does_not_tell_is_an_error(answer: object, status: int
         prometheus(answer, status) as (address, _),
         pytest.raises(usage.UsageError, match="does not tell what inference held"),
     ):
-        usage.read(address, NODE_4, days=7)
+        read(address)
+
+
+def test_what_prometheus_says_of_a_request_that_it_refuses_is_told() -> None:
+    refusal = {"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution"}
+    with (
+        prometheus(refusal, 400) as (address, _),
+        pytest.raises(usage.UsageError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
+    ):
+        read(address)
 
 
 def test_a_prometheus_that_is_not_there_is_an_error() -> None:
     with pytest.raises(usage.UsageError, match="does not tell what inference held"):
-        usage.read("http://127.0.0.1:9", NODE_4, days=7)
+        read("http://127.0.0.1:9")
 
 
 def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(HEADER + "60,inference,5000\n120,clickhouse,1.5\n")
-    assert usage.read(str(file), NODE_4, days=7) == [Sample(60, "inference", 5000), Sample(120, "clickhouse", 1.5)]
+    assert read(str(file)) == [Sample(60, "inference", 5000), Sample(120, "clickhouse", 1.5)]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("time,mib\n", "the columns must be time, workload, mib"),
-        (HEADER + "60,inference,much\n", ":2: time and mib must be numbers"),
-        (HEADER + "60,inference\n", ":2: time and mib must be numbers"),
-        (HEADER + "60,inference,nan\n", ":2: time and mib must be finite"),
-    ],
-)
-def test_a_file_that_is_no_history_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_as_a_spreadsheet_writes_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
-    file.write_text(text)
+    file.write_bytes(b"\xef\xbb\xbftime,workload,mib,note\r\n60,inference,5000,\r\n")
+    assert read(str(file)) == [Sample(60, "inference", 5000)]
+
+
+def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+    file.write_text(HEADER + "60,inference,5000\n60,warehouse,1\n")
+    other = replace(NODE_4, name="node-5", workloads=(replace(INFERENCE, name="warehouse"),))
+    found = usage.read(str(file), [NODE_4, other], days=7)
+    assert found["node-4"] == found["node-5"] == [Sample(60, "inference", 5000), Sample(60, "warehouse", 1)]
+
+
+NO_HISTORY = {
+    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib \(got \['time', 'mib'\]\)"),
+    "nothing": (b"", "the columns must be time, workload, mib"),
+    "no number": (b"60,inference,much\n", r":2: mib must be a number from 0 \(got 'much'\)"),
+    "a time of day": (b"60,inference,1\n12:00,inference,1\n", r":3: time must be a number from 0 \(got '12:00'\)"),
+    "a column too few": (b"60,inference\n", r":2: mib must be a number from 0 \(got None\)"),
+    "not a number": (b"60,inference,nan\n", r":2: mib must be a number from 0 \(got 'nan'\)"),
+    "less than nothing": (b"60,inference,-1\n", r":2: mib must be a number from 0 \(got '-1'\)"),
+    "without end": (b"60,inference,1e999\n", r":2: mib must be a number from 0 \(got '1e999'\)"),
+    "a name that nobody has": (
+        b"60,inferenc,1\n",
+        ":2: workload 'inferenc' is in no memory pool; known there: clickhouse, inference",
+    ),
+    "no text": (b"\xff\xfe", "is no CSV file in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", NO_HISTORY)
+def test_a_file_that_is_no_history_is_an_error_with_line_and_key(tmp_path: Path, case: str) -> None:
+    content, message = NO_HISTORY[case]
+    file = tmp_path / "usage.csv"
+    file.write_bytes(content if case in ("other columns", "nothing", "no text") else HEADER.encode() + content)
     with pytest.raises(usage.UsageError, match=message):
-        usage.read(str(file), NODE_4, days=7)
+        read(str(file))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(usage.UsageError, match="cannot be read: No such file"):
-        usage.read(str(tmp_path / "usage.csv"), NODE_4, days=7)
+        read(str(tmp_path / "usage.csv"))
 
 
 def prod_history(inference_mib: int) -> str:
