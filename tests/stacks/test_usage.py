@@ -1,9 +1,15 @@
-"""A history of use, from a Prometheus that answers on loopback and from files."""
+"""A history of use, from files, from a real Prometheus, and from one that answers what a test has it answer."""
 
 import json
+import re
+import shutil
+import socket
+import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -95,6 +101,90 @@ def test_what_prometheus_says_of_a_request_that_it_refuses_is_told() -> None:
 def test_a_prometheus_that_is_not_there_is_an_error() -> None:
     with pytest.raises(usage.UsageError, match="does not tell what inference held"):
         read("http://127.0.0.1:9")
+
+
+WORKING_SET = "container_memory_working_set_bytes"
+MINUTES = 180
+
+
+def cadvisor(namespace: str, pod: str, container: str, mib: int) -> Iterator[tuple[str, int]]:
+    """A series and its value, and that of the pod as a whole, as a kubelet serves both."""
+    for name in (container, ""):
+        yield f'{WORKING_SET}{{namespace="{namespace}",pod="{pod}",container="{name}"}}', mib * 2**20
+
+
+# Two containers and a second pod of inference, for five minutes at its peak, and somebody else of a similar name.
+USUAL = dict(
+    (
+        *cadvisor("inference", "inference-7d9-x", "main", 3000),
+        *cadvisor("inference", "inference-7d9-x", "sidecar", 500),
+        *cadvisor("inference", "inference-7d9-y", "main", 1500),
+        *cadvisor("inference", "inferences-0", "main", 40_000),
+        *cadvisor("other", "inference-0", "main", 40_000),
+        *cadvisor("inference", "embeddings-0", "main", 5000),
+        *cadvisor("signoz", "clickhouse", "main", 4900),
+    )
+)
+PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Prometheus that remembers three hours."""
+    programs = [shutil.which(name) for name in ("promtool", "prometheus")]
+    if None in programs:
+        pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")
+    promtool, server = programs
+    folder = tmp_path_factory.mktemp("prometheus")
+    first = (int(time.time()) - MINUTES * 60) // 60 * 60
+    lines = [f"# TYPE {WORKING_SET} gauge"]
+    for series, usual in USUAL.items():
+        for minute in range(MINUTES):
+            size = PEAK.get(series, usual) if 60 <= minute < 65 else usual
+            lines.append(f"{series} {size} {first + minute * 60}")
+    (folder / "history").write_text("\n".join([*lines, "# EOF\n"]))
+    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data")
+    subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "prometheus.yml").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    arguments = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
+    with subprocess.Popen([server, *arguments], cwd=folder) as process:
+        try:
+            await_ready(f"http://{address}/-/ready")
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def await_ready(url: str) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=10):  # noqa: S310 (http)
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{url} does not answer within 90 s")
+
+
+def test_a_real_prometheus_tells_what_the_pods_of_a_workload_held_together(remembering: str) -> None:
+    held = [sample.mib for sample in read(remembering, days=1) if sample.workload == "inference"]
+    assert min(held) == 5000
+    assert max(held) == 20_000
+    assert held.count(5000) >= MINUTES - 15
+    assert held.count(20_000) == 5
+
+
+def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory-report", "--stack", "prod", "--from", remembering, "--days", "1"], ROOT) == 0
+    text = capsys.readouterr().out
+    assert "together at most 29900 of 62464 MiB" in text
+    assert re.search(r"^inference +5000 +5120 +20000 +20480 +250\.0 +1024$", text, re.MULTILINE)
+
+
+def test_a_real_prometheus_says_why_it_refuses(remembering: str) -> None:
+    with pytest.raises(usage.UsageError, match=r"HTTP Error 400: Bad Request: .*parse error"):
+        usage.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
 
 
 def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
