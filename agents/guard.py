@@ -6,7 +6,6 @@ a value, and only to the pod's own; what it lowered stays so without it, and is 
 
 import http.client
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,7 +55,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
-    rule = rule_of(settings, memory_mib(proc))
+    rule = rule_of(settings, machine_of(proc))
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     census = Census(clock, proc)
@@ -67,14 +66,24 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         clock=clock,
         log=log,
     )
-    for keep in (
-        partial(follower.keep_following, log),
-        guard.keep_sweeping,
-        partial(keep_recording, guard.events, recorder, clock, log),
-    ):
-        threading.Thread(target=keep, daemon=True).start()
+    guard.threads = tuple(
+        threading.Thread(target=keep, name=name, daemon=True)
+        for name, keep in (
+            ("following pods", partial(follower.keep_following, log)),
+            ("sweeping", guard.keep_sweeping),
+            ("recording events", partial(keep_recording, guard.events, recorder, clock, log)),
+        )
+    )
+    for thread in guard.threads:
+        thread.start()
     with Server(settings.port, guard) as server:
-        log.info("guards", port=settings.port, protected=settings.protected, total_mib=rule.total_mib)
+        log.info(
+            "guards",
+            port=settings.port,
+            protected=settings.protected,
+            total_mib=rule.total_mib,
+            swap_mib=rule.swap_mib,
+        )
         try:
             server.serve_forever()
         except StoppedError:
@@ -82,19 +91,29 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     return 0
 
 
-def rule_of(settings: Settings, machine_mib: int) -> Rule:
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Whole MiB, of /proc/meminfo."""
+
+    memory_mib: int
+    swap_mib: int
+
+
+def machine_of(proc: Path) -> Machine:
+    """The machine that `proc` tells of."""
+    lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
+    mib = {line[0]: int(line[1]) // 1024 for line in lines}
+    return Machine(memory_mib=mib["MemTotal:"], swap_mib=mib.get("SwapTotal:", 0))
+
+
+def rule_of(settings: Settings, machine: Machine) -> Rule:
     """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
     return Rule(
         members=frozenset(settings.protected),
-        total_mib=min(settings.total_mib, machine_mib),
+        total_mib=min(settings.total_mib, machine.memory_mib),
         victim_adj=settings.victim_oom_score_adj,
+        swap_mib=machine.swap_mib,
     )
-
-
-def memory_mib(proc: Path) -> int:
-    """The machine's memory, whole MiB."""
-    lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
-    return next(int(line[1]) // 1024 for line in lines if line[0] == "MemTotal:")
 
 
 def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> None:
@@ -108,12 +127,13 @@ def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock,
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """A protected pod's processes after a sweep. `problem`: why some of them are not held."""
+    """A protected pod's processes after a sweep. `lowered`: the containers, by id, in which a value has been lowered so
+    far; `problem`: why some processes are not held."""
 
     pod: Protected
     held: int = 0
-    lowered: int = 0
     unheld: int = 0
+    lowered: frozenset[str] = frozenset()
     problem: str | None = None
 
 
@@ -128,7 +148,7 @@ class Sweep:
 
 @dataclass(kw_only=True)
 class Guard:
-    """Sweeps over the node's processes; one thread writes, all read."""
+    """Sweeps over the node's processes; one thread writes, all read. Without any of its `threads` it is no guard."""
 
     census: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], Held]
@@ -136,6 +156,7 @@ class Guard:
     clock: Clock
     log: Log
     events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
+    threads: tuple[threading.Thread, ...] = ()
     last: Sweep = field(init=False)
 
     def __post_init__(self) -> None:
@@ -150,55 +171,69 @@ class Guard:
     def sweep(self) -> Sweep:
         """Holds every process of a protected pod, tells what changed, and remembers what was found."""
         before = self.last
+        known = {tally.pod.uid: tally for tally in before.tallies}
         try:
-            tallies, problem = tuple(self._tallies(self.follower.last)), None
+            tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
         except (AgentError, OSError) as error:
             tallies, problem = (), str(error)
         self.last = Sweep(self.clock.monotonic(), tallies, problem)
         if problem and problem != before.problem:
             self.log.error(f"no sweep: {problem}")
-        self._tell({tally.pod.uid: tally for tally in before.tallies})
+        self._tell(known)
         return self.last
 
     def metrics(self) -> tuple[int, str]:
-        """The status and the body of GET /metrics: 200 only after a whole and fresh sweep."""
+        """The status and the body of GET /metrics: 200 only after a whole and fresh sweep for pods that are known."""
         status, body = self.health()
-        if status != http.client.OK or self.last.problem:
-            return http.client.SERVICE_UNAVAILABLE, f"{self.last.problem}\n" if self.last.problem else body
+        if status != http.client.OK:
+            return status, body
+        problem = self.last.problem
+        if self.follower.last is None:
+            problem = "the API has not told yet whom to protect"
+        if problem:
+            return http.client.SERVICE_UNAVAILABLE, f"{problem}\n"
         return http.client.OK, exposition.render(self._samples(self.last.tallies), HELP)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: only sweeps that have stopped need a restart."""
+        """The status and the body of GET /healthz: only what has stopped needs a restart."""
+        ended = [thread.name for thread in self.threads if not thread.is_alive()]
+        if ended:
+            return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended by an error\n"
         age_seconds = self.clock.monotonic() - self.last.at
         if age_seconds <= STALE_SECONDS:
             return http.client.OK, "ok\n"
         return http.client.SERVICE_UNAVAILABLE, f"the last sweep was {age_seconds:.0f} s ago\n"
 
-    def _tallies(self, protected: Mapping[str, Protected]) -> Iterator[Tally]:
+    def _tallies(self, protected: Mapping[str, Protected], before: Mapping[str, Tally]) -> Iterator[Tally]:
         processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
         for pid, container in self.census().items():
             if container.pod_uid in processes:
                 processes[container.pod_uid].append((pid, container))
         for group, members in processes.items():
-            yield self._tally(protected[group], members)
+            pod = protected[group]
+            yield self._tally(pod, members, before.get(pod.uid, Tally(pod=pod)).lowered)
 
-    def _tally(self, pod: Protected, members: list[tuple[int, Container]]) -> Tally:
-        found: Counter[Held] = Counter()
-        problem, unheld = None, 0
+    def _tally(self, pod: Protected, members: list[tuple[int, Container]], lowered_before: frozenset[str]) -> Tally:
+        held, unheld, lowered, problem = 0, 0, set[str](), None
         for pid, container in members:
             try:
-                found[self.hold(pid, container, pod.adj)] += 1
+                found = self.hold(pid, container, pod.adj)
             except OomScoreError as error:
                 problem, unheld = str(error), unheld + 1
-        lowered = found[Held.LOWERED]
-        return Tally(pod=pod, held=found[Held.LOW] + lowered, lowered=lowered, unheld=unheld, problem=problem)
+                continue
+            held += found is not Held.GONE
+            if found is Held.LOWERED:
+                lowered.add(container.id)
+        there = {container.id for _, container in members}
+        return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)
 
     def _tell(self, before: Mapping[str, Tally]) -> None:
+        """Once a container: a program that raises its own value, or a probe that is run in it, is lowered often."""
         for tally in self.last.tallies:
             pod, former = tally.pod, before.get(tally.pod.uid)
             fields = {"namespace": pod.namespace, "pod": pod.name, "oom_score_adj": pod.adj}
-            if tally.lowered:
-                self.log.info("lowered", processes=tally.lowered, **fields)
+            if started := tally.lowered - (former.lowered if former else frozenset()):
+                self.log.info("lowered", containers=len(started), **fields)
                 note = f"the oom_score_adj of its processes is kept at {pod.adj}: a disposable pod is killed first"
                 self._record(pod, names.EVENT_GUARDED, note, warning=False)
             if tally.problem and (former is None or former.problem is None):

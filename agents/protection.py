@@ -43,11 +43,13 @@ class Protected:
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """`members` are the namespaces and PriorityClasses of who is protected, as <namespace>/<class>. `total_mib` is the
-    least memory that the kernel may measure by, `victim_adj` the least oom_score_adj of who is to be killed first."""
+    least memory that the kernel may measure by, `victim_adj` the least oom_score_adj of who is to be killed first.
+    `swap_mib`: a limit does not count what is swapped out, and the kernel's ranking does."""
 
     members: frozenset[str]
     total_mib: int
     victim_adj: int
+    swap_mib: int = 0
 
     def protect(self, pod: Object) -> Protected | None:
         """The pod as it is protected; None where it is not. Raises AgentError for a limit that cannot be read."""
@@ -64,7 +66,7 @@ class Rule:
             name=metadata["name"],
             uid=metadata["uid"],
             group_uid=roster.group_uid(metadata),
-            adj=guarded_oom_score_adj(most_mib, self.total_mib, self.victim_adj),
+            adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.total_mib, self.victim_adj),
         )
 
 
@@ -101,13 +103,14 @@ def _mib(size: Fraction) -> int:
 
 @dataclass(kw_only=True)
 class Follower:
-    """Follows the node's pods; one thread writes `last`, by the UID in the name of the control group, all read."""
+    """Follows the node's pods; one thread writes `last`, by the UID in the name of the control group, all read. None:
+    the API has not told yet."""
 
     api: Api
     node: str
     rule: Rule
     clock: Clock
-    last: Mapping[str, Protected] = field(default_factory=dict)
+    last: Mapping[str, Protected] | None = None
     _at: float = field(init=False)
 
     def __post_init__(self) -> None:

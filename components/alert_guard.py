@@ -38,6 +38,19 @@ def guard_alerts(daemon_sets: Sequence[str], namespace: str) -> Iterator[Manifes
             "kill it before any disposable pod. The guard's log and the pod's events say why."
         ),
     )
+    by_pod = [f"max by (node, namespace, pod) ({m})" for m in (names.METRIC_GUARD_HELD, names.METRIC_GUARD_UNHELD)]
+    running = 'max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1'
+    yield alert(
+        "MemoryGuardBlind",
+        f"{' + '.join(by_pod)} == 0 and on (namespace, pod) {running}",
+        hold="2m",
+        severity="critical",
+        summary="{{ $labels.namespace }}/{{ $labels.pod }} runs on {{ $labels.node }}, and its guard does not see it",
+        description=(
+            "Its processes are in no control group of the pod's UID that the guard knows to read, as in a sandbox of "
+            "gVisor or Kata: when memory runs out the kernel may kill it before any disposable pod."
+        ),
+    )
     yield alert(
         "MemoryGuardStale",
         f"max by (node) ({names.METRIC_GUARD_API_AGE}) > {STALE_SECONDS}",

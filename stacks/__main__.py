@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     command = commands.add_parser("memory-report", help="compare the memory pools with a history of use")
     command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
     command.add_argument("--from", dest="source", required=True, help="Prometheus' address, or a CSV file")
-    command.add_argument("--days", type=int, default=7, help="how much history to ask Prometheus for")
+    command.add_argument("--days", type=_days, default=7, help="how much history to ask Prometheus for")
     commands.add_parser("schema", help="print the JSON schema of a stack file")
     command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
     command.add_argument("--optional", action="store_true", help="having none that answers is no error")
@@ -67,6 +67,12 @@ def _stack_name(text: str) -> str:
     return text
 
 
+def _days(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to 9999")
+    return int(text)
+
+
 def _stack_file(root: Path, stack: str) -> Path:
     return root / f"Pulumi.{stack}.yaml"
 
@@ -87,9 +93,11 @@ def _chart(root: Path, stack: str) -> str:
 def _memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
     """The report of every pool, and whether it contradicts what the stack declares."""
     texts, contradicted = [], False
-    for pool in memory_pools(settings.load_file(path).memory_pools).pools:
+    pools = memory_pools(settings.load_file(path).memory_pools).pools
+    samples = usage.read(source, pools, days=days)
+    for pool in pools:
         try:
-            joint = joint_use(pool, usage.read(source, pool, days=days))
+            joint = joint_use(pool, samples[pool.name])
         except ValueError as error:
             raise _CommandError(f"{pool.name}: {error}") from None
         texts.append(memory_report(pool, joint))

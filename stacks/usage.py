@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ class UsageError(Exception):
     """The history cannot be had; the message says why."""
 
 
-def read(source: str, pool: MemoryPool, *, days: int) -> list[Sample]:
-    """What the pool's workloads held, from a Prometheus (an http(s) URL) or from a CSV file. Raises UsageError."""
+def read(source: str, pools: Sequence[MemoryPool], *, days: int) -> dict[str, list[Sample]]:
+    """What the pools' workloads held, by the pool's name, from a Prometheus (an http(s) URL) or from a CSV file, which
+    is of all pools. Raises UsageError."""
     if source.startswith(("http://", "https://")):
-        return [sample for workload in pool.workloads for sample in _from_prometheus(source, workload, days)]
-    return list(_from_file(Path(source)))
+        return {p.name: [sample for w in p.workloads for sample in _from_prometheus(source, w, days)] for p in pools}
+    samples = list(_from_file(Path(source), {workload.name for pool in pools for workload in pool.workloads}))
+    return {pool.name: samples for pool in pools}
 
 
 def query(workload: Workload) -> str:
@@ -49,27 +51,52 @@ def _from_prometheus(address: str, workload: Workload, days: int) -> Iterator[Sa
         values = series[0]["values"] if series else ()
         for at, mib in values:
             yield Sample(float(at), workload.name, float(mib))
+    except urllib.error.HTTPError as error:
+        raise _untold(address, workload, f"{error}: {_reason(error)}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{address} does not tell what {workload.name} held: {error}") from None
+        raise _untold(address, workload, error) from None
 
 
-def _from_file(path: Path) -> Iterator[Sample]:
+def _untold(address: str, workload: Workload, error: object) -> UsageError:
+    return UsageError(f"{address} does not tell what {workload.name} held: {error}")
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What Prometheus says of a request that it refuses; for any other server the beginning of its answer."""
+    body = error.read(1000).decode(errors="replace")
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return body.partition("\n")[0]
+
+
+def _from_file(path: Path, workloads: Collection[str]) -> Iterator[Sample]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if set(_COLUMNS) - set(rows.fieldnames or ()):
                 raise UsageError(f"{path}: the columns must be {', '.join(_COLUMNS)} (got {rows.fieldnames})")
             for row in rows:
-                yield _sample(path, rows.line_num, row)
+                yield _sample(f"{path}:{rows.line_num}", row, workloads)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV file in UTF-8: {error}") from None
 
 
-def _sample(path: Path, line: int, row: dict[str, str]) -> Sample:
+def _sample(where: str, row: Mapping[str, str | None], workloads: Collection[str]) -> Sample:
+    workload = row["workload"] or ""
+    if workload not in workloads:
+        known = ", ".join(sorted(workloads))
+        raise UsageError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
+    return Sample(_number(where, row, "time"), workload, _number(where, row, "mib"))
+
+
+def _number(where: str, row: Mapping[str, str | None], key: str) -> float:
     try:
-        sample = Sample(float(row["time"]), row["workload"], float(row["mib"]))
-    except (TypeError, ValueError):
-        raise UsageError(f"{path}:{line}: time and mib must be numbers") from None
-    if not (math.isfinite(sample.time) and math.isfinite(sample.mib)):
-        raise UsageError(f"{path}:{line}: time and mib must be finite")
-    return sample
+        number = float(row[key] or "")
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise UsageError(f"{where}: {key} must be a number from 0 (got {row[key]!r})")
+    return number

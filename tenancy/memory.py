@@ -10,6 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from itertools import groupby
 
+from tenancy.names import NODE_CRITICAL
 from tenancy.quantity import parse
 from tenancy.workload import (
     Manifest,
@@ -33,7 +34,6 @@ _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
 _LOWEST_ADJ = -999
 
 _PAGES_PER_MIB = 256
-_NODE_CRITICAL = "system-node-critical"
 _MEMORY = "memory"
 _COMPUTE = ("cpu", _MEMORY)  # what makes the QoS class
 
@@ -130,7 +130,7 @@ def oom_score_adj(pod_spec: Manifest, container: Manifest, memory_bytes: int) ->
 
     Source: GetContainerOOMScoreAdjust in pkg/kubelet/qos/policy.go. Raises QuantityError, ShapeError.
     """
-    if pod_spec.get("priorityClassName") == _NODE_CRITICAL:
+    if pod_spec.get("priorityClassName") == NODE_CRITICAL:
         return GUARANTEED_ADJ
     qos = qos_class(pod_spec)
     if qos is not QosClass.BURSTABLE:

@@ -66,8 +66,8 @@ class Probability:
 class JointUse:
     """All workloads of a pool, minute by minute: MiB of each by the minute, in the order of the pool's workloads.
 
-    `together` is the share of the minutes in which two or more were in the upper half of their burst, `by_chance` what
-    it would be if they knew nothing of each other.
+    `together` is the share of the minutes in which two or more were in the upper half of their burst (who is declared
+    not to peak: above its peak and its request), `by_chance` what it would be if they knew nothing of each other.
     """
 
     uses: tuple[Use, ...]
@@ -134,7 +134,7 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 def _coincidence(pool: MemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
     """The share of the minutes in which two or more peaked, and what independence would make of it."""
-    upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else math.inf for w in pool.workloads]
+    upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
     shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
     none = math.prod(1 - share for share in shares)

@@ -96,7 +96,8 @@ def exposures(pool: MemoryPool) -> list[Exposure]:
 
 
 def remedies(pool: MemoryPool, workload: Workload) -> Remedies:
-    """What would make the workload safe at its peak without the guard."""
+    """What would make the workload safe at its peak without the guard; a request is named if it fits."""
+    room_mib = pool.allocatable_mib - requested_mib(pool)
 
     def with_request(request_mib: int) -> MemoryPool:
         return _with(pool, workload, replace(workload, request_mib=request_mib))
@@ -109,7 +110,9 @@ def remedies(pool: MemoryPool, workload: Workload) -> Remedies:
         return replace(pool, disposable=tuple(grown))
 
     return Remedies(
-        request_mib=_least(lambda mib: _is_safe(with_request(mib), workload), workload.limit_mib),
+        request_mib=_least(
+            lambda mib: _is_safe(with_request(mib), workload), min(workload.limit_mib, workload.request_mib + room_mib)
+        ),
         resident_least_mib=_least(lambda mib: _is_safe(with_victim(mib), workload), pool.allocatable_mib),
         threshold_mib=needed_threshold_mib(pool),
     )
@@ -199,7 +202,7 @@ def _with(pool: MemoryPool, workload: Workload, changed: Workload) -> MemoryPool
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
     """The smallest number from 1 to `most` for which a rising condition holds."""
-    if not holds(most):
+    if most < 1 or not holds(most):
         return None
     low = 1
     while low < most:

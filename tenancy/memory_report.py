@@ -47,7 +47,7 @@ def _probability(found: Probability) -> str:
 def _drawing(pool: MemoryPool, joint: JointUse, width: int) -> Iterator[str]:
     """A column is the minute of its span in which all together held the most; the line is what the pods have."""
     columns = _columns(joint, width - _GUTTER)
-    top = max(pool.pods_mib, *(sum(column) for column in columns)) * 1.001
+    top = max(pool.pods_mib, *(sum(column) for column in columns))
     line = round(pool.pods_mib / top * _ROWS) - 1
     for row in reversed(range(_ROWS)):
         middle = (row + 0.5) / _ROWS * top

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Thread, current_thread
 
 import pytest
 
 from agents import exposition
 from agents.cgroup import Container, ProcError
 from agents.events import Event, Recorder
-from agents.guard import STALE_SECONDS, Guard, Settings, keep_recording, memory_mib, rule_of
+from agents.guard import STALE_SECONDS, Guard, Machine, Settings, keep_recording, machine_of, rule_of
 from agents.log import Log
 from agents.oom_score import Held, OomScoreError
 from agents.protection import Follower, Protected, Rule
@@ -29,13 +30,14 @@ class Node:
     """Processes by number: their container and their value. Those in `stubborn` refuse."""
 
     processes: dict[int, tuple[str, int]] = field(default_factory=dict)
+    container: str = "c"
     stubborn: set[int] = field(default_factory=set)
     broken: bool = False
 
     def census(self) -> Mapping[int, Container]:
         if self.broken:
             raise ProcError("process 7: its control group cannot be read")
-        return {pid: Container(uid, "c") for pid, (uid, _) in self.processes.items()}
+        return {pid: Container(uid, self.container) for pid, (uid, _) in self.processes.items()}
 
     def hold(self, pid: int, container: Container, adj: int) -> Held:
         uid, value = self.processes[pid]
@@ -121,14 +123,32 @@ def test_what_it_holds_is_served_by_pod(guarded: Guarded) -> None:
     assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
 
 
-def test_a_pod_is_told_what_was_set_and_the_log_each_time(guarded: Guarded) -> None:
-    for pid in (7, 8):
-        guarded.node.processes = {pid: ("uid-llm", 869)}
-        guarded.guard.sweep()
+def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(guarded: Guarded) -> None:
+    for container in ("first", "second"):
+        guarded.node.container, guarded.node.processes = container, {7: ("uid-llm", 869)}
         guarded.guard.sweep()
     note = "the oom_score_adj of its processes is kept at 474: a disposable pod is killed first"
     assert list(guarded.events()) == [("llm-0", "OomScoreLowered", note, False)] * 2
     assert guarded.lines() == ["lowered", "lowered"]
+
+
+def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once(guarded: Guarded) -> None:
+    """A probe that is run in it has the container's own value each time; some programs raise theirs."""
+    for pid in (7, 8, 9):
+        guarded.node.processes = {6: ("uid-llm", 474), pid: ("uid-llm", 869)}
+        guarded.guard.sweep()
+        assert guarded.node.processes[pid] == ("uid-llm", 474)
+        guarded.guard.sweep()
+    assert len(list(guarded.events())) == 1
+    assert guarded.lines() == ["lowered"]
+
+
+def test_a_container_that_was_seen_before_it_had_its_value_is_told_of(guarded: Guarded) -> None:
+    """Before the runtime sets it, a first process has that of the runtime."""
+    for adj in (-998, 869):
+        guarded.node.processes = {7: ("uid-llm", adj)}
+        guarded.guard.sweep()
+    assert guarded.lines() == ["lowered"]
 
 
 def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
@@ -167,6 +187,27 @@ def test_sweeps_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded)
     assert guarded.guard.health() == (503, "the last sweep was 16 s ago\n")
 
 
+def test_whom_to_protect_must_be_known_before_there_is_success(guarded: Guarded) -> None:
+    guarded.guard.follower.last = None
+    guarded.guard.sweep()
+    assert guarded.guard.metrics() == (503, "the API has not told yet whom to protect\n")
+    assert guarded.guard.health() == (200, "ok\n")
+    guarded.guard.follower.last = {}
+    assert guarded.guard.metrics()[0] == 200
+
+
+def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Guarded) -> None:
+    guarded.guard.sweep()
+    running, ended = current_thread(), Thread(target=int, name="following pods")
+    ended.start()
+    ended.join()
+    guarded.guard.threads = (running,)
+    assert guarded.guard.health() == (200, "ok\n")
+    guarded.guard.threads = (running, ended)
+    assert guarded.guard.health() == (503, "following pods has ended by an error\n")
+    assert guarded.guard.metrics()[0] == 503
+
+
 def test_how_long_the_api_has_been_away_is_served(guarded: Guarded) -> None:
     guarded.guard.sweep()
     guarded.now.seconds = 7.0
@@ -196,9 +237,10 @@ def test_an_event_that_cannot_be_written_stops_none_that_follows(guarded: Guarde
     assert "Forbidden" in guarded.lines()[0]
 
 
-def test_the_machines_memory_is_read_in_whole_mib(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       64000123 kB\nMemFree:        1 kB\n")
-    assert memory_mib(tmp_path) == 62500
+@pytest.mark.parametrize(("swap", "swap_mib"), [("", 0), ("SwapTotal: 0 kB\n", 0), ("SwapTotal: 8388604 kB\n", 8191)])
+def test_the_machines_memory_and_swap_are_read_in_whole_mib(tmp_path: Path, swap: str, swap_mib: int) -> None:
+    (tmp_path / "meminfo").write_text(f"MemTotal:       64000123 kB\nMemFree:        1 kB\n{swap}")
+    assert machine_of(tmp_path) == Machine(memory_mib=62500, swap_mib=swap_mib)
 
 
 @pytest.mark.parametrize(("machine_mib", "total_mib"), [(62500, 61952), (61952, 61952), (60000, 60000)])
@@ -206,4 +248,6 @@ def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(mach
     settings = Settings(
         port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
     )
-    assert rule_of(settings, machine_mib) == Rule(members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000)
+    assert rule_of(settings, Machine(memory_mib=machine_mib, swap_mib=7)) == Rule(
+        members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=7
+    )

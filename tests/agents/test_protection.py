@@ -67,6 +67,11 @@ def test_a_victim_that_requests_something_has_a_lower_value_to_stay_below() -> N
     assert found == protected(adj=GUARDED - 10)
 
 
+def test_what_may_be_swapped_out_counts_beside_the_limit() -> None:
+    found = Rule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=1000, swap_mib=4096).protect(pod())
+    assert found == protected(adj=guarded_oom_score_adj(32768 + 4096, TOTAL_MIB))
+
+
 SIDECAR = limited("1Gi", restartPolicy="Always")
 
 

@@ -142,6 +142,7 @@ ALERTS = [
     "GpuPlacementRefusedByUse",
     "MemoryGuardMissing",
     "MemoryGuardPowerless",
+    "MemoryGuardBlind",
     "MemoryGuardStale",
 ]
 
@@ -272,6 +273,12 @@ def guarding(node: str) -> list[dict[str, str]]:
         {"series": f"memory_guard_held_processes{{{pod}}}", "values": "3x30"},
         {"series": f"memory_guard_unheld_processes{{{pod}}}", "values": "0x30"},
     ]
+
+
+def runs(value: int) -> dict[str, str]:
+    """Whether the protected pod on node x does, 1 or 0."""
+    pod = 'namespace="inference",pod="llm-x"'
+    return {"series": f'kube_pod_status_phase{{{pod},phase="Running"}}', "values": f"{value}x30"}
 
 
 DESIRED = [desired("memory-guard-node-4", 2), desired("memory-guard-node-5", 0)]
@@ -412,6 +419,16 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         ARGS,
         instead(HEALTHY, "memory_guard_unheld_processes{" + where("x"), "1x30"),
         ['alertname="MemoryGuardPowerless", pod="llm-x"'],
+    ),
+    "a guard sees nothing of a pod that runs": (
+        ARGS,
+        instead([*HEALTHY, runs(1)], "memory_guard_held_processes{" + where("x"), "0x30"),
+        ['alertname="MemoryGuardBlind", pod="llm-x"'],
+    ),
+    "a pod has not begun to run": (
+        ARGS,
+        instead([*HEALTHY, runs(0)], "memory_guard_held_processes{" + where("x"), "0x30"),
+        [],
     ),
     "a guard hears nothing from the API": (
         ARGS,

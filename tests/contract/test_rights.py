@@ -221,7 +221,12 @@ def guarded(busy: Served) -> tuple[Graph, set[Call]]:
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
     spec = {"nodeName": "node", "priorityClassName": "critical", "containers": []}
     busy.cluster.pods.append({"metadata": labels, "spec": spec, "status": {"phase": "Running"}})
-    follower = Follower(api=busy.api(), node="node", rule=guard.rule_of(settings, 10**6), clock=busy.time.clock())
+    follower = Follower(
+        api=busy.api(),
+        node="node",
+        rule=guard.rule_of(settings, guard.Machine(memory_mib=10**6, swap_mib=0)),
+        clock=busy.time.clock(),
+    )
     follower.follow(seconds=1)
     sweeping = guard.Guard(
         census=lambda: {7: Container("uid-llm", "c")},

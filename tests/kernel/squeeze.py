@@ -21,7 +21,7 @@ def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     _limit(group, limit_mib * MIB)
     alive, held = os.pipe()  # its end tells the processes to end, also when this one is killed
     members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
-    states = [_state(pid) for pid in members]
+    states = [state(pid) for pid in members]
     left_kib = limit_mib * 1024 - _usage(group) // 1024
     members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # what the dead one had is given back before it is seen to be dead
@@ -67,12 +67,13 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
     return pid
 
 
-def _state(pid: int) -> dict[str, int]:
-    """What mm/oom_kill.c counts, and what the kernel makes of it for the whole machine."""
+def state(pid: int) -> dict[str, int]:
+    """What mm/oom_kill.c counts, how much of it is in swap, and what the kernel makes of it for the whole machine."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {
         "kib": sum(counted.values()),
+        "swapped_kib": counted["VmSwap"],
         "adj": int(Path(f"/proc/{pid}/oom_score_adj").read_text()),
         "oom_score": int(Path(f"/proc/{pid}/oom_score").read_text()),
     }

@@ -30,6 +30,8 @@ GUARDED = guarded_oom_score_adj(LIMIT_MIB, TOTAL_MIB)
 PATIENCE_SECONDS = 60
 RESTARTS = 10
 NOBODY = 65534
+SYS_RESOURCE = 24
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -41,11 +43,11 @@ class Pod:
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     @contextmanager
-    def process(self, adj: int) -> Iterator[int]:
+    def process(self, adj: int, user: int = 0) -> Iterator[int]:
         """A process in a new container of the pod, started as a runtime does it: moved, then given its value."""
         container = self.group / f"pod{self.uid}" / (uuid.uuid4().hex * 2)
         container.mkdir(parents=True)
-        with subprocess.Popen(["sleep", "600"]) as process:
+        with subprocess.Popen(["sleep", "600"], user=user) as process:
             (container / "cgroup.procs").write_text(str(process.pid))
             Path(f"/proc/{process.pid}/oom_score_adj").write_text(str(adj))
             try:
@@ -191,3 +193,35 @@ def test_without_the_right_it_says_so_and_changes_nothing(group: Path) -> None:
         finally:
             os.seteuid(0)
         assert adj(pid) == BY_REQUEST
+
+
+LOWER = """
+import sys
+from pathlib import Path
+from agents.cgroup import container_in
+from agents.oom_score import hold
+pid = int(sys.argv[1])
+hold(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text()), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "lowered"),
+    [("sys_resource dac_override", True), ("dac_override", False), ("sys_resource", False), ("", False)],
+)
+def test_the_guard_needs_its_two_capabilities_and_no_other(group: Path, capabilities: str, lowered: bool) -> None:
+    """For a process of another user, whose value was set by somebody with CAP_SYS_RESOURCE, as a runtime is."""
+    if not has(SYS_RESOURCE):
+        pytest.skip("root lacks CAP_SYS_RESOURCE on this machine: what the guard needs of it is NOT tested")
+    bounds = ",".join(["-all", *(f"+{name}" for name in capabilities.split())])
+    with Pod("llm", group).process(BY_REQUEST, user=NOBODY) as pid:
+        program = ("setpriv", f"--bounding-set={bounds}", "--inh-caps=-all", sys.executable, "-c", LOWER)
+        done = subprocess.run([*program, str(pid), "487"], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (adj(pid), done.returncode) == ((487, 0) if lowered else (BY_REQUEST, 1)), done.stderr
+        assert lowered or "cannot be lowered to 487: Permission denied" in done.stderr
+
+
+def has(capability: int) -> bool:
+    """Whether this process has it."""
+    told = Path("/proc/self/status").read_text().splitlines()
+    return bool(next(int(line.split()[1], 16) for line in told if line.startswith("CapEff:")) >> capability & 1)

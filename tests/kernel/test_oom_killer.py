@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from tenancy.memory import PodState, badness_pages, guarded_oom_score_adj, kernel_victim
+from tests.kernel import squeeze
 
-SQUEEZE = Path(__file__).with_name("squeeze.py")
+SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
 # What an interpreter has before it takes anything; and the least that a case gives: its death must be enough.
@@ -27,6 +28,7 @@ INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
 CASES = 48
+SWAPPING_MIB = 128
 ATTEMPTS = 5
 
 # Seed 001 on a node of 61 GiB, in proportion: inference requests 8 GiB, peaks at 20 and is limited to 32.
@@ -71,7 +73,7 @@ def squeezed(group: Path, *members: Member) -> Squeezed:
 
 def run(group: Path, *members: Member) -> Any:
     sizes = json.dumps([(member.adj, member.mib) for member in members])
-    program = (sys.executable, "-I", "-S", str(SQUEEZE), str(group), str(LIMIT_MIB), sizes)
+    program = (sys.executable, "-I", "-S", SQUEEZE, str(group), str(LIMIT_MIB), sizes)
     return json.loads(subprocess.run(program, capture_output=True, check=True, timeout=60).stdout)
 
 
@@ -139,12 +141,43 @@ def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, 
 
 @pytest.mark.parametrize("adj", [0, 3, 474, 869, 999, 1000])
 def test_the_kernels_own_score_is_the_models(group: Path, adj: int) -> None:
-    """For the whole machine, which no test may exhaust. /proc shows (1000 + 1000 x badness / total) x 2/3."""
-    total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     for found in run(group, Member(adj, 8), Member(adj, 100))["states"]:
-        badness = badness_pages(Fraction(found["kib"], KIB_PER_MIB), adj, total_mib)
-        shown = (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3
-        assert abs(found["oom_score"] - shown) <= 1
+        assert abs(found["oom_score"] - shown(found["kib"], adj)) <= 1
+
+
+HOLD = """
+import sys
+from pathlib import Path
+Path(sys.argv[1], "cgroup.procs").write_text("0")
+held = b"." * (int(sys.argv[2]) << 20)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
+    if not dict(memory_kib())["SwapTotal"]:
+        pytest.skip("this machine has no swap: that what is swapped out counts is NOT tested")
+    unified = (group / "memory.max").exists()
+    (group / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(str(SWAPPING_MIB // 2 * 2**20))
+    (group / ("memory.swap.max" if unified else "memory.swappiness")).write_text("max" if unified else "60")
+    program = (sys.executable, "-I", "-S", "-c", HOLD, str(group), str(SWAPPING_MIB))
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = squeeze.state(process.pid)
+        process.communicate()
+    resident = found["kib"] - found["swapped_kib"]
+    assert found["swapped_kib"] >= SWAPPING_MIB * KIB_PER_MIB // 3
+    assert abs(found["oom_score"] - shown(found["kib"], found["adj"])) <= 1
+    assert abs(found["oom_score"] - shown(resident, found["adj"])) > 1
+
+
+def shown(kib: int, adj: int) -> int:
+    """What /proc has for the whole machine, which no test may exhaust: (1000 + 1000 x badness / total) x 2/3."""
+    total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
+    badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
+    return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3
 
 
 def memory_kib() -> Iterator[tuple[str, int]]:

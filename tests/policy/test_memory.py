@@ -142,6 +142,12 @@ def test_a_mib_less_is_not_enough(remedy: str) -> None:
     assert graphs.rules_of(reported) == {"memory-oom"}
 
 
+def test_a_request_that_would_not_fit_is_no_remedy() -> None:
+    full = replace(CLICKHOUSE, request_mib=45_000, limit_mib=46_000, steady_mib=40_000, peak_mib=40_000)
+    (reported,) = judge(graphs.platform(memory=replace(UNGUARDED, workloads=(INFERENCE, full))))
+    assert "set memory_pools.node-4.guard: true, or have a victim that always holds 12299 (12.0Gi)" in reported
+
+
 def test_a_pool_that_is_not_oversubscribed_needs_no_victim() -> None:
     pinned = replace(INFERENCE, request_mib=32_768)
     pool = replace(UNGUARDED, workloads=(pinned,), disposable=())

@@ -140,10 +140,17 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "no pod is always there to be killed for it",
     ),
     "swapped classes": (
-        "priorities.homelab-critical.value",
-        -2000,
-        "memory-eviction priorities",
-        "node-4: at its peak the kubelet evicts inference (homelab-critical, -2000) before agent-microvm",
+        "priorities",
+        {
+            "gpu-workload": {"value": 1_200_000},
+            "tier-2-gpu": {"value": 600_000},
+            "homelab-critical": {"value": -1000, "preemption_policy": "Never"},
+            "homelab-disposable": {"value": 100_000},
+        },
+        "memory-eviction",
+        "node-4: at its peak the kubelet evicts inference (homelab-critical, -1000) before agent-microvm "
+        "(homelab-disposable, 100000): both may be above their requests; give memory_pools.node-4.disposable."
+        "agent-microvm.priority a lower class than memory_pools.node-4.workloads.inference.priority",
     ),
     "a victim that requests more than a critical pod": (
         "memory_pools.node-4.disposable.agent-microvm",

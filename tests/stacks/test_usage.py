@@ -1,9 +1,16 @@
-"""A history of use, from a Prometheus that answers on loopback and from files."""
+"""A history of use, from files, from a real Prometheus, and from one that answers what a test has it answer."""
 
 import json
+import re
+import shutil
+import socket
+import subprocess
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
@@ -17,6 +24,10 @@ from tests.policy.graphs import INFERENCE, NODE_4
 from tests.stacks.prod import ROOT
 
 HEADER = "time,workload,mib\n"
+
+
+def read(source: str, days: int = 7) -> list[Sample]:
+    return usage.read(source, [NODE_4], days=days)["node-4"]
 
 
 @contextmanager
@@ -45,7 +56,7 @@ def prometheus(answer: object, status: int = 200) -> Iterator[tuple[str, list[di
 def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
     values = {"data": {"result": [{"values": [[60, "5000.5"], [120, "6000"]]}]}}
     with prometheus(values) as (address, asked):
-        samples = usage.read(address, NODE_4, days=7)
+        samples = read(address)
     assert samples[:2] == [Sample(60, "inference", 5000.5), Sample(120, "inference", 6000)]
     assert [sample.workload for sample in samples] == ["inference"] * 2 + ["clickhouse"] * 2
     assert asked[0]["query"] == [
@@ -54,10 +65,17 @@ def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
     assert float(asked[0]["end"][0]) - float(asked[0]["start"][0]) == pytest.approx(7 * 86_400)
 
 
+@pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
+def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["memory-report", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], ROOT)
+    assert "must be a whole number from 1 to 9999" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (7, 60), (30, 240), (365, 2880)])
 def test_prometheus_is_asked_for_no_more_points_than_it_gives(days: int, step: int) -> None:
     with prometheus({"data": {"result": []}}) as (address, asked):
-        assert usage.read(address, NODE_4, days=days) == []
+        assert read(address, days) == []
     assert asked[0]["step"] == [str(step)]
     assert days * 86_400 / step <= 11_000
 
@@ -68,39 +86,156 @@ def test_a_prometheus_that_does_not_tell_is_an_error(answer: object, status: int
         prometheus(answer, status) as (address, _),
         pytest.raises(usage.UsageError, match="does not tell what inference held"),
     ):
-        usage.read(address, NODE_4, days=7)
+        read(address)
+
+
+def test_what_prometheus_says_of_a_request_that_it_refuses_is_told() -> None:
+    refusal = {"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution"}
+    with (
+        prometheus(refusal, 400) as (address, _),
+        pytest.raises(usage.UsageError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
+    ):
+        read(address)
 
 
 def test_a_prometheus_that_is_not_there_is_an_error() -> None:
     with pytest.raises(usage.UsageError, match="does not tell what inference held"):
-        usage.read("http://127.0.0.1:9", NODE_4, days=7)
+        read("http://127.0.0.1:9")
+
+
+WORKING_SET = "container_memory_working_set_bytes"
+MINUTES = 180
+
+
+def cadvisor(namespace: str, pod: str, container: str, mib: int) -> Iterator[tuple[str, int]]:
+    """A series and its value, and that of the pod as a whole, as a kubelet serves both."""
+    for name in (container, ""):
+        yield f'{WORKING_SET}{{namespace="{namespace}",pod="{pod}",container="{name}"}}', mib * 2**20
+
+
+# Two containers and a second pod of inference, for five minutes at its peak, and somebody else of a similar name.
+USUAL = dict(
+    (
+        *cadvisor("inference", "inference-7d9-x", "main", 3000),
+        *cadvisor("inference", "inference-7d9-x", "sidecar", 500),
+        *cadvisor("inference", "inference-7d9-y", "main", 1500),
+        *cadvisor("inference", "inferences-0", "main", 40_000),
+        *cadvisor("other", "inference-0", "main", 40_000),
+        *cadvisor("inference", "embeddings-0", "main", 5000),
+        *cadvisor("signoz", "clickhouse", "main", 4900),
+    )
+)
+PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
+
+
+@pytest.fixture(scope="module")
+def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Prometheus that remembers three hours."""
+    programs = [shutil.which(name) for name in ("promtool", "prometheus")]
+    if None in programs:
+        pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")
+    promtool, server = programs
+    folder = tmp_path_factory.mktemp("prometheus")
+    first = (int(time.time()) - MINUTES * 60) // 60 * 60
+    lines = [f"# TYPE {WORKING_SET} gauge"]
+    for series, usual in USUAL.items():
+        for minute in range(MINUTES):
+            size = PEAK.get(series, usual) if 60 <= minute < 65 else usual
+            lines.append(f"{series} {size} {first + minute * 60}")
+    (folder / "history").write_text("\n".join([*lines, "# EOF\n"]))
+    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data")
+    subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "prometheus.yml").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    arguments = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
+    with subprocess.Popen([server, *arguments], cwd=folder) as process:
+        try:
+            await_ready(f"http://{address}/-/ready")
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def await_ready(url: str) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=10):  # noqa: S310 (http)
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{url} does not answer within 90 s")
+
+
+def test_a_real_prometheus_tells_what_the_pods_of_a_workload_held_together(remembering: str) -> None:
+    held = [sample.mib for sample in read(remembering, days=1) if sample.workload == "inference"]
+    assert min(held) == 5000
+    assert max(held) == 20_000
+    assert held.count(5000) >= MINUTES - 15
+    assert held.count(20_000) == 5
+
+
+def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory-report", "--stack", "prod", "--from", remembering, "--days", "1"], ROOT) == 0
+    text = capsys.readouterr().out
+    assert "together at most 29900 of 62464 MiB" in text
+    assert re.search(r"^inference +5000 +5120 +20000 +20480 +250\.0 +1024$", text, re.MULTILINE)
+
+
+def test_a_real_prometheus_says_why_it_refuses(remembering: str) -> None:
+    with pytest.raises(usage.UsageError, match=r"HTTP Error 400: Bad Request: .*parse error"):
+        usage.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
 
 
 def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(HEADER + "60,inference,5000\n120,clickhouse,1.5\n")
-    assert usage.read(str(file), NODE_4, days=7) == [Sample(60, "inference", 5000), Sample(120, "clickhouse", 1.5)]
+    assert read(str(file)) == [Sample(60, "inference", 5000), Sample(120, "clickhouse", 1.5)]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("time,mib\n", "the columns must be time, workload, mib"),
-        (HEADER + "60,inference,much\n", ":2: time and mib must be numbers"),
-        (HEADER + "60,inference\n", ":2: time and mib must be numbers"),
-        (HEADER + "60,inference,nan\n", ":2: time and mib must be finite"),
-    ],
-)
-def test_a_file_that_is_no_history_is_an_error(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_as_a_spreadsheet_writes_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
-    file.write_text(text)
+    file.write_bytes(b"\xef\xbb\xbftime,workload,mib,note\r\n60,inference,5000,\r\n")
+    assert read(str(file)) == [Sample(60, "inference", 5000)]
+
+
+def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
+    file = tmp_path / "usage.csv"
+    file.write_text(HEADER + "60,inference,5000\n60,warehouse,1\n")
+    other = replace(NODE_4, name="node-5", workloads=(replace(INFERENCE, name="warehouse"),))
+    found = usage.read(str(file), [NODE_4, other], days=7)
+    assert found["node-4"] == found["node-5"] == [Sample(60, "inference", 5000), Sample(60, "warehouse", 1)]
+
+
+NO_HISTORY = {
+    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib \(got \['time', 'mib'\]\)"),
+    "nothing": (b"", "the columns must be time, workload, mib"),
+    "no number": (b"60,inference,much\n", r":2: mib must be a number from 0 \(got 'much'\)"),
+    "a time of day": (b"60,inference,1\n12:00,inference,1\n", r":3: time must be a number from 0 \(got '12:00'\)"),
+    "a column too few": (b"60,inference\n", r":2: mib must be a number from 0 \(got None\)"),
+    "not a number": (b"60,inference,nan\n", r":2: mib must be a number from 0 \(got 'nan'\)"),
+    "less than nothing": (b"60,inference,-1\n", r":2: mib must be a number from 0 \(got '-1'\)"),
+    "without end": (b"60,inference,1e999\n", r":2: mib must be a number from 0 \(got '1e999'\)"),
+    "a name that nobody has": (
+        b"60,inferenc,1\n",
+        ":2: workload 'inferenc' is in no memory pool; known there: clickhouse, inference",
+    ),
+    "no text": (b"\xff\xfe", "is no CSV file in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", NO_HISTORY)
+def test_a_file_that_is_no_history_is_an_error_with_line_and_key(tmp_path: Path, case: str) -> None:
+    content, message = NO_HISTORY[case]
+    file = tmp_path / "usage.csv"
+    file.write_bytes(content if case in ("other columns", "nothing", "no text") else HEADER.encode() + content)
     with pytest.raises(usage.UsageError, match=message):
-        usage.read(str(file), NODE_4, days=7)
+        read(str(file))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(usage.UsageError, match="cannot be read: No such file"):
-        usage.read(str(tmp_path / "usage.csv"), NODE_4, days=7)
+        read(str(tmp_path / "usage.csv"))
 
 
 def prod_history(inference_mib: int) -> str:

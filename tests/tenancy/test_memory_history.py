@@ -65,6 +65,13 @@ def test_peaks_that_come_together_are_told_from_chance() -> None:
     assert found.by_chance == pytest.approx(0.01)
 
 
+def test_who_is_declared_not_to_peak_and_does_is_counted() -> None:
+    both = dict.fromkeys(range(144), 20_000.0), dict.fromkeys(range(144), 6000.0)
+    assert joint_use(NODE_4, history(*both)).together == pytest.approx(0.1)
+    at_its_steady_state = dict.fromkeys(range(144), float(CLICKHOUSE.request_mib))
+    assert joint_use(NODE_4, history(both[0], at_its_steady_state)).together == 0
+
+
 def test_a_shortfall_is_counted_by_the_hour() -> None:
     small = replace(POOL, allocatable_mib=20_000, memory_mib=20_100)
     samples = history(dict.fromkeys(range(30, 90), 18_000.0), {})
