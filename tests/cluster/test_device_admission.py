@@ -114,6 +114,7 @@ def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value:
 
 
 SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
+CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # two policies refuse it, and the API server tells of either
 EVENLY = "is shared evenly by the pod's"
 
 REFUSED: dict[str, tuple[Pod, str]] = {
@@ -125,11 +126,11 @@ REFUSED: dict[str, tuple[Pod, str]] = {
     "another runtime": (gpu_pod(runtimeClassName="other"), "runs under NVIDIA's runtime: remove runtimeClassName"),
     "a device by its name": (
         pod(container(limits=ASKED, **env(value="0"))),
-        "chooses its device by NVIDIA_VISIBLE_DEVICES",
+        CHOOSES,
     ),
     "every device in a container beside it": (
         pod(container(limits=ASKED), container("other", **env(value="all"))),
-        "chooses its device by NVIDIA_VISIBLE_DEVICES",
+        CHOOSES,
     ),
     "another annotation of the scheduler's": (
         pod(container(limits=ASKED, **env(**field("metadata.annotations['device.viktorbarzin.me/assumed-at']")))),
