@@ -29,6 +29,7 @@ from tests.cluster.squeezed import (
     Running,
     Squeezed,
     age_seconds,
+    delete,
     oom_score_adj,
     reconfigure,
     squeezed,
@@ -110,7 +111,7 @@ def short(tenant: HeldCluster) -> Iterator[Squeezed]:
             limits={"memory": "224Mi"},
         )
         yield found
-        neighbour.delete()
+        delete(neighbour)
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +182,7 @@ def test_without_the_guard_inference_dies_at_its_peak(short: Squeezed) -> None:
         assert eventually(llm.exit_code, "inference has ended") == KILLED
         assert vm.process() is not None
     finally:
-        llm.delete()
-        vm.delete()
+        delete(llm, vm)
 
 
 def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed) -> None:
@@ -200,13 +200,12 @@ def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed)
             llm.give_back()
             assert llm.process() == pid, number
             if spare.process() is None:
-                spare.delete()
+                delete(spare)
                 spare = micro_vm(guard, f"spare-{number}", SPARE_MIB)
         assert [eventually(vm.exit_code, "the kubelet tells") for vm in victims] == [KILLED] * ROUNDS
         assert llm.exit_code() is None
     finally:
-        for pod in (llm, spare, *victims):
-            pod.delete()
+        delete(llm, spare, *victims)
 
 
 def test_inference_is_guarded_within_a_second_of_a_restart(guard: Squeezed) -> None:
@@ -222,7 +221,7 @@ def test_inference_is_guarded_within_a_second_of_a_restart(guard: Squeezed) -> N
             eventually(llm.process, "inference holds its memory again")
         assert min(ages) < 1, ages
     finally:
-        llm.delete()
+        delete(llm)
 
 
 def guarded_at_the_age_of(pod: Running, *, but: int) -> float:
@@ -247,5 +246,4 @@ def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squee
         llm.give_back()
         assert (llm.process(), llm.status()["phase"]) == (pid, "Running")
     finally:
-        llm.delete()
-        vm.delete()
+        delete(llm, vm)
