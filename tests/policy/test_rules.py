@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -481,27 +480,6 @@ def test_a_wrong_field_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
-def claiming(template: object, **spec: object) -> graphs.Manifest:
-    """A Deployment whose pods claim a seat by the template."""
-    pod = {
-        "containers": [{"name": "main", "image": "ghcr.io/a/b:1.2.3"}],
-        "resourceClaims": [{"name": "x", "resourceClaimTemplateName": template}],
-    }
-    return an_object("apps/v1", "Deployment", "claiming", "frigate", spec={**spec, "template": {"spec": pod}})
-
-
-def test_a_template_of_ones_own_counts_as_the_seat_that_it_claims() -> None:
-    program = platform() | {
-        "own": {
-            **graphs.claim_template("frigate", "frigate", "1Mi"),
-            "metadata": {"name": "own", "namespace": "frigate"},
-        },
-        "more": claiming("own", strategy={"type": "Recreate"}),
-    }
-    (reported,) = judge(program)
-    assert "with it 2 pods sit on a seat of 1 x 2000 MiB" in reported
-
-
 # An object more: the object, the rule, a part of the message.
 MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a second ledger": (
@@ -523,62 +501,6 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": {"limits": {GPUMEM: 5}}}},
         "counted",
         "it asks for gpumem in a way that is not counted",
-    ),
-    "a claim beyond its seat": (
-        graphs.claim_template("frigate", "frigate", "2001Mi"),
-        "claims",
-        "claims 2001 MiB, the seat has 2000; lower it or raise residents.frigate.gpumem_mib",
-    ),
-    "a claim that does not say how much": (
-        graphs.claim_template("frigate", "frigate", None),
-        "claims",
-        "and not how much of it; say gpumem",
-    ),
-    "a claim on another tenant's seat": (
-        graphs.claim_template("immich", "frigate", "1Mi"),
-        "claims",
-        "claims frigate.gpumem.viktorbarzin.me, which is no seat of immich; add it to residents",
-    ),
-    "a rollout that claims a seat twice": (
-        claiming("frigate-gpumem", strategy={"rollingUpdate": {"maxSurge": 1}}, replicas=0),
-        "rollout",
-        "a rollout runs 1 more pod of 2000 MiB, which has no budget; set strategy.type: Recreate",
-    ),
-    "more claims than a seat has replicas": (
-        claiming("frigate-gpumem", strategy={"type": "Recreate"}),
-        "seats",
-        "with it 2 pods sit on a seat of 1 x 2000 MiB",
-    ),
-    "a claim of which the template is unknown": (
-        claiming(graphs.UNKNOWN, strategy={"type": "Recreate"}),
-        "counted",
-        "cannot be proven",
-    ),
-    "a claim on several devices": (
-        graphs.claim_template("frigate", "frigate", "2000Mi", count=2),
-        "claims",
-        "claims more of frigate.gpumem.viktorbarzin.me than the one device that a seat is on",
-    ),
-    "a claim on all devices": (
-        graphs.claim_template("frigate", "frigate", "2000Mi", allocationMode="All"),
-        "claims",
-        "claims more of frigate.gpumem.viktorbarzin.me than the one device that a seat is on",
-    ),
-    "a claim that is not counted": (
-        graphs.claim_template("frigate", "frigate", "2000Mi", adminAccess=True),
-        "claims",
-        "claims frigate.gpumem.viktorbarzin.me without counting; remove adminAccess",
-    ),
-    "a claim that takes what is there": (
-        graphs.claim_template("frigate", "frigate", "2000Mi", first_available=True),
-        "claims",
-        "claims a seat among others under firstAvailable; use exactly",
-    ),
-    "a seat to claim without a quota": (
-        an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
-        "claims",
-        "no ResourceQuota holds frigate to 1 of it; set "
-        "frigate.gpumem.viktorbarzin.me.deviceclass.resource.k8s.io/devices",
     ),
     "a foreign workload": (
         an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": graphs.pod(1000)}),
@@ -677,117 +599,6 @@ def test_an_object_too_many_breaks_only_its_rule(case: str) -> None:
     reported = judge(program)
     assert graphs.rules_of(reported) == {rule}
     assert any(message in line for line in reported), reported
-
-
-def configured(change: Callable[[dict[str, Any]], object]) -> Program:
-    """The platform with kube-scheduler's file changed."""
-    program = platform()
-    data = program["scheduler config"]["data"]
-    config = json.loads(data["config.json"])
-    change(config)
-    data["config.json"] = json.dumps(config)
-    return program
-
-
-IN_THE_SCHEDULER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another name": (
-        lambda c: put(c, "profiles.0.schedulerName", "other"),
-        "its profiles are ['other']; pods name gpu-tenancy",
-    ),
-    "two that do not elect": (
-        lambda c: put(c, "leaderElection.leaderElect", False),
-        "several replicas need leader election by the Lease that the extender follows",
-    ),
-    "another Lease": (
-        lambda c: put(c, "leaderElection.resourceName", "kube-scheduler"),
-        "several replicas need leader election by the Lease that the extender follows",
-    ),
-    "no extender": (lambda c: put(c, "extenders", []), "it asks 0 extenders; ours binds"),
-    "another resource": (
-        lambda c: put(c, "extenders.0.managedResources.0.name", "a.com/gpumem"),
-        f"its extender is asked for ['a.com/gpumem']; the ledger's resource is {GPUMEM}",
-    ),
-    "an extender that may be away": (lambda c: put(c, "extenders.0.ignorable", True), "its extender is ignorable"),
-    "an extender that does not bind": (
-        lambda c: put(c, "extenders.0.bindVerb", ""),
-        "its extender must filter and bind, else no device is chosen",
-    ),
-    "an extender that is not asked whom to evict": (
-        lambda c: put(c, "extenders.0.preemptVerb", ""),
-        "its extender must preempt, else pods are evicted by the node's sum",
-    ),
-    "an extender that is sent whole nodes": (
-        lambda c: put(c, "extenders.0.nodeCacheCapable", False),
-        "its extender reads names of nodes alone (nodeCacheCapable: true)",
-    ),
-    "an extender of somebody else's": (
-        lambda c: put(c, "extenders.0.urlPrefix", "https://extender.svc:9443"),
-        "it looks for its extender at extender.svc:9443, which listens at 127.0.0.1:9443",
-    ),
-    "another port": (
-        lambda c: put(c, "extenders.0.urlPrefix", "https://127.0.0.1:9444"),
-        "it looks for its extender at 127.0.0.1:9444, which listens at 127.0.0.1:9443",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", IN_THE_SCHEDULER)
-def test_a_wrong_configuration_of_the_scheduler_breaks_only_its_rule(case: str) -> None:
-    change, message = IN_THE_SCHEDULER[case]
-    reported = judge(configured(change))
-    assert graphs.rules_of(reported) == {"scheduler"}
-    assert any(message in line for line in reported), reported
-
-
-@pytest.mark.parametrize(
-    ("gone", "message"),
-    [
-        (
-            "scheduler",
-            "gpu-tenancy-device-stamp: sends pods to a scheduler that is not declared; add scheduler",
-        ),
-        ("device stamp", f"Deployment {SYSTEM}/gpu-tenancy-scheduler: no policy sends pods to it; add admission"),
-        ("device binding", "no policy keeps others from writing a device into a Binding"),
-        ("scheduler config", "cannot be proven: its configuration is not in the graph"),
-    ],
-)
-def test_the_scheduler_and_who_sends_pods_to_it_come_together(gone: str, message: str) -> None:
-    program = platform()
-    del program[gone]
-    (reported,) = judge(program)
-    assert reported.startswith("scheduler: ")
-    assert message in reported
-
-
-def test_the_scheduler_whose_account_may_not_write_the_device_is_refused() -> None:
-    program = platform()
-    stranger = 'request.userInfo.username != "system:kube-scheduler"'
-    put(program["device binding"], "spec.matchConditions.0.expression", stranger)
-    assert judge(program) == [
-        "scheduler: ValidatingAdmissionPolicy gpu-tenancy-device-binding: does not let gpu-tenancy-scheduler write the "
-        "device, and so no pod would be bound"
-    ]
-
-
-def test_a_configuration_that_cannot_be_read_is_not_proven() -> None:
-    program = platform()
-    put(program["scheduler config"], "data", {"config.json": "{"})
-    assert judge(program) == [
-        f"scheduler: Deployment {SYSTEM}/gpu-tenancy-scheduler: cannot be proven: "
-        f"ConfigMap {SYSTEM}/scheduler-config is no JSON"
-    ]
-
-
-def test_the_roles_that_kubernetes_made_for_a_scheduler_are_the_schedulers_alone() -> None:
-    program = platform()
-    bound = program[f"{names.SCHEDULER} ClusterRoleBinding"]
-    kube = {**bound, "metadata": {"name": "kube"}, "roleRef": {"kind": "ClusterRole", "name": "system:kube-scheduler"}}
-    assert judge(program | {"kube": kube}) == []
-    other = {**kube, "subjects": [{"kind": "ServiceAccount", "name": names.WATCHDOG, "namespace": SYSTEM}]}
-    assert judge(program | {"kube": other}) == [
-        "rbac: ClusterRoleBinding kube: cannot be proven: gpu-vram-watchdog gets ClusterRole system:kube-scheduler, "
-        "which is not in the graph"
-    ]
 
 
 COUNTED = "viktorbarzin.me/gpu-count"
@@ -938,8 +749,8 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone |= {row[3] for row in IN_A_FIELD.values()}
     alone |= {row[1] for row in MORE.values()}
     alone |= {row[0] for row in test_memory.BROKEN.values()}
-    # Above, in test_memory and in test_memory_guard.
-    alone |= {"flavors", "device", "scheduler", "memory-workloads", "memory-guard"}
+    # Above, and in the other modules.
+    alone |= {"flavors", "device", "claims", "scheduler", "memory-workloads", "memory-guard"}
     assert {rule.id for rule in RULES} <= alone
 
 
