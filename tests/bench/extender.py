@@ -168,7 +168,8 @@ def measure(bench: Bench, contender: Contender) -> Callable[..., Result]:
 def _binding(pod: Object, number: int) -> Object:
     metadata = pod["metadata"]
     names = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
-    return {**names, "Node": f"cards-{number:04}"}
+    node = f"cards-{NODES - 1 - number:04}"  # the first ones are promised to the pods that were filtered
+    return {**names, "Node": node}
 
 
 def timed(bodies: Sequence[Object], contender: Contender, verb: str, at_once: int) -> tuple[list[float], float]:
