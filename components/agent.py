@@ -15,6 +15,9 @@ from tenancy import names
 RUN_SECONDS = 45
 DEADLINE_SECONDS = 58
 
+# Of a container that Prometheus scrapes.
+METRICS_PORT = "metrics"
+
 _USER = 65532  # "nonroot" of the distroless images: no image in use gives it a home, a shell or a file
 _CODE_VOLUME = "code"
 
@@ -71,6 +74,16 @@ class Agent:
             rules=self.rules,
             roles=self.roles,
         )
+
+
+def serving(port: int) -> Manifest:
+    """What a node agent's container adds, which serves /metrics and /healthz on that port."""
+    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10}
+    return {
+        "ports": [{"name": METRICS_PORT, "containerPort": port}],
+        "livenessProbe": probe,
+        "readinessProbe": probe,
+    }
 
 
 def pod_template(

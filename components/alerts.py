@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components import alert_memory, alert_scheduler, digest, exporter, scheduler
+from components import alert_memory, alert_scheduler, digest, scheduler
+from components.agent import METRICS_PORT
 from components.alert import SILENT_SECONDS, alert, allocatable, referring, sanitised
 from components.alert_guard import guard_alerts
 from components.dashboard import dashboard
@@ -121,7 +122,7 @@ def pod_monitor(args: AlertsArgs) -> Manifest:
             },
             "podMetricsEndpoints": [
                 {
-                    "port": exporter.METRICS_PORT,
+                    "port": METRICS_PORT,
                     "interval": f"{SCRAPE_SECONDS}s",
                     "relabelings": [
                         {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
@@ -143,7 +144,7 @@ def scheduler_monitor(args: AlertsArgs) -> Manifest:
         "spec": {
             "namespaceSelector": {"matchNames": [args.cluster.system_namespace]},
             "selector": {"matchLabels": scheduler.selector()},
-            "podMetricsEndpoints": [{"port": scheduler.METRICS_PORT, "interval": f"{SCRAPE_SECONDS}s"}],
+            "podMetricsEndpoints": [{"port": METRICS_PORT, "interval": f"{SCRAPE_SECONDS}s"}],
         },
     }
 

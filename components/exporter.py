@@ -9,7 +9,7 @@ from pydantic import Field
 
 from components import device_slices
 from components.admission_policy import binding
-from components.agent import Agent, pod_template
+from components.agent import Agent, pod_template, serving
 from components.identity import Identity, Rule
 from components.manifest import Manifest, component_type, register
 from components.spec import Seconds, Spec
@@ -17,8 +17,6 @@ from components.system import ClusterSpec
 from components.zipapp import Zipapp
 from tenancy import names
 from tenancy.ledger import Ledger, Sharing
-
-METRICS_PORT = "metrics"
 
 # The node is the slice's owner, and its labels say in which pool it is.
 _PUBLISHING = (
@@ -109,14 +107,9 @@ def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]])
     It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class. The
     host's process table is where NVML's process ids mean something.
     """
-    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10}
     template = pod_template(
         agent,
-        container={
-            "ports": [{"name": METRICS_PORT, "containerPort": port}],
-            "livenessProbe": probe,
-            "readinessProbe": probe,
-        },
+        container=serving(port),
         pod={
             "hostPID": True,
             "runtimeClassName": names.GPU_RUNTIME_CLASS,

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.agent import Agent, pod_template
-from components.exporter import METRICS_PORT
+from components.agent import Agent, pod_template, serving
 from components.identity import Identity, Rule
 from components.manifest import Manifest, component_type, register
 from components.system import ClusterSpec
@@ -60,14 +59,9 @@ def daemon_set(agent: Agent, pool: MemoryPool) -> Manifest:
     Its class keeps it from being evicted, and its own oom_score_adj below everybody's. The host's process table is
     where it finds the processes; it mounts nothing of the host.
     """
-    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10}
     template = pod_template(
         agent,
-        container={
-            "ports": [{"name": METRICS_PORT, "containerPort": PORT}],
-            "livenessProbe": probe,
-            "readinessProbe": probe,
-        },
+        container=serving(PORT),
         pod={
             "hostPID": True,
             "priorityClassName": names.NODE_CRITICAL,

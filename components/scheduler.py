@@ -10,7 +10,7 @@ import pulumi
 from pydantic import Field, model_validator
 
 from components.admission_device import ByDevice
-from components.agent import Agent, Volume, agent_container, hardened, pod_template
+from components.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template
 from components.exporter import ExporterSpec, telemetry_environment
 from components.identity import Identity, RoleRef, Rule
 from components.manifest import Manifest, component_type, register
@@ -20,8 +20,6 @@ from components.zipapp import Zipapp
 from tenancy import names
 from tenancy.devices import Scoring
 from tenancy.ledger import Ledger, Sharing
-
-METRICS_PORT = "metrics"
 
 _RESOURCES = names.RESOURCE_API.partition("/")[0]
 # On the pod's loopback: nobody but the kube-scheduler beside it reaches the extender's verbs.
