@@ -11,10 +11,18 @@ import threading
 import time
 from types import FrameType
 
-from agents.errors import AgentError, StoppedError
-from agents.log import Log
+from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.log import Log
 
-AGENTS = ("reconcile", "watchdog", "gate", "exporter", "guard", "extender", "certify")
+AGENTS = {
+    "reconcile": "agents.reconcile.main",
+    "watchdog": "agents.watchdog.main",
+    "gate": "agents.gate.main",
+    "exporter": "agents.exporter.main",
+    "guard": "agents.guard.main",
+    "extender": "agents.extender.main",
+    "certify": "agents.extender.certs",
+}
 
 STOPPED = 128 + signal.SIGTERM
 GRACE_SECONDS = 1.0  # a run has ended within 2 s of SIGTERM
@@ -30,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     _heed_sigterm(log)
     try:
         # Imported by name: a node's exporter should not pay for the modules of the others.
-        status: int = importlib.import_module(f"agents.{arguments[0]}").start(os.environ, log)
+        status: int = importlib.import_module(AGENTS[arguments[0]]).start(os.environ, log)
     except AgentError as error:
         log.error(str(error))
         return 1
@@ -43,15 +51,15 @@ def main(argv: list[str] | None = None) -> int:
 def _heed_sigterm(log: Log) -> None:
     """SIGTERM raises StoppedError in the main thread, once that is back in Python; what is not back in time, such as
     the resolution of a name, is ended with the process."""
-    told, tell = os.pipe()
-    os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell)
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    signal.set_wakeup_fd(writable)
     signal.signal(signal.SIGTERM, _stop)
-    threading.Thread(target=_end_in_time, args=(told, log), daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(readable, log), daemon=True).start()
 
 
-def _end_in_time(told: int, log: Log) -> None:
-    os.read(told, 1)
+def _end_in_time(readable: int, log: Log) -> None:
+    os.read(readable, 1)
     time.sleep(GRACE_SECONDS)
     log.warning("stopped by SIGTERM, in the middle of a call")
     os._exit(STOPPED)

@@ -1,10 +1,10 @@
-"""Whose memory it is: the pure half of the exporter. Units: bytes."""
+"""Attribute device memory to containers: the pure half of the exporter. Units: bytes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from agents.cgroup import Container
-from agents.device import Device, Occupancy
+from agents.node.cgroup import Container
+from agents.telemetry.device import Device, Occupancy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,25 +6,29 @@ the devices as the node's ResourceSlice.
 """
 
 # First, so that what compiling NVML's bindings took, 12 MiB, is free again for the modules below.
-from agents.nvml import Nvml, UnreadableError  # isort: split
+from agents.exporter.nvml import Nvml, UnreadableError  # isort: split
 
 import ctypes
 import http.client
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from agents import cgroup, exposition, series
-from agents.api import Api, in_cluster
-from agents.attribution import DeviceUse, attribute
-from agents.clock import Clock
-from agents.device import Survey
-from agents.environment import PORT, SECONDS, flag, read, text, variable
-from agents.errors import AgentError, StoppedError
-from agents.log import Log
-from agents.publisher import Publisher
-from agents.registry import Registrar
-from agents.scrape import Server
+from agents.exporter import metrics as exporter_metrics
+from agents.exporter.attribution import DeviceUse, attribute
+from agents.exporter.pod_names import Registrar
+from agents.exporter.publish import Publisher
+from agents.kube.client import Api, in_cluster
+from agents.node import cgroup
+from agents.runtime import exposition
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.http_server import MetricsServer
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
+from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
+from agents.telemetry.device import Survey
 
 # A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
 STALE_INTERVALS = 3
@@ -72,7 +76,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         threads.append(publisher.keep_publishing)
     for keep in threads:
         threading.Thread(target=keep, args=(log,), daemon=True).start()
-    with Server(settings.port, gauge) as server:
+    with MetricsServer(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
             server.serve_forever()
@@ -87,7 +91,7 @@ def _give_back() -> None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class NvmlReading:
     """The last reading: devices, or why there are none; `at` is monotonic time in seconds. The survey is there also
     where only some devices could be read."""
 
@@ -105,33 +109,33 @@ class Gauge:
     registrar: Registrar
     clock: Clock
     interval_seconds: int
-    last: Reading = field(init=False)
+    last: NvmlReading = field(init=False)
 
     def __post_init__(self) -> None:
-        self.last = Reading(at=self.clock.monotonic())
+        self.last = NvmlReading(at=self.clock.monotonic())
 
-    def sample(self) -> Reading:
+    def sample(self) -> NvmlReading:
         """A new reading, remembered."""
         try:
             uses = self.read()
             survey = Survey(devices=tuple(use.device for use in uses))
-            self.last = Reading(self.clock.monotonic(), uses, None, survey)
+            self.last = NvmlReading(self.clock.monotonic(), uses, None, survey)
         except UnreadableError as error:
-            self.last = Reading(self.clock.monotonic(), (), str(error), error.survey)
+            self.last = NvmlReading(self.clock.monotonic(), (), str(error), error.survey)
         except AgentError as error:
-            self.last = Reading(self.clock.monotonic(), (), str(error))
+            self.last = NvmlReading(self.clock.monotonic(), (), str(error))
         self.registrar.look_up(container for use in self.last.uses for container in use.used_bytes)
         return self.last
 
-    def keep_sampling(self, log: Log) -> None:
-        """Reads for ever, in a thread of its own because NVML may hang; tells when the problem changes."""
-        told: str | None = None
-        while True:
-            problem = self.sample().problem
-            if problem != told:
-                log.error(f"no reading: {problem}") if problem else log.info("NVML answers again")
-            told = problem
-            self.clock.sleep(self.interval_seconds)
+    def keep_sampling(self, log: Log) -> NoReturn:
+        """Does not return; in a thread of its own because NVML may hang."""
+
+        def step() -> None:
+            if problem := self.sample().problem:
+                raise AgentError(problem)
+
+        problem = Problem(log=log, failing="no reading", recovered="NVML answers again")
+        keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
 
     def metrics(self) -> tuple[int, str]:
         """The status and the body of GET /metrics."""
@@ -140,17 +144,17 @@ class Gauge:
             return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
         if self.age_seconds > self._limit_seconds:
             return self.health()
-        served = series.samples(
+        served = exporter_metrics.samples(
             reading.uses,
             self.registrar.last,
             self.clock.now(),
             age_seconds=self.age_seconds,
             api_age_seconds=self.registrar.age_seconds,
         )
-        return http.client.OK, exposition.render(served, series.HELP)
+        return http.client.OK, exposition.render(served, exporter_metrics.HELP)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: an NVML that fails is told of, one that hangs needs a restart."""
+        """The status and the body of GET /healthz: an NVML that fails is reported, one that hangs needs a restart."""
         age_seconds = self.age_seconds
         if age_seconds <= self._limit_seconds:
             return http.client.OK, "ok\n"

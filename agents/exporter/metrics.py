@@ -1,15 +1,15 @@
-"""What the exporter serves, as samples: the measurements, and the ledger beside them. Bytes and seconds."""
+"""The exporter's metrics: the measurements, and the ledger next to them. Bytes and seconds."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from agents.attribution import DeviceUse
-from agents.cgroup import Container
-from agents.device import MIB, Device
-from agents.exposition import Sample
-from agents.registry import Registry
-from agents.roster import Pod, Roster
+from agents.exporter.attribution import DeviceUse
+from agents.exporter.pod_names import Registry
+from agents.node.cgroup import Container
+from agents.node.pods import NodePod, Roster
+from agents.runtime.exposition import Sample
+from agents.telemetry.device import Device
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import (
     METRIC_API_AGE,
@@ -29,6 +29,7 @@ from tenancy.names import (
     METRIC_UNATTRIBUTED,
     METRIC_UNKNOWN_PROCESSES,
 )
+from tenancy.units import MIB
 
 HOUR = timedelta(hours=1)
 HELP: Mapping[str, str] = {
@@ -36,8 +37,8 @@ HELP: Mapping[str, str] = {
     METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
     METRIC_DEVICE_FREE: "Memory free on the device.",
     METRIC_UNATTRIBUTED: "Memory in use that no container's series shows, the driver's own included.",
-    METRIC_UNKNOWN_PROCESSES: "Processes whose use NVML does not tell; their containers have no series.",
-    METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API told them.",
+    METRIC_UNKNOWN_PROCESSES: "Processes whose memory NVML does not report; their containers have no series.",
+    METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API reported them.",
     METRIC_POD_DECLARED: "What the pod requests of gpumem, as the scheduler counts it.",
     METRIC_POD_OVER: "What the pod uses beyond what it declared, on all devices together.",
     METRIC_POOL_ADVERTISED: "What the nodes of the pool advertise together, by the ledger.",
@@ -115,7 +116,7 @@ def _device_labels(device: Device) -> dict[str, str]:
     return {"gpu": str(device.gpu), "uuid": device.uuid}
 
 
-def _pod_labels(pod: Pod) -> dict[str, str]:
+def _pod_labels(pod: NodePod) -> dict[str, str]:
     return {"namespace": pod.namespace, "pod": pod.name, "pod_uid": pod.uid}
 
 

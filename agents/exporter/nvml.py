@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import pynvml
 
-from agents.device import Device, Fault, Occupancy, Process, Survey
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
+from agents.telemetry.device import Device, Fault, Occupancy, Process, Survey
 from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Nvml:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
-                return  # the device that was lost cannot be let go either; the next reading opens anew
+                return  # the device that was lost cannot be let go either; the next reading opens again
 
 
 def _occupancy(index: int) -> Occupancy:
@@ -107,8 +107,8 @@ def _processes(handle: Any) -> tuple[Process, ...]:
     listed += _optional(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle, [])
     for process in listed:
         known = used.get(process.pid, 0)
-        told = process.usedGpuMemory
-        used[process.pid] = None if known is None or told is None else max(known, told)
+        reported = process.usedGpuMemory
+        used[process.pid] = None if known is None or reported is None else max(known, reported)
     return tuple(Process(pid, used_bytes) for pid, used_bytes in sorted(used.items()))
 
 

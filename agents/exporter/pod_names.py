@@ -3,20 +3,21 @@
 An API that is away takes nothing off the measurements: the last answer stays, and its age is served with it.
 """
 
-import http.client
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NoReturn
 
-from agents import ledger, roster
-from agents.api import Api, ApiError
-from agents.cgroup import Container
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.journal import Journal, JournalError
-from agents.log import Log
-from agents.roster import Roster
+from agents.kube import ledger
+from agents.kube.client import Api
+from agents.kube.journal import Journal, JournalError
+from agents.node import pods
+from agents.node.cgroup import Container
+from agents.node.pods import Roster
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
 from tenancy import names
 from tenancy.ledger import Ledger
 
@@ -37,7 +38,7 @@ class Registry:
 
 @dataclass(kw_only=True)
 class Registrar:
-    """Asks again and again; one thread writes `last`, all read."""
+    """Polls the API; one thread writes `last`, all read."""
 
     api: Api
     node: str
@@ -66,25 +67,18 @@ class Registrar:
         stored = ledger.read(self.api, self.ledger_namespace)
         found = None if stored is None or stored.deleting else stored.ledger()
         self.last = Registry(
-            roster=roster.read(self.api, self.node, found),
+            roster=pods.read(self.api, self.node, found),
             ledger=found,
             recycled=_recycled(self.api, self.ledger_namespace),
         )
         self._at = self.clock.monotonic()
 
-    def keep_refreshing(self, log: Log) -> None:
-        """Asks for ever, in a thread of its own because the API may be slow; tells when the problem changes."""
-        told: str | None = None
-        while True:
-            try:
-                self.refresh()
-                problem = None
-            except AgentError as error:
-                problem = str(error)
-            if problem != told:
-                log.error(f"names and budgets stay as they were: {problem}") if problem else log.info("the API answers")
-            told = problem
-            self._pause()
+    def keep_refreshing(self, log: Log) -> NoReturn:
+        """Does not return; in a thread of its own because the API may be slow."""
+        problem = Problem(
+            log=log, failing="names and budgets stay as they were", recovered="names and budgets are up to date again"
+        )
+        keep_running(self.refresh, problem, self._pause)
 
     def _pause(self) -> None:
         for _ in range(int(REFRESH_SECONDS // LOOK_UP_SECONDS)):
@@ -94,13 +88,11 @@ class Registrar:
 
 
 def _recycled(api: Api, namespace: str) -> tuple[datetime, ...] | None:
-    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which is told of by itself."""
+    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which has its own alert."""
     try:
-        content = Journal(api=api, namespace=namespace, name=names.journal(names.WATCHDOG)).read().content
-        return tuple(datetime.fromisoformat(entry["at"]) for entry in content.get("recycled", ()))
-    except ApiError as error:
-        if error.status != http.client.NOT_FOUND:
-            raise
-        return None
+        record = Journal(api=api, namespace=namespace, name=names.journal(names.WATCHDOG)).find()
+        if record is None:
+            return None
+        return tuple(datetime.fromisoformat(entry["at"]) for entry in record.content.get("recycled", ()))
     except (JournalError, ValueError, TypeError, KeyError):
         return None

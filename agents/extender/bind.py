@@ -1,4 +1,4 @@
-"""Bind: a pod's node and its devices in one write, so that no pod is ever bound without its devices.
+"""Bind: a pod's node and its devices in one write, so that no pod is bound without its devices.
 
 The Binding's annotations are merged into the pod as its node is set (assignPod in pkg/registry/core/pod/storage). What
 became of a request that got no answer is asked for until it is known; until then the devices stay taken.
@@ -11,17 +11,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, LifoQueue
 
-from agents.allocated import ask_of
-from agents.allocations import Allocations, Chosen, Refusal
-from agents.api import Api, ApiError, Object
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.inventory import NodeDevices
-from agents.log import Log
-from agents.placing import Asks
-from agents.verbs import PodBinding
+from agents.extender.cache.cache import AssumedPod, Cache, NotAssumed
+from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.pod_info import ask_of
+from agents.extender.filter import RequestCache
+from agents.extender.protocol import PodBinding
+from agents.kube.client import Api, ApiError
+from agents.kube.pods import Pod
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
 from tenancy import names as known
-from tenancy.devices import Ask
+from tenancy.devices.allocate import Ask
 from tenancy.names import Names
 
 # Within the 5 s that the scheduler waits.
@@ -61,7 +62,7 @@ class Connections:
         except Empty:
             return self._new()
         if self._clock.monotonic() - used_at > _IDLE_SECONDS:
-            api.close()  # it connects anew
+            api.close()  # it connects again
         return api
 
 
@@ -79,9 +80,9 @@ class Binder:
     """Binds pods, from any thread."""
 
     connections: Connections
-    allocations: Allocations
+    cache: Cache
     devices: Callable[[str], NodeDevices | None]
-    asks: Asks
+    asks: RequestCache
     aliyun: bool
     clock: Clock
     log: Log
@@ -91,8 +92,8 @@ class Binder:
         """Raises AgentError where the pod is not bound as asked."""
         with self.connections.one() as api:
             ask = self.asks.of(binding.uid) or self._asked(api, binding, names)
-            chosen = self.allocations.take(binding.uid, ask, binding.node, self.clock.monotonic())
-            if isinstance(chosen, Refusal):
+            chosen = self.cache.assume(binding.uid, ask, binding.node, self.clock.monotonic())
+            if isinstance(chosen, NotAssumed):
                 raise BindingError(f"{binding.node}: {chosen.reason}")
             assumed_at = str(time.time_ns())
             annotations = self._annotations(binding.node, ask, chosen, assumed_at, names)
@@ -109,18 +110,18 @@ class Binder:
                 continue
             now = self.clock.monotonic()
             done = _is_done(pod, unsettled, names)
-            if not done and pod and not pod["spec"].get("nodeName") and now - unsettled.at < _LOST_SECONDS:
+            if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
                 continue  # the request may still be on its way
-            del self.unsettled[uid]  # first: as soon as its devices are given back, the pod may be bound anew
+            del self.unsettled[uid]  # first: as soon as its devices are given back, the pod may be bound again
             if done:
-                self.allocations.settle(uid, now)
+                self.cache.finish_binding(uid, now)
             else:
-                self.allocations.give_back(uid)
+                self.cache.forget(uid)
 
     def _asked(self, api: Api, binding: PodBinding, names: Names) -> Ask:
         """Of a pod that another extender filtered, or this one before it was restarted."""
         pod = _pod(api, binding)
-        ask = ask_of(pod["spec"], names) if pod else None
+        ask = ask_of(pod.spec, names) if pod else None
         if ask is None:
             raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or asks for no {names.gpumem}")
         return ask
@@ -141,11 +142,11 @@ class Binder:
             if isinstance(error, ApiError) and (error.retried or error.status == http.client.CONFLICT):
                 self.unsettled[binding.uid] = unsettled
             else:
-                self.allocations.give_back(binding.uid)
+                self.cache.forget(binding.uid)
             raise
-        self.allocations.settle(binding.uid, self.clock.monotonic())
+        self.cache.finish_binding(binding.uid, self.clock.monotonic())
 
-    def _annotations(self, node: str, ask: Ask, chosen: Chosen, assumed_at: str, names: Names) -> dict[str, str]:
+    def _annotations(self, node: str, ask: Ask, chosen: AssumedPod, assumed_at: str, names: Names) -> dict[str, str]:
         annotations = {
             names.device_index: ",".join(map(str, chosen.indices)),
             names.device_uuid: ",".join(chosen.uuids),
@@ -170,18 +171,12 @@ def _path(binding: PodBinding) -> str:
     return f"/api/v1/namespaces/{binding.namespace}/pods/{binding.name}"
 
 
-def _pod(api: Api, binding: PodBinding) -> Object | None:
+def _pod(api: Api, binding: PodBinding) -> Pod | None:
     """The pod with that uid; None where it is gone. Raises ApiError."""
-    try:
-        pod = api.get(_path(binding))
-    except ApiError as error:
-        if error.status == http.client.NOT_FOUND:
-            return None
-        raise
-    return pod if pod["metadata"]["uid"] == binding.uid else None
+    found = api.find(_path(binding))
+    return Pod(found) if found and Pod(found).uid == binding.uid else None
 
 
-def _is_done(pod: Object | None, unsettled: Unsettled, names: Names) -> bool:
+def _is_done(pod: Pod | None, unsettled: Unsettled, names: Names) -> bool:
     """Whether it was this very bind that bound the pod."""
-    annotations = (pod or {"metadata": {}})["metadata"].get("annotations") or {}
-    return bool(annotations.get(names.device_assumed_at) == unsettled.assumed_at)
+    return pod is not None and pod.annotations.get(names.device_assumed_at) == unsettled.assumed_at

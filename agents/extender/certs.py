@@ -1,4 +1,4 @@
-"""certify: the keys with which the scheduler and its extender know each other, made in their pod and for it alone.
+"""certify: creates the certificates by which scheduler and extender authenticate each other, for their pod alone.
 
 A certificate authority signs one certificate for the server, which is 127.0.0.1, and one for the client, and its own
 key is thrown away: nobody can join the two later. What is there and still valid is kept.
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.environment import read, text, variable
-from agents.errors import AgentError
-from agents.log import Log
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.settings import read, text, variable
 
 AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
 _DAYS = 3650  # a pod does not live as long
-_LEFT_SECONDS = 365 * 86_400  # what is valid for less is made anew
+_LEFT_SECONDS = 365 * 86_400  # what is valid for less is made again
 _KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # the pod's group is the emptyDir's, by fsGroup
 _PURPOSES = {SERVER: "sslserver", CLIENT: "sslclient"}
 _CONFIGURATION = """
@@ -54,10 +54,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     """Makes what is missing in the directory, then 0. Raises AgentError."""
     folder = Path(read(Settings, environ).certificates)
     if is_valid(folder):
-        log.info("keeps the certificates that are there", directory=str(folder))
+        log.info("certificates exist, kept", directory=str(folder))
         return 0
     make(folder)
-    log.info("made new certificates", directory=str(folder), days=_DAYS)
+    log.info("created certificates", directory=str(folder), days=_DAYS)
     return 0
 
 

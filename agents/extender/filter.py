@@ -1,19 +1,19 @@
-"""filter, prioritize and preempt: what the allocations say of a pod, in the scheduler's words. No I/O."""
+"""Filter, prioritize and preempt: the cache's answers in the scheduler's words. No I/O."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from agents.allocated import Allocated, AskError, ask_of
-from agents.allocations import Allocations, Fits
-from agents.clock import Clock
-from agents.inventory import NodeDevices
-from agents.mirror import Mirror
-from agents.verbs import PodNodes, PodVictims, Victims
-from tenancy.devices import Ask
+from agents.extender.cache.cache import Cache, Fits
+from agents.extender.cache.informers import Informers
+from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.pod_info import AskError, PodInfo, ask_of
+from agents.extender.protocol import PodNodes, PodVictims, Victims
+from agents.runtime.clock import Clock
+from tenancy.devices.allocate import Ask
 from tenancy.names import Names
 
 
-class Asks:
+class RequestCache:
     """What the pods asked that were filtered last; a bind does not tell."""
 
     _MOST = 10_000
@@ -32,13 +32,13 @@ class Asks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placing:
-    """Judges pods by what the mirror keeps up. `asks` remembers what each pod asked, for its bind."""
+class Verbs:
+    """Judges pods by what the informers keep up to date. `asks` remembers what each pod asked, for its bind."""
 
-    mirror: Mirror
-    allocations: Allocations
+    informers: Informers
+    cache: Cache
     clock: Clock
-    asks: Asks = field(default_factory=Asks)
+    asks: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: PodNodes, names: Names) -> Fits:
         """Which of the nodes have room; the best of them keeps it for the pod."""
@@ -50,19 +50,19 @@ class Placing:
             return Fits(query.nodes, {}, {})
         uid = query.pod["metadata"]["uid"]
         self.asks.remember(uid, ask)
-        return self.allocations.fit(uid, ask, query.nodes, self.clock.monotonic())
+        return self.cache.fit(uid, ask, query.nodes, self.clock.monotonic())
 
     def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
         """0 to 10 for each node. Raises AskError."""
         ask = ask_of(query.pod["spec"], names)
         if ask is None:
             return dict.fromkeys(query.nodes, 0)
-        return dict(self.allocations.scores(query.pod["metadata"]["uid"], ask, query.nodes, self.clock.monotonic()))
+        return dict(self.cache.scores(query.pod["metadata"]["uid"], ask, query.nodes, self.clock.monotonic()))
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
         """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.
 
-        Only a node that came without victims is told of without any: the pod fits there now. A scheduler from before
+        Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
         kubernetes#135486 asks of no such node, and takes one in the answer for an error.
         """
         ask = ask_of(query.pod["spec"], names)
@@ -79,21 +79,21 @@ class Placing:
         that is free brings the sum with it, and added to where it is not.
         """
         now = self.clock.monotonic()
-        if self.allocations.victims(ask, node, given.uids, now) is not None and given.uids:
+        if self.cache.victims(ask, node, given.uids, now) is not None and given.uids:
             return given
-        pods = self.allocations.pods(node)
+        pods = self.cache.pods(node)
         lower = {pod.uid for pod in pods if pod.priority < priority and not pod.terminating}
-        needed = self.allocations.victims(ask, node, lower, now)
+        needed = self.cache.victims(ask, node, lower, now)
         if needed is None:
             return None
-        if given.uids and not _lacks_gpumem(self.mirror.devices(node), pods, ask):
+        if given.uids and not _lacks_gpumem(self.informers.devices(node), pods, ask):
             needed = tuple(dict.fromkeys((*given.uids, *needed)))
         if given.uids and not needed:
             return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
         return Victims(needed, given.pdb_violations)
 
 
-def _lacks_gpumem(devices: NodeDevices | None, pods: Collection[Allocated], ask: Ask) -> bool:
+def _lacks_gpumem(devices: NodeDevices | None, pods: Collection[PodInfo], ask: Ask) -> bool:
     """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
     offered = sum(device.offered_mib for device in devices.devices) if devices else 0
     return sum(pod.ask.total_mib for pod in pods) + ask.total_mib > offered

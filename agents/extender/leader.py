@@ -1,27 +1,24 @@
-"""Whether this pod's kube-scheduler leads: its Lease, followed by a watch.
+"""Whether this pod's kube-scheduler is the leader: an informer on its Lease.
 
 Two schedulers never schedule at once, and each asks the extender of its own pod. So the extender that answers is the
 one whose scheduler holds the Lease, and no two of them hand out the same memory.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agents.api import Api, Object
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.feed import Feed, Source
-from agents.log import Log
+from agents.kube.client import Api, Object
+from agents.kube.informer import Informer, WatchSource, read_list
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem
 
-_BACKOFF_SECONDS = 1.0
-_WATCH_SECONDS = 300.0
-_TAKE_SECONDS = 1.0
 _DEFAULT_SECONDS = 15  # of leaseDurationSeconds, kube-scheduler's own
 
 
-class Leadership(Protocol):
+class LeaderCheck(Protocol):
     """When this process began to lead without a break, monotonic seconds; None while it does not."""
 
     @property
@@ -29,14 +26,14 @@ class Leadership(Protocol):
 
 
 @dataclass(frozen=True)
-class Always:
+class AlwaysLeader:
     """For a single scheduler without leader election."""
 
     since: float
 
 
 @dataclass(kw_only=True)
-class LeaseLeadership:
+class LeaseWatcher:
     """One thread runs `keep`, all read. `gained` is called at each beginning."""
 
     api: Api
@@ -50,6 +47,11 @@ class LeaseLeadership:
     _until: float = 0.0
     _renewed: object = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _informer: Informer = field(init=False)
+
+    def __post_init__(self) -> None:
+        problem = Problem(log=self.log, failing="relists the Lease", recovered="watches the Lease again")
+        self._informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     @property
     def since(self) -> float | None:
@@ -58,13 +60,12 @@ class LeaseLeadership:
             return self._since if self.clock.monotonic() < self._until else None
 
     def keep(self) -> None:
-        """For ever; after an error again, a little later."""
-        while True:
-            try:
-                self._follow()
-            except AgentError as error:
-                self.log.warning(f"reads the Lease anew: {error}")
-                self.clock.sleep(_BACKOFF_SECONDS)
+        """Until `stop`."""
+        self._informer.run()
+
+    def stop(self) -> None:
+        """Ends `keep` within a moment."""
+        self._informer.stop()
 
     def see(self, lease: Object | None) -> None:
         """A Lease as it is now; None for one that is gone."""
@@ -78,22 +79,15 @@ class LeaseLeadership:
                 self._until = now + (spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS)
             self._since = (self._since if led else now) if ours else None
         if ours != led:
-            self.log.info("leads" if ours else "does not lead any more", holder=spec.get("holderIdentity"))
+            self.log.info("leads" if ours else "is no longer the leader", holder=spec.get("holderIdentity"))
         if ours and not led:
             self.gained()
 
-    def _follow(self) -> None:
+    def _list(self) -> Sequence[WatchSource]:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-        only = {"fieldSelector": f"metadata.name={self.name}"}
-        (listed,) = self.api.pages(path, **only)
-        for lease in listed["items"] or [None]:
-            self.see(lease)
-        source = Source(path=path, resource_version=listed["metadata"]["resourceVersion"], parameters=only)
-        feed = Feed(self.api, self.clock, [source], seconds=_WATCH_SECONDS, lasts=True)
-        try:
-            while True:
-                for event in feed.take(_TAKE_SECONDS):
-                    if event["type"] != "BOOKMARK":
-                        self.see(None if event["type"] == "DELETED" else event["object"])
-        finally:
-            feed.close()
+        listed = read_list(self.api, path, lambda lease: lease, {"fieldSelector": f"metadata.name={self.name}"})
+        self.see(listed.items[0] if listed.items else None)
+        return (listed.source,)
+
+    def _apply(self, event: Object) -> None:
+        self.see(None if event["type"] == "DELETED" else event["object"])

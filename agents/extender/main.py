@@ -11,28 +11,30 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agents import measured, telemetry
-from agents.allocated import Allocated, allocated
-from agents.allocations import Allocations
-from agents.api import Api, Endpoint, in_cluster
-from agents.audit import Audit
-from agents.binding import ATTEMPTS, SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
-from agents.certify import AUTHORITY, SERVER
-from agents.clock import Clock
-from agents.desk import OpenDesk, Readiness, VerbDesk
-from agents.environment import PORT, flag, read, text, variable
-from agents.errors import AgentError, StoppedError
-from agents.extender_series import Series
-from agents.leadership import Always, Leadership, LeaseLeadership
-from agents.log import Log
-from agents.measured import Measured
-from agents.mirror import Mirror
-from agents.placing import Placing
-from agents.serving import Server
-from agents.telemetry import NodeTelemetry
-from agents.view import BOUND, PODS
-from agents.waiting import Waiting
-from tenancy.devices import Scoring
+from agents.extender.bind import ATTEMPTS, SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
+from agents.extender.cache import measured
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.comparer import Comparer
+from agents.extender.cache.informers import Informers
+from agents.extender.cache.measured import Measured
+from agents.extender.cache.pod_info import PodInfo, allocated
+from agents.extender.certs import AUTHORITY, SERVER
+from agents.extender.filter import Verbs
+from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
+from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
+from agents.extender.metrics import ExtenderMetrics
+from agents.extender.pending import PendingPods
+from agents.kube.client import Api, Endpoint, in_cluster
+from agents.kube.pods import BOUND, PODS
+from agents.kube.transport import Https
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.http_server import Server
+from agents.runtime.log import Log
+from agents.runtime.settings import PORT, flag, read, text, variable
+from agents.telemetry import client
+from agents.telemetry.client import NodeTelemetry
+from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
@@ -93,11 +95,13 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         except StoppedError:
             log.info("stopped by SIGTERM")
             return 0
-    raise AgentError("a part of it has ended, for which the traceback says why: it is to be started anew")
+    raise AgentError(
+        "a thread has ended with an error (see its traceback): exiting, so that the kubelet restarts the container"
+    )
 
 
 def _run(part: Callable[[], None], verbs: Server) -> None:
-    """What runs for ever. Where it does not, the verbs end as well: half an extender would give no sign of it."""
+    """A part that should not return. If it does, the verbs end as well: half an extender would look healthy."""
     try:
         part()
     finally:
@@ -114,7 +118,9 @@ def server_tls(folder: Path) -> ssl.SSLContext:
         context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
         context.load_verify_locations(folder / f"{AUTHORITY}.crt")
     except OSError as error:
-        raise AgentError(f"{folder}: the certificates cannot be read: {error}; certify makes them") from None
+        raise AgentError(
+            f"{folder}: the certificates cannot be read: {error}; the init container certify creates them"
+        ) from None
     return context
 
 
@@ -125,76 +131,76 @@ class Extender:
         self, settings: Settings, exporters: measured.Settings | None, endpoint: Endpoint, clock: Clock, log: Log
     ) -> None:
         api: Callable[[], Api] = partial(Api, endpoint, clock=clock)
-        hasty: Callable[[], Api] = partial(
-            Api, endpoint, clock=clock, attempts=ATTEMPTS, timeout_seconds=TIMEOUT_SECONDS
-        )
+
+        def hasty() -> Api:
+            https = Https(endpoint, timeout_seconds=TIMEOUT_SECONDS)
+            return Api(endpoint, clock=clock, attempts=ATTEMPTS, transport=https)
+
         self._clock = clock
         self._log = log
         self._exporters = exporters
         self._namespace = settings.ledger_namespace
         self._claims, self._lists, self._telemetry = api(), api(), api()
-        allocations = Allocations(Scoring(settings.scoring))
-        self._waiting = Waiting(allocations=allocations, nudge=self._nudge, clock=clock, log=log)
-        self._mirror = Mirror(
+        cache = Cache(Scoring(settings.scoring))
+        self._waiting = PendingPods(cache=cache, nudge=self._nudge, clock=clock, log=log)
+        self._informers = Informers(
             api=api(),
-            allocations=allocations,
+            cache=cache,
             ledger_namespace=self._namespace,
             grown=self._waiting.grown,
             clock=clock,
             log=log,
         )
         self._leadership = self._led(settings, api())
-        placing = Placing(mirror=self._mirror, allocations=allocations, clock=clock)
+        placing = Verbs(informers=self._informers, cache=cache, clock=clock)
         self._binder = Binder(
             connections=Connections(hasty, clock),
-            allocations=allocations,
-            devices=self._mirror.devices,
+            cache=cache,
+            devices=self._informers.devices,
             asks=placing.asks,
             aliyun=settings.aliyun_annotations,
             clock=clock,
             log=log,
         )
-        self._measured = Measured(
-            read=self._measure, allocations=allocations, grown=self._waiting.grown, clock=clock, log=log
-        )
-        self._audit = Audit(bound=self._bound, renew=self._mirror.renew, allocations=allocations, clock=clock, log=log)
+        self._measured = Measured(read=self._measure, cache=cache, grown=self._waiting.grown, clock=clock, log=log)
+        self._audit = Comparer(bound=self._bound, renew=self._informers.renew, cache=cache, clock=clock, log=log)
         readiness = Readiness(
-            mirror=self._mirror,
+            informers=self._informers,
             leadership=self._leadership,
             measured=lambda: exporters is None or self._measured.tried,
         )
-        self.verb_desk = VerbDesk(readiness, placing, self._binder, self._waiting)
-        series = Series(
+        self.verb_desk = VerbHandler(readiness, placing, self._binder, self._waiting)
+        series = ExtenderMetrics(
             readiness=readiness,
             desk=self.verb_desk,
-            allocations=allocations,
+            cache=cache,
             drift=self._audit.counts,
             ages=self._measured.ages,
             unsettled=lambda: len(self._binder.unsettled),
             waiting=lambda: len(self._waiting),
         )
-        self.open_desk = OpenDesk(
-            readiness=readiness, allocations=allocations, families=series.families, monotonic=clock.monotonic
+        self.open_desk = StatusHandler(
+            readiness=readiness, cache=cache, families=series.families, monotonic=clock.monotonic
         )
 
     def threads(self) -> Iterable[Callable[[], None]]:
-        """What runs for ever, each in a thread of its own."""
-        yield from (self._mirror.keep, self._waiting.keep, self._audit.keep, self._keep_settling)
-        if isinstance(self._leadership, LeaseLeadership):
+        """The loops that never return, each for a thread of its own."""
+        yield from (self._informers.keep, self._waiting.keep, self._audit.keep, self._keep_settling)
+        if isinstance(self._leadership, LeaseWatcher):
             yield self._leadership.keep
         if self._exporters:
             yield self._measured.keep
 
-    def _led(self, settings: Settings, api: Api) -> Leadership:
+    def _led(self, settings: Settings, api: Api) -> LeaderCheck:
         if not settings.lease:
-            return Always(since=0.0)
+            return AlwaysLeader(since=0.0)
         namespace, _, name = settings.lease.partition("/")
-        return LeaseLeadership(
+        return LeaseWatcher(
             api=api,
             namespace=namespace,
             name=name,
             holder=settings.pod_name,
-            gained=self._mirror.renew,
+            gained=self._informers.renew,
             clock=self._clock,
             log=self._log,
         )
@@ -202,8 +208,8 @@ class Extender:
     def _keep_settling(self) -> None:
         while True:
             self._clock.sleep(SETTLE_SECONDS)
-            if self._mirror.names:
-                self._binder.settle(self._mirror.names)
+            if self._informers.names:
+                self._binder.settle(self._informers.names)
 
     def _nudge(self) -> None:
         """An event for kube-scheduler that changes nothing."""
@@ -212,20 +218,20 @@ class Extender:
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
 
     def _measure(self) -> Iterable[NodeTelemetry] | None:
-        ledger = self._mirror.ledger
-        if ledger is None or self._mirror.listed_at is None or self._exporters is None:
+        ledger = self._informers.ledger
+        if ledger is None or self._informers.listed_at is None or self._exporters is None:
             return None
-        return telemetry.read(
+        return client.read(
             self._telemetry,
-            ledger.pools,
-            self._mirror.pools,
+            ledger,
+            self._informers.pools,
             namespace=self._exporters.exporter_namespace,
             port=self._exporters.exporter_port,
             monotonic=self._clock.monotonic,
         )
 
-    def _bound(self) -> Iterable[Allocated]:
-        names = self._mirror.names
+    def _bound(self) -> Iterable[PodInfo]:
+        names = self._informers.names
         if names is None:
             return ()
         found = [allocated(item, names) for item in self._lists.items(PODS, **BOUND)]

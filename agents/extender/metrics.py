@@ -1,13 +1,12 @@
-"""What the extender serves of itself, beside its latencies and refusals. Bytes and seconds."""
+"""The extender's gauges: cache, leader, devices, pending binds. Bytes and seconds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agents.allocations import Allocations
-from agents.desk import Readiness, VerbDesk
-from agents.device import MIB
-from agents.exposition import Family, Sample, gauges
-from agents.usage import NodeUsage, Standing
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.snapshot import NodeUsage, ShareState
+from agents.extender.handlers import Readiness, VerbHandler
+from agents.runtime.exposition import Family, Sample, gauges
 from tenancy.names import (
     METRIC_EXTENDER_ALLOCATED,
     METRIC_EXTENDER_DRIFT,
@@ -19,27 +18,28 @@ from tenancy.names import (
     METRIC_EXTENDER_UNSETTLED,
     METRIC_EXTENDER_WAITING,
 )
+from tenancy.units import MIB
 
 HELP: Mapping[str, str] = {
-    METRIC_EXTENDER_LEADING: "1 where the scheduler of this pod holds the Lease.",
-    METRIC_EXTENDER_READY: "1 where nodes, devices, pods and the ledger are known.",
+    METRIC_EXTENDER_LEADING: "1 if this pod's scheduler is the leader.",
+    METRIC_EXTENDER_READY: "1 if nodes, devices, pods and the ledger are known.",
     METRIC_EXTENDER_OFFERED: "Memory that the device may hand out; 0 for one that is unhealthy or excluded.",
-    METRIC_EXTENDER_ALLOCATED: "Memory that pods have of the device, bound, being bound or promised.",
+    METRIC_EXTENDER_ALLOCATED: "Memory of the device that pods hold: bound, being bound or reserved.",
     METRIC_EXTENDER_RESERVATIONS: "Pods between filter and bind.",
     METRIC_EXTENDER_UNSETTLED: "Binds that got no answer from the API.",
-    METRIC_EXTENDER_WAITING: "Pods that found no room.",
+    METRIC_EXTENDER_WAITING: "Pods that fit no device.",
     METRIC_EXTENDER_DRIFT: "Differences that the last audit found, by kind.",
     METRIC_EXTENDER_MEASURED_AGE: "Age of the last measurement of the node's devices.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class ExtenderMetrics:
     """Every metric of a scrape."""
 
     readiness: Readiness
-    desk: VerbDesk
-    allocations: Allocations
+    desk: VerbHandler
+    cache: Cache
     drift: Callable[[], Mapping[str, int]]
     ages: Callable[[], Mapping[str, float]]
     unsettled: Callable[[], int]
@@ -57,7 +57,7 @@ class Series:
             yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)
         for node, seconds in self.ages().items():
             yield Sample(name=METRIC_EXTENDER_MEASURED_AGE, labels={"node": node}, value=round(seconds, 3))
-        usage = self.allocations.usage()
+        usage = self.cache.snapshot()
         yield Sample(name=METRIC_EXTENDER_RESERVATIONS, value=len(_reserved(usage)))
         for node_usage in usage:
             for device in node_usage.devices:
@@ -73,5 +73,5 @@ def _reserved(usage: tuple[NodeUsage, ...]) -> set[str]:
         for each in usage
         for device in each.devices
         for share in device.shares
-        if share.standing is not Standing.BOUND
+        if share.standing is not ShareState.BOUND
     }

@@ -1,4 +1,4 @@
-"""Pods that found no room, and when they are told that there is some.
+"""Pods that found no room, and how kube-scheduler is made to retry them.
 
 kube-scheduler tries a pod that an extender refused at the next event of the cluster, and else after five minutes. It
 may see a pod's end before we do, and what ends a promise or frees a device is no event to it: such a pod would wait for
@@ -10,12 +10,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
-from agents.allocations import Allocations
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.log import Log
-from tenancy.devices import Ask
+from agents.extender.cache.cache import Cache
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
+from tenancy.devices.allocate import Ask
 
 # What the scheduler needs to try again by itself: its shortest back-off, and a little.
 GRACE_SECONDS = 1.5
@@ -26,25 +27,25 @@ _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Refused:
-    """What a pod asked of which nodes, and when it was refused (monotonic seconds); `told`: an event was made since."""
+class PendingPod:
+    """What a pod asked of which nodes, and when it was refused (monotonic seconds); `reported`: with an event since."""
 
     ask: Ask
     nodes: tuple[str, ...]
     at: float
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass(kw_only=True)
-class Waiting:
+class PendingPods:
     """Any thread tells of pods, one runs `keep`. `nudge` makes the event; it raises AgentError."""
 
-    allocations: Allocations
+    cache: Cache
     nudge: Callable[[], None]
     clock: Clock
     log: Log
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _refused: dict[str, Refused] = field(default_factory=dict)
+    _refused: dict[str, PendingPod] = field(default_factory=dict)
     _grown: threading.Event = field(default_factory=threading.Event)
 
     def __len__(self) -> int:
@@ -54,7 +55,7 @@ class Waiting:
         """A pod found no room on these nodes."""
         shared = tuple(map(sys.intern, nodes))  # each request brings its own copy of every name
         with self._lock:
-            self._refused[uid] = Refused(ask, shared, self.clock.monotonic())
+            self._refused[uid] = PendingPod(ask, shared, self.clock.monotonic())
 
     def forget(self, uid: str) -> None:
         """A pod that found room."""
@@ -71,9 +72,9 @@ class Waiting:
         with self._lock:
             self._refused = {uid: each for uid, each in self._refused.items() if now - each.at < _GONE_SECONDS}
             waiting = {
-                uid: each for uid, each in self._refused.items() if not each.told and now - each.at > GRACE_SECONDS
+                uid: each for uid, each in self._refused.items() if not each.reported and now - each.at > GRACE_SECONDS
             }
-        with_room = {ask: self.allocations.with_room(ask, now) for ask in {each.ask for each in waiting.values()}}
+        with_room = {ask: self.cache.feasible_nodes(ask, now) for ask in {each.ask for each in waiting.values()}}
         fitting = {uid: each for uid, each in waiting.items() if not with_room[each.ask].isdisjoint(each.nodes)}
         if not fitting:
             return False
@@ -81,21 +82,20 @@ class Waiting:
         with self._lock:
             for uid, each in fitting.items():
                 if self._refused.get(uid) is each:
-                    self._refused[uid] = replace(each, told=True)
+                    self._refused[uid] = replace(each, reported=True)
         return True
 
-    def keep(self) -> None:
-        """Looks for ever; tells when the problem changes."""
-        told: str | None = None
-        while True:
-            if self._grown.wait(_LOOK_SECONDS):
-                self._grown.clear()
-                self.clock.sleep(GRACE_SECONDS)
-            try:
-                self.look()
-                problem = None
-            except AgentError as error:
-                problem = f"pods that were refused may wait for 5 minutes: {error}"
-            if problem and problem != told:
-                self.log.error(problem)
-            told = problem
+    def keep(self) -> NoReturn:
+        """Does not return."""
+        problem = Problem(
+            log=self.log,
+            failing="pods that were refused may wait for 5 minutes",
+            recovered="pods that were refused are retried as soon as there is room",
+        )
+        keep_running(self.look, problem, self._pause)
+
+    def _pause(self) -> None:
+        """Until there may be more room, or a while."""
+        if self._grown.wait(_LOOK_SECONDS):
+            self._grown.clear()
+            self.clock.sleep(GRACE_SECONDS)

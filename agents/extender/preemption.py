@@ -1,4 +1,4 @@
-"""Who must leave so that devices become free for a pod: the pure half of preemption.
+"""Preemption: the victims whose eviction frees devices for a pod. Pure.
 
 In-tree preemption knows the node's sum alone, and may evict pods whose going frees no device. Units: MiB.
 """
@@ -6,7 +6,7 @@ In-tree preemption knows the node's sum alone, and may evict pods whose going fr
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tenancy.devices import Ask
+from tenancy.devices.allocate import Ask
 
 
 @dataclass(frozen=True, kw_only=True)

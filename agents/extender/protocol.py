@@ -1,4 +1,4 @@
-"""What kube-scheduler's extender protocol sends and expects, between JSON and plain types.
+"""kube-scheduler's extender protocol: its JSON to and from plain types.
 
 Source: k8s.io/kube-scheduler/extender/v1 types.go, whose fields have no JSON tags, and HTTPExtender in
 pkg/scheduler/extender.go. Its own requests are read with nodeCacheCapable: nodes and victims come by name.
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
 
 FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
 

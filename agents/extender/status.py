@@ -1,4 +1,4 @@
-"""GET /inspect: who has what of which device, in the shape of gpushare's own, so that its `kubectl inspect` reads it.
+"""GET /inspect: which pod holds what of which device, in gpushare's format, so that its `kubectl inspect` reads it.
 
 Source: NodeInfo in pkg/scheduler/inspect.go of gpushare-scheduler-extender: "GPU" there means memory, here in MiB.
 """
@@ -6,7 +6,7 @@ Source: NodeInfo in pkg/scheduler/inspect.go of gpushare-scheduler-extender: "GP
 from collections.abc import Iterable
 from typing import Any
 
-from agents.usage import DeviceUsage, NodeUsage, Share
+from agents.extender.cache.snapshot import DeviceUsage, NodeUsage, Share
 
 
 def nodes(usage: Iterable[NodeUsage]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""The gates as they are declared: whom each lets in, into what, and on what terms."""
+"""The gates as the stack declares them: Deployment, pool, needs, probe, times."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agents import demand
-from agents.demand import Demand, Window
+from agents.gate import probes
+from agents.gate.probes import Demand, Window
 from tenancy.decode import DecodeError, decode
 
 
@@ -32,7 +32,7 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate(Terms):
+class GateConfig(Terms):
     """One tenant's gate: lets `deployment` in when every device has need, floor and margin free and there is demand."""
 
     demand: Demand
@@ -43,7 +43,7 @@ class Gate(Terms):
         return 0 if isinstance(self.demand, Window) else self.idle_seconds
 
 
-def declared(value: str) -> tuple[Gate, ...]:
+def declared(value: str) -> tuple[GateConfig, ...]:
     """GATES, a JSON list. Raises DecodeError."""
     try:
         shapes = json.loads(value)
@@ -70,7 +70,7 @@ class _Shape(Terms):
     demand: Mapping[str, object]
 
 
-def _gate(data: object, path: str) -> Gate:
+def _gate(data: object, path: str) -> GateConfig:
     shape = decode(_Shape, data, path)
-    fields: dict[str, Any] = {**vars(shape), "demand": demand.parse(shape.demand, f"{path}.demand")}
-    return Gate(**fields)
+    fields: dict[str, Any] = {**vars(shape), "demand": probes.parse(shape.demand, f"{path}.demand")}
+    return GateConfig(**fields)

@@ -1,11 +1,11 @@
-"""Deployments behind gates, as much of them as the gate decides on, and who else may scale them."""
+"""Deployments behind gates: what the gate reads of them, how it scales them, and who else may."""
 
 import http.client
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from agents.api import Api, ApiError, Object
-from agents.events import Reference
+from agents.kube.client import Api, ApiError, Object
+from agents.kube.events import Reference
 from tenancy.names import GATE, GPUMEM_SUFFIX
 from tenancy.workload import at, containers_of, maps_at
 
@@ -36,12 +36,8 @@ class Deployment:
 
 def read(api: Api, namespace: str, name: str) -> Deployment | None:
     """None where there is none of that name. Raises ApiError."""
-    try:
-        return _deployment(api.get(_path(namespace, name)))
-    except ApiError as error:
-        if error.status == http.client.NOT_FOUND:
-            return None
-        raise
+    found = api.find(_path(namespace, name))
+    return None if found is None else _deployment(found)
 
 
 def read_pods(api: Api, deployment: Deployment) -> frozenset[str]:

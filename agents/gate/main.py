@@ -1,4 +1,4 @@
-"""gate: scales on-demand tenants 0 to 1 into real slack, and back (seed 000).
+"""gate: scales on-demand tenants 0 to 1 into real slack, and back (record 0000).
 
 A pass reads the journal, the devices, the Deployments and their demand, lets `admittance.decide` decide, writes the
 journal and then acts: of two runs at once one writes, and the other does nothing.
@@ -10,24 +10,25 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 
-from agents import demand, deployments, notices, sampling
-from agents.admittance import decide, entry_after
-from agents.api import Api, ApiError, in_cluster
-from agents.clock import Clock, Moment
-from agents.demand import Answer, Demand, ProbeError
-from agents.entrance import Act, Agreed, Entrance, Intent
-from agents.environment import read, variable
-from agents.events import Event, Recorder
-from agents.fetch import FetchError
-from agents.gates import Gate, declared
-from agents.journal import Journal, JournalError, Record
-from agents.log import Log
-from agents.nodes import read_nodes
-from agents.reading import FRESH_SECONDS
-from agents.sampling import UnsoundError
-from agents.slack import used_mib
-from agents.telemetry import NodeTelemetry
-from agents.tenure import Entry, follow, standing
+from agents.gate import deployments, report
+from agents.gate.config import GateConfig, declared
+from agents.gate.decide import decide, entry_after
+from agents.gate.headroom import used_mib
+from agents.gate.ownership import JournalEntry, follow, standing
+from agents.gate.probes import Demand, ProbeError, ProbeResult, ask
+from agents.gate.types import Action, GateState, Intent, Streak
+from agents.kube.client import Api, ApiError, in_cluster
+from agents.kube.events import Event, Recorder
+from agents.kube.journal import Journal, JournalError, Record
+from agents.kube.nodes import read_nodes
+from agents.runtime.clock import Clock, Moment
+from agents.runtime.http_client import FetchError
+from agents.runtime.log import Log
+from agents.runtime.settings import read, variable
+from agents.telemetry import sampling
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.reading import FRESH_SECONDS
+from agents.telemetry.sampling import UnsoundError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 
@@ -39,7 +40,7 @@ PROBES = 8
 class Settings(sampling.Settings):
     """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name."""
 
-    gates: tuple[Gate, ...] = variable(declared)
+    gates: tuple[GateConfig, ...] = variable(declared)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -59,23 +60,23 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 class _Demand:
     """What a probe answered; without an answer, why."""
 
-    answer: Answer | None
+    answer: ProbeResult | None
     problem: str = ""
 
 
 @dataclass(kw_only=True)
 class _Run:
-    """`agreed` is what each gate's last samples agree on, `readings` and `moment` are the last sample's; `told` are the
+    """`agreed` is what each gate's last samples agree on, `readings` and `moment` the last sample's; `reported`: the
     events of this run."""
 
     settings: Settings
     api: Api
     clock: Clock
     log: Log
-    agreed: Mapping[str, Agreed] = field(default_factory=dict)
+    agreed: Mapping[str, Streak] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
-    told: set[Event] = field(default_factory=set)
+    reported: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
         """One sample. Raises AgentError."""
@@ -88,12 +89,12 @@ class _Run:
         intents = decide(self._entrances(_entries(record), readings, before, now), readings, now)
         written = self._write(record, intents, now)
         if written is None:
-            self.log.warning("nothing is done: another run of the gate wrote the journal meanwhile")
+            self.log.warning("skipped: another run of the gate updated the journal in the meantime")
             return
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
         self._report(intents)
         if not self.settings.dry_run:
-            self._act(written, [intent for intent in intents if intent.act is not Act.KEEP], now, began)
+            self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
     def _measure(self) -> tuple[NodeTelemetry, ...] | None:
         """None where there is no ledger. Raises AgentError."""
@@ -101,12 +102,12 @@ class _Run:
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return None
-        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger.pools, read_nodes(self.api))
+        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger, read_nodes(self.api))
         self.readings = {reading.node: reading for reading in readings}
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
 
     def _now(self) -> datetime:
-        """Idleness, cool-down and windows are told by it. Raises UnsoundError where it cannot be believed."""
+        """Idleness, cool-down and windows depend on it. Raises UnsoundError where it cannot be believed."""
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
@@ -116,11 +117,11 @@ class _Run:
 
     def _entrances(
         self,
-        entries: Mapping[str, Entry],
+        entries: Mapping[str, JournalEntry],
         readings: Sequence[NodeTelemetry],
-        agreed: Mapping[str, Agreed],
+        agreed: Mapping[str, Streak],
         now: int,
-    ) -> list[Entrance]:
+    ) -> list[GateState]:
         gates = self.settings.gates
         scalers = {
             namespace: deployments.read_scalers(self.api, namespace)
@@ -137,7 +138,7 @@ class _Run:
             if self.settings.dry_run and entry is not None:
                 entry = follow(found, entry, now)  # what does not act has left nothing as it was
             entrances.append(
-                Entrance(
+                GateState(
                     gate=gate,
                     deployment=found,
                     standing=standing(found, entry, scalers[gate.namespace].get(gate.deployment), now),
@@ -154,7 +155,7 @@ class _Run:
 
         def answer(signal: Demand) -> _Demand:
             try:
-                return _Demand(demand.ask(signal, now))
+                return _Demand(ask(signal, now))
             except (ProbeError, FetchError) as error:
                 return _Demand(None, str(error))
 
@@ -169,13 +170,13 @@ class _Run:
 
     def _report(self, intents: Sequence[Intent]) -> None:
         for intent in intents:
-            notices.tell(intent, self.log)
+            report.tell(intent, self.log)
             if not intent.ripe:
                 continue
-            if intent.lean.act is Act.KEEP:
-                self._record(notices.keep_event(intent))
+            if intent.lean.act is Action.KEEP:
+                self._record(report.keep_event(intent))
             elif self.settings.dry_run:
-                self._record(notices.act_event(intent, dry_run=True))
+                self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> None:
         """Raises ApiError once all were tried."""
@@ -183,7 +184,7 @@ class _Run:
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
-                self.log.warning("nothing is done: the API took so long that the sample is old", gate=name)
+                self.log.warning("skipped: the API took so long that the sample is stale", gate=name)
                 record = self._undo(record, intent, now)
                 continue
             try:
@@ -193,16 +194,16 @@ class _Run:
                 continue
             if done:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
-                self._record(notices.act_event(intent, dry_run=False))
+                self._record(report.act_event(intent, dry_run=False))
             else:
-                self.log.info("the Deployment changed meanwhile; it is read again", gate=name)
+                self.log.info("the Deployment has changed; retrying", gate=name)
                 record = self._undo(record, intent, now)
         if failure is not None:
             raise failure
 
     def _carry_out(self, intent: Intent) -> bool:
         """False where somebody changed the Deployment since it was read. Raises ApiError."""
-        found, replicas = intent.entrance.deployment, 1 if intent.act is Act.OPEN else 0
+        found, replicas = intent.entrance.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
         except ApiError as error:
@@ -221,9 +222,9 @@ class _Run:
         return self._journal.write({**record.content, intent.gate.name: asdict(entry)}, after=record) or record
 
     def _record(self, event: Event | None) -> None:
-        if event is None or event in self.told:
+        if event is None or event in self.reported:
             return
-        self.told.add(event)
+        self.reported.add(event)
         recorder = Recorder(api=self.api, controller=names.GATE, instance=self.settings.pod_name)
         try:
             recorder.record(event, self.clock.now())
@@ -235,9 +236,9 @@ class _Run:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.GATE))
 
 
-def _entries(record: Record) -> dict[str, Entry]:
+def _entries(record: Record) -> dict[str, JournalEntry]:
     """Raises JournalError."""
     try:
-        return {name: decode(Entry, entry, name) for name, entry in record.content.items()}
+        return {name: decode(JournalEntry, entry, name) for name, entry in record.content.items()}
     except DecodeError as error:
-        raise JournalError(f"ConfigMap {names.journal(names.GATE)}: {error}; remove its data to begin anew") from None
+        raise JournalError(f"ConfigMap {names.journal(names.GATE)}: {error}; delete its data to start over") from None

@@ -1,18 +1,18 @@
-"""Whose a Deployment's replicas are: the gate's as long as it finds them as it left them, else whoever changed them.
+"""Who owns a Deployment's replicas: the gate while they are as it left them, else whoever changed them.
 
 Times are whole seconds since 1970.
 """
 
 from dataclasses import dataclass, replace
 
-from agents.deployments import Deployment
+from agents.gate.deployments import Deployment
 
-# The run that began an act has ended by then (components/agent.py).
+# The run that began an act has ended by then (components/base/agent.py).
 UNDER_WAY_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """What the journal holds of a gate: at what it left its Deployment, when, and since when nothing asks for it.
 
     `generation` is the Deployment's when `replicas` was decided: while it stands, nobody wrote its spec.
@@ -26,13 +26,13 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Ownership:
     """The gate's own, with the entry as the journal should have it, unless `other` says whose.
 
     `under_way`: an act that was begun and that nobody sees yet.
     """
 
-    entry: Entry | None
+    entry: JournalEntry | None
     other: str | None = None
     under_way: bool = False
 
@@ -41,30 +41,30 @@ class Standing:
         return self.other is None and not self.under_way
 
 
-def standing(found: Deployment, entry: Entry | None, scaler: str | None, now: int) -> Standing:
+def standing(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
     """`scaler` scales the Deployment by itself; `entry` is the journal's, None at first sight."""
     if entry is not None and entry.uid != found.uid:
         entry = None  # of one that is gone
     other = _other(found, entry, scaler)
     if other is not None:
-        return Standing(entry=entry, other=other)
+        return Ownership(entry=entry, other=other)
     if entry is None:
-        return Standing(entry=Entry(uid=found.uid, generation=found.generation, replicas=found.replicas))
+        return Ownership(entry=JournalEntry(uid=found.uid, generation=found.generation, replicas=found.replicas))
     if entry.replicas == found.replicas:
-        return Standing(entry=entry)
+        return Ownership(entry=entry)
     if entry.generation == found.generation and 0 <= now - (entry.changed_at or 0) < UNDER_WAY_SECONDS:
-        return Standing(entry=entry, under_way=True)
-    return Standing(entry=follow(found, entry, now))
+        return Ownership(entry=entry, under_way=True)
+    return Ownership(entry=follow(found, entry, now))
 
 
-def follow(found: Deployment, entry: Entry, now: int) -> Entry:
+def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
     """The entry with the replicas as they are found; if they changed, they changed now."""
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)
 
 
-def _other(found: Deployment, entry: Entry | None, scaler: str | None) -> str | None:
+def _other(found: Deployment, entry: JournalEntry | None, scaler: str | None) -> str | None:
     by = found.scaled_by or "somebody"
     if scaler is not None:
         return f"{scaler} scales it"

@@ -1,4 +1,4 @@
-"""Demand signals: whether an on-demand tenant has work. A probe that fails tells neither yes nor no."""
+"""Demand probes: whether an on-demand tenant has work. A probe that fails means neither yes nor no."""
 
 import json
 import math
@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from agents.errors import AgentError
-from agents.fetch import fetch
+from agents.runtime.errors import AgentError
+from agents.runtime.http_client import fetch
 from tenancy.decode import DecodeError, decode
 
 _WINDOW = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
@@ -22,7 +22,7 @@ class ProbeError(AgentError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeResult:
     """Whether there is work, and what said so."""
 
     wanted: bool
@@ -40,7 +40,7 @@ class HttpJson:
     def __post_init__(self) -> None:
         _require_http(self.url)
 
-    def answer(self, now: datetime, get: Callable[[str], bytes]) -> Answer:
+    def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         """Raises ProbeError and fetch.FetchError."""
         value: Any = _json(self.url, get(self.url))
         for part in self.field.split("."):
@@ -61,7 +61,7 @@ class Prometheus:
     def __post_init__(self) -> None:
         _require_http(self.address)
 
-    def answer(self, now: datetime, get: Callable[[str], bytes]) -> Answer:
+    def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         """Raises ProbeError and fetch.FetchError."""
         url = f"{self.address.rstrip('/')}/api/v1/query?{urlencode({'query': self.query})}"
         data = _json(url, get(url)).get("data")
@@ -86,11 +86,11 @@ class Window:
             raise ValueError(f"between: must be two different times (got {self.between!r})")
         self._zone()
 
-    def answer(self, now: datetime, get: Callable[[str], bytes]) -> Answer:
+    def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         begin, end = self._times()
         clock = now.astimezone(self._zone()).time()
         inside = begin <= clock < end if begin <= end else clock >= begin or clock < end
-        return Answer(inside, f"it is {clock:%H:%M} in {self.time_zone}, the window is {self.between}")
+        return ProbeResult(inside, f"it is {clock:%H:%M} in {self.time_zone}, the window is {self.between}")
 
     def _times(self) -> tuple[time, time]:
         begin, end = self.between.split("-")
@@ -120,7 +120,7 @@ def parse(shape: Mapping[str, object], path: str) -> Demand:
     return decode(kind, {key: value for key, value in shape.items() if key != "kind"}, path)
 
 
-def ask(demand: Demand, now: datetime, get: Callable[[str], bytes] = fetch) -> Answer:
+def ask(demand: Demand, now: datetime, get: Callable[[str], bytes] = fetch) -> ProbeResult:
     """Whether there is work. Raises ProbeError and fetch.FetchError."""
     return demand.answer(now, get)
 
@@ -136,7 +136,7 @@ def _json(url: str, body: bytes) -> Mapping[str, Any]:
     except ValueError:
         answer = None
     if not isinstance(answer, Mapping):
-        raise ProbeError(f"{url}: the answer is no JSON object")
+        raise ProbeError(f"{url}: the answer is not a JSON object")
     return answer
 
 
@@ -148,7 +148,7 @@ def _single(data: Any) -> Any:
     return series["value"]
 
 
-def _compared(name: str, value: object, at_least: int) -> Answer:
+def _compared(name: str, value: object, at_least: int) -> ProbeResult:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ProbeError(f"{name}: no number: {value!r}")
-    return Answer(value >= at_least, f"{name} is {value:g}, {at_least} asks for it")
+    return ProbeResult(value >= at_least, f"{name} is {value:g}, {at_least} asks for it")

@@ -1,8 +1,8 @@
-"""What the gate tells of an intent: a line in its log, and an Event on the Deployment."""
+"""How the gate reports an intent: a log line, and an Event on the Deployment."""
 
-from agents.entrance import Act, Cause, Intent
-from agents.events import Event
-from agents.log import Log
+from agents.gate.types import Action, Cause, Intent
+from agents.kube.events import Event
+from agents.runtime.log import Log
 from tenancy.names import (
     EVENT_GATE_CLOSED,
     EVENT_GATE_LEFT_ALONE,
@@ -14,10 +14,10 @@ from tenancy.names import (
 )
 
 _REASONS = {
-    (Act.OPEN, False): EVENT_GATE_OPENED,
-    (Act.CLOSE, False): EVENT_GATE_CLOSED,
-    (Act.OPEN, True): EVENT_GATE_WOULD_OPEN,
-    (Act.CLOSE, True): EVENT_GATE_WOULD_CLOSE,
+    (Action.OPEN, False): EVENT_GATE_OPENED,
+    (Action.CLOSE, False): EVENT_GATE_CLOSED,
+    (Action.OPEN, True): EVENT_GATE_WOULD_OPEN,
+    (Action.CLOSE, True): EVENT_GATE_WOULD_CLOSE,
 }
 
 
@@ -26,7 +26,7 @@ def tell(intent: Intent, log: Log) -> None:
     lean = intent.lean
     doubt = "" if intent.ripe else " if more samples agree"
     log.info(
-        lean.act if lean.act is Act.KEEP else f"would {lean.act}{doubt}",
+        lean.act if lean.act is Action.KEEP else f"would {lean.act}{doubt}",
         gate=intent.gate.name,
         cause=lean.cause,
         why=lean.why,
@@ -56,7 +56,7 @@ def keep_event(intent: Intent) -> Event | None:
     elif lean.cause is Cause.NO_ROOM:
         reason = EVENT_GATE_WAITS
         note = (
-            f"{lean.cause}: {gate.need_mib} MiB beside the floor and a margin of {gate.margin_mib} must be free on "
+            f"{lean.cause}: {gate.need_mib} MiB above the floor and a margin of {gate.margin_mib} must be free on "
             f"every device of {gate.pool}"
         )
     elif lean.cause is Cause.NO_ANSWER:

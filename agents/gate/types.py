@@ -1,16 +1,16 @@
-"""A gate as it was found, and what is made of it. Units: whole MiB of GPU memory, whole seconds."""
+"""A gate's observed state and the intent for it. Units: whole MiB of GPU memory, whole seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agents.demand import Answer
-from agents.deployments import Deployment
-from agents.gates import Gate
-from agents.tenure import Standing
+from agents.gate.config import GateConfig
+from agents.gate.deployments import Deployment
+from agents.gate.ownership import Ownership
+from agents.gate.probes import ProbeResult
 
 
-class Act(StrEnum):
+class Action(StrEnum):
     """What a gate does."""
 
     OPEN = "open"
@@ -22,51 +22,51 @@ class Cause(StrEnum):
     """Why, in words that stay the same as long as the cause does."""
 
     ROOM = "there is demand, and room"
-    NO_ROOM = "there is demand, and no room"
-    COOL_DOWN = "there is demand, and it was closed a moment ago"
-    BLIND = "there is demand, and no telemetry"
+    NO_ROOM = "there is demand, but no room"
+    COOL_DOWN = "there is demand, and it was closed recently"
+    BLIND = "there is demand, but no telemetry"
     DEMAND = "there is demand"
     NO_DEMAND = "there is no demand"
-    IDLE = "there is no demand, though not for long enough"
+    IDLE = "there is no demand, but not for long enough yet"
     NO_ANSWER = "whether there is demand is not known"
     PRESSURE = "a device is under its floor"
-    UNDER_WAY = "an act was begun, and is not seen yet"
+    UNDER_WAY = "a scaling was started and is not visible yet"
     OTHER = "somebody else scales it"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lean:
+class Signal:
     """What one sample says about a gate; `needed` in a row make it an act."""
 
-    act: Act
+    act: Action
     cause: Cause
     why: str
     needed: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed:
+class Streak:
     """The last samples of a gate that agree, and how many they are."""
 
-    act: Act
+    act: Action
     cause: Cause
     samples: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entrance:
+class GateState:
     """A gate as it was found. `used_mib` is what its pods measurably hold, by the device's uuid.
 
     `answer` None: the probe failed, and `problem` says why.
     """
 
-    gate: Gate
+    gate: GateConfig
     deployment: Deployment
-    standing: Standing
-    answer: Answer | None = None
+    standing: Ownership
+    answer: ProbeResult | None = None
     problem: str = ""
     used_mib: Mapping[str, int] = field(default_factory=dict)
-    agreed: Agreed | None = None
+    agreed: Streak | None = None
 
     @property
     def open(self) -> bool:
@@ -96,12 +96,12 @@ class Entrance:
 class Intent:
     """What a sample says about a gate, for how many samples in a row, and what is to be done."""
 
-    entrance: Entrance
-    lean: Lean
+    entrance: GateState
+    lean: Signal
     samples: int
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> GateConfig:
         return self.entrance.gate
 
     @property
@@ -109,13 +109,13 @@ class Intent:
         return self.samples >= self.lean.needed
 
     @property
-    def act(self) -> Act:
+    def act(self) -> Action:
         """What is to be done now."""
-        return self.lean.act if self.ripe else Act.KEEP
+        return self.lean.act if self.ripe else Action.KEEP
 
     @property
-    def agreed(self) -> Agreed:
-        return Agreed(act=self.lean.act, cause=self.lean.cause, samples=self.samples)
+    def agreed(self) -> Streak:
+        return Streak(act=self.lean.act, cause=self.lean.cause, samples=self.samples)
 
 
 def _elapsed(since: int, now: int) -> int:

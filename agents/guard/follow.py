@@ -1,33 +1,28 @@
 """The pods that the guard protects on its node, and what their processes' oom_score_adj must not exceed."""
 
-import http.client
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from agents import roster
-from agents.api import Api, ApiError, Object
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.events import Reference
-from agents.log import Log
-from agents.watch import Watch
-from tenancy.memory import guarded_oom_score_adj
-from tenancy.quantity import QuantityError, parse
-from tenancy.workload import Manifest, ShapeError, at, containers_of, restarts
+from agents.kube.client import Api, Object
+from agents.kube.events import Reference
+from agents.kube.informer import Informer, WatchSource, read_list
+from agents.kube.pods import PODS, Pod, on_node
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem
+from tenancy.host_memory.oom import guarded_oom_score_adj
+from tenancy.quantity import parse
+from tenancy.units import MIB
+from tenancy.workload import Manifest, at, at_once, containers_of
 
-WATCH_SECONDS = 300.0
-# Before the pods are listed again after an error.
-PAUSE_SECONDS = 2.0
-_PODS = "/api/v1/pods"
 _MEMORY = "memory"
-_MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """A pod whose processes' oom_score_adj is to be at most `adj`. `group_uid`: see agents/roster.py."""
+    """A pod whose processes' oom_score_adj is to be at most `adj`. `group_uid`: see agents/kube/pods.py."""
 
     namespace: str
     name: str
@@ -41,7 +36,7 @@ class Protected:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class AdjustmentRule:
     """`members` are the namespaces and PriorityClasses of who is protected, as <namespace>/<class>. `total_mib` is the
     least memory that the kernel may measure by, `victim_adj` the least oom_score_adj of who is to be killed first.
     `swap_mib`: a limit does not count what is swapped out, and the kernel's ranking does."""
@@ -51,21 +46,18 @@ class Rule:
     victim_adj: int
     swap_mib: int = 0
 
-    def protect(self, pod: Object) -> Protected | None:
-        """The pod as it is protected; None where it is not. Raises AgentError for a limit that cannot be read."""
-        metadata, spec = pod["metadata"], pod["spec"]
-        if f"{metadata['namespace']}/{spec.get('priorityClassName')}" not in self.members:
+    def protect(self, pod: Pod) -> Protected | None:
+        """The pod as it is protected; None where it is not. Raises PodError for a limit that cannot be read."""
+        if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
-        try:
-            limit_mib = limit(spec)
-        except (QuantityError, ShapeError) as error:
-            raise AgentError(f"pod {metadata['namespace']}/{metadata['name']}: its memory limit: {error}") from None
+        with pod.reading("its memory limit"):
+            limit_mib = limit(pod.spec)
         most_mib = self.total_mib if limit_mib is None else min(limit_mib, self.total_mib)
         return Protected(
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            uid=metadata["uid"],
-            group_uid=roster.group_uid(metadata),
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            group_uid=pod.group_uid,
             adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.total_mib, self.victim_adj),
         )
 
@@ -80,90 +72,51 @@ def limit(pod_spec: Manifest) -> int | None:
         return _mib(parse(level))
     if any(_stated(container) is None for container in containers_of(pod_spec)):
         return None
-    running = sum((_limit(c) for c in containers_of(pod_spec, "containers")), Fraction(0))
-    sidecars = peak = Fraction(0)
-    for container in containers_of(pod_spec, "initContainers"):
-        peak = max(peak, sidecars + _limit(container))
-        if restarts(container):
-            sidecars += _limit(container)
-    return _mib(max(running + sidecars, peak))
+    return _mib(at_once(pod_spec, lambda container: parse(_stated(container))))
 
 
 def _stated(container: Manifest) -> object:
     return at(container, "resources", "limits").get(_MEMORY)
 
 
-def _limit(container: Manifest) -> Fraction:
-    return parse(_stated(container))
-
-
 def _mib(size: Fraction) -> int:
-    return math.ceil(size / _MIB)
+    return math.ceil(size / MIB)
 
 
 @dataclass(kw_only=True)
 class Follower:
-    """Follows the node's pods; one thread writes `last`, by the UID in the name of the control group, all read. None:
-    the API has not told yet."""
+    """An informer on the node's pods. One thread runs it and writes `last`, by the UID in the name of the control
+    group; all read. None before the first list."""
 
     api: Api
     node: str
-    rule: Rule
+    rule: AdjustmentRule
     clock: Clock
+    log: Log
     last: Mapping[str, Protected] | None = None
-    _at: float = field(init=False)
+    informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        self._at = self.clock.monotonic()
+        problem = Problem(
+            log=self.log,
+            failing="relists the pods, and protects the same until then",
+            recovered="watches the pods again",
+        )
+        self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the API last told something, or since the start."""
-        return self.clock.monotonic() - self._at
+        """Seconds since the API server last sent anything, or since the start."""
+        return self.clock.monotonic() - self.informer.heard_at
 
-    def keep_following(self, log: Log) -> None:
-        """For ever. While the API is away, who was protected stays so; tells when the problem changes."""
-        told: str | None = None
-        while True:
-            try:
-                self.follow(seconds=WATCH_SECONDS)
-                problem = None
-            except AgentError as error:
-                problem = str(error)
-                self.clock.sleep(PAUSE_SECONDS)
-            if problem != told:
-                log.error(f"who is protected stays as it was: {problem}") if problem else log.info("the API answers")
-            told = problem
+    def _list(self) -> Sequence[WatchSource]:
+        bound = {"fieldSelector": on_node(self.node)}
+        listed = read_list(self.api, PODS, lambda item: self.rule.protect(Pod(item)), bound)
+        self.last = {pod.group_uid: pod for pod in listed.items}
+        return (listed.source,)
 
-    def follow(self, *, seconds: float) -> None:
-        """Lists the pods, then watches them for so long. Raises AgentError."""
-        bound = {"fieldSelector": roster.on_node(self.node)}
-        found: dict[str, Protected] = {}
-        version = ""
-        for page in self.api.pages(_PODS, **bound):
-            version = page["metadata"]["resourceVersion"]
-            for item in page.get("items") or ():
-                self._tell(found, "ADDED", item)
-        self._know(found)
-        with Watch(self.api, _PODS, clock=self.clock, resource_version=version, seconds=seconds, **bound) as watch:
-            try:
-                for event in watch:
-                    self._tell(found, event["type"], event["object"])
-                    self._know(found)
-            except ApiError as error:
-                if error.status != http.client.GONE:
-                    raise
-
-    def _know(self, found: Mapping[str, Protected]) -> None:
-        self.last = dict(found)
-        self._at = self.clock.monotonic()
-
-    def _tell(self, found: dict[str, Protected], kind: str, pod: Object) -> None:
-        if kind == "BOOKMARK":
-            return
-        group = roster.group_uid(pod["metadata"])
-        protected = None if kind == "DELETED" else self.rule.protect(pod)
-        if protected is None:
-            found.pop(group, None)
-        else:
-            found[group] = protected
+    def _apply(self, event: Object) -> None:
+        pod = Pod(event["object"])
+        protected = None if event["type"] == "DELETED" else self.rule.protect(pod)
+        others = {key: other for key, other in (self.last or {}).items() if key != pod.group_uid}
+        self.last = others if protected is None else {**others, pod.group_uid: protected}

@@ -11,20 +11,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from typing import NoReturn
 
-from agents import exposition
-from agents.api import Api, in_cluster
-from agents.census import Census
-from agents.cgroup import Container
-from agents.clock import Clock
-from agents.environment import PORT, listed, read, text, variable, whole
-from agents.errors import AgentError, StoppedError
-from agents.events import Event, Recorder
-from agents.exposition import Sample
-from agents.log import Log
-from agents.oom_score import Held, OomScoreError, hold
-from agents.protection import Follower, Protected, Rule
-from agents.scrape import Server
+from agents.guard.follow import AdjustmentRule, Follower, Protected
+from agents.guard.oom_score_adj import Held, OomScoreError, hold
+from agents.guard.processes import ProcessIndex
+from agents.kube.client import Api, in_cluster
+from agents.kube.events import Event, Recorder
+from agents.node.cgroup import Container
+from agents.runtime import exposition
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.exposition import Sample
+from agents.runtime.http_server import MetricsServer
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
+from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 
 SWEEP_SECONDS = 0.5
@@ -35,13 +37,13 @@ HELP = {
     names.METRIC_GUARD_ADJ: "The highest oom_score_adj that the guard leaves to the pod's processes.",
     names.METRIC_GUARD_HELD: "The pod's processes whose oom_score_adj is no higher.",
     names.METRIC_GUARD_UNHELD: "The pod's processes whose oom_score_adj is higher and cannot be lowered.",
-    names.METRIC_GUARD_API_AGE: "Seconds since the API last told the guard which pods it protects.",
+    names.METRIC_GUARD_API_AGE: "Seconds since the API last reported which pods to protect.",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """PROTECTED lists <namespace>/<PriorityClass>; for TOTAL_MIB and VICTIM_OOM_SCORE_ADJ see agents/protection.py."""
+    """PROTECTED lists <namespace>/<PriorityClass>; TOTAL_MIB and VICTIM_OOM_SCORE_ADJ: see follow.py."""
 
     port: int = variable(PORT)
     node_name: str = variable(text)
@@ -56,10 +58,10 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
     rule = rule_of(settings, machine_of(proc))
-    follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock)
+    follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
-    census = Census(clock, proc)
-    guard = Guard(
+    census = ProcessIndex(clock, proc)
+    guard = Sweeper(
         census=census.take,
         hold=partial(hold, proc),
         follower=follower,
@@ -69,14 +71,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     guard.threads = tuple(
         threading.Thread(target=keep, name=name, daemon=True)
         for name, keep in (
-            ("following pods", partial(follower.keep_following, log)),
+            ("following pods", follower.informer.run),
             ("sweeping", guard.keep_sweeping),
             ("recording events", partial(keep_recording, guard.events, recorder, clock, log)),
         )
     )
     for thread in guard.threads:
         thread.start()
-    with Server(settings.port, guard) as server:
+    with MetricsServer(settings.port, guard) as server:
         log.info(
             "guards",
             port=settings.port,
@@ -106,9 +108,9 @@ def machine_of(proc: Path) -> Machine:
     return Machine(memory_mib=mib["MemTotal:"], swap_mib=mib.get("SwapTotal:", 0))
 
 
-def rule_of(settings: Settings, machine: Machine) -> Rule:
+def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
     """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
-    return Rule(
+    return AdjustmentRule(
         members=frozenset(settings.protected),
         total_mib=min(settings.total_mib, machine.memory_mib),
         victim_adj=settings.victim_oom_score_adj,
@@ -116,13 +118,10 @@ def rule_of(settings: Settings, machine: Machine) -> Rule:
     )
 
 
-def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> None:
-    """Writes events for ever, in a thread of its own because the API may be slow: no process waits for that."""
-    while True:
-        try:
-            recorder.record(events.get(), clock.now())
-        except AgentError as error:
-            log.warning(f"the event was not written: {error}")
+def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> NoReturn:
+    """Does not return; in a thread of its own because the API may be slow: no process waits for that."""
+    problem = Problem(log=log, failing="an event was not written", recovered="events are written again")
+    keep_running(lambda: recorder.record(events.get(), clock.now()), problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +146,7 @@ class Sweep:
 
 
 @dataclass(kw_only=True)
-class Guard:
+class Sweeper:
     """Sweeps over the node's processes; one thread writes, all read. Without any of its `threads` it is no guard."""
 
     census: Callable[[], Mapping[int, Container]]
@@ -158,27 +157,27 @@ class Guard:
     events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
     threads: tuple[threading.Thread, ...] = ()
     last: Sweep = field(init=False)
+    _problem: Problem = field(init=False)
 
     def __post_init__(self) -> None:
         self.last = Sweep(self.clock.monotonic())
+        self._problem = Problem(log=self.log, failing="no sweep", recovered="sweeps again")
 
     def keep_sweeping(self) -> None:
-        """For ever."""
+        """Does not return."""
         while True:
             self.sweep()
             self.clock.sleep(SWEEP_SECONDS)
 
     def sweep(self) -> Sweep:
         """Holds every process of a protected pod, tells what changed, and remembers what was found."""
-        before = self.last
-        known = {tally.pod.uid: tally for tally in before.tallies}
+        known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
             tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
         except (AgentError, OSError) as error:
             tallies, problem = (), str(error)
         self.last = Sweep(self.clock.monotonic(), tallies, problem)
-        if problem and problem != before.problem:
-            self.log.error(f"no sweep: {problem}")
+        self._problem.report(problem)
         self._tell(known)
         return self.last
 
@@ -189,7 +188,7 @@ class Guard:
             return status, body
         problem = self.last.problem
         if self.follower.last is None:
-            problem = "the API has not told yet whom to protect"
+            problem = "the API has not reported yet which pods to protect"
         if problem:
             return http.client.SERVICE_UNAVAILABLE, f"{problem}\n"
         return http.client.OK, exposition.render(self._samples(self.last.tallies), HELP)
@@ -198,7 +197,7 @@ class Guard:
         """The status and the body of GET /healthz: only what has stopped needs a restart."""
         ended = [thread.name for thread in self.threads if not thread.is_alive()]
         if ended:
-            return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended by an error\n"
+            return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended with an error\n"
         age_seconds = self.clock.monotonic() - self.last.at
         if age_seconds <= STALE_SECONDS:
             return http.client.OK, "ok\n"

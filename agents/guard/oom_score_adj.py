@@ -6,8 +6,8 @@ from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
-from agents.cgroup import Container, container_in
-from agents.errors import AgentError
+from agents.node.cgroup import Container, container_in
+from agents.runtime.errors import AgentError
 
 
 class Held(StrEnum):

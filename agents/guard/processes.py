@@ -1,12 +1,12 @@
-"""Which of the node's processes are in a container's control group, asked again and again at little cost."""
+"""The node's processes by container's control group, scanned cheaply many times a minute."""
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents import cgroup
-from agents.cgroup import Container
-from agents.clock import Clock
+from agents.node import cgroup
+from agents.node.cgroup import Container
+from agents.runtime.clock import Clock
 
 # A container's first process joins its control group after it has begun, so a young one is looked at every time.
 YOUNG_SECONDS = 3.0
@@ -25,7 +25,7 @@ class _Seen:
 
 
 @dataclass
-class Census:
+class ProcessIndex:
     """Remembers where the processes below `proc` were; one thread asks."""
 
     clock: Clock

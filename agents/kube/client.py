@@ -1,42 +1,28 @@
-"""One small client of the Kubernetes API: TLS verified, token re-read, timeouts, bounded retries, paged lists."""
+"""One small client of the Kubernetes API: token re-read, bounded retries, paged lists, over any Transport."""
 
 import http.client
 import json
 import random
-import socket
-import ssl
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.refusals import ApiError, Object, refusal_in, unanswered
+from agents.kube.errors import ApiError, Object, refusal_in, unanswered
+from agents.kube.transport import ApiRequest, ApiResponse, Endpoint, Https, Stream, Transport
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
 
 __all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Object", "Stream", "in_cluster"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.25  # doubles with each attempt, with full jitter
 LONGEST_WAIT_SECONDS = 30.0
 PAGE = 100  # objects; bounds what a list holds in memory at once
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """Where the API server is and what proves who we are and who it is."""
-
-    host: str
-    port: int
-    token_file: Path
-    ca_file: Path
 
 
 def in_cluster(environ: Mapping[str, str]) -> Endpoint:
@@ -50,28 +36,8 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
 
 
-@dataclass(frozen=True)
-class Stream:
-    """An answer that goes on, on a connection of its own."""
-
-    connection: http.client.HTTPSConnection
-    socket: socket.socket
-    response: http.client.HTTPResponse
-
-    def stop(self) -> None:
-        """Ends the answer, from any thread: who reads it finds its end or an error."""
-        with suppress(OSError):  # the server was first
-            # Not SSLSocket's: that one takes the session away from a thread that reads.
-            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """By who reads it."""
-        self.response.close()
-        self.connection.close()
-
-
 class Api:
-    """A client with one kept-alive connection, for one thread; only `open` is for any. Every method raises ApiError."""
+    """A client for one thread; only `open` is for any. Every method raises ApiError."""
 
     def __init__(
         self,
@@ -80,25 +46,32 @@ class Api:
         clock: Clock,
         jitter: Callable[[], float] = random.random,
         attempts: int = ATTEMPTS,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        transport: Transport | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self._token_file = endpoint.token_file
         self._attempts = attempts
-        self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._jitter = jitter
-        self._tls = _tls(endpoint.ca_file)
         # The server's time of day at its last answer, in whole seconds; None before, and where it tells none.
         self.time: datetime | None = None
-        self._connection = self._connect()
+        self._transport = transport or Https(endpoint)
 
     def close(self) -> None:
         """Ends the connection; the next request would open a new one."""
-        self._connection.close()
+        self._transport.close()
 
     def get(self, path: str) -> Object:
         """One object."""
         return self._request("GET", path)
+
+    def find(self, path: str) -> Object | None:
+        """One object; None where there is none."""
+        try:
+            return self.get(path)
+        except ApiError as error:
+            if error.status == http.client.NOT_FOUND:
+                return None
+            raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         """The objects of a list, page by page. Raises ApiError 410 when the list expires between two pages."""
@@ -141,20 +114,15 @@ class Api:
         self.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 
     def open(self, path: str) -> Stream:
-        """The answer to a GET, unread, on a connection of its own that the caller closes. Not retried."""
-        connection, request = self._connect(), _named("GET", path)
+        """The answer to a GET, unread, that the caller closes. Not retried."""
+        request = self._prepare("GET", path)
         try:
-            connection.connect()
-            stream = Stream(connection, connection.sock, self._send(connection, "GET", path))
-            if stream.response.status >= http.client.BAD_REQUEST:
-                raise refusal_in(request, stream.response, stream.response.read())
+            opened = self._transport.open(request)
         except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            raise unanswered(request, error) from None
-        except BaseException:
-            connection.close()
-            raise
-        return stream
+            raise unanswered(str(request), error) from None
+        if isinstance(opened, ApiResponse):
+            raise refusal_in(str(request), opened)
+        return opened
 
     def _request(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Object:
         for attempt in range(self._attempts):
@@ -169,61 +137,33 @@ class Api:
         raise AssertionError("the last attempt returns or raises")
 
     def _exchange(self, method: str, path: str, body: Object | None, content_type: str) -> Object:
-        request = _named(method, path)
+        request = self._prepare(method, path, body, content_type)
         try:
-            response = self._send(self._connection, method, path, body, content_type)
-            self.time = _date(response.getheader("Date", ""))
-            content = response.read()
+            response = self._transport.send(request)
         except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise unanswered(request, error) from None
+            raise unanswered(str(request), error) from None
+        self.time = _date(response.headers.get("date", ""))
         if response.status >= http.client.BAD_REQUEST:
-            raise refusal_in(request, response, content)
-        return _object(request, content)
+            raise refusal_in(str(request), response)
+        return _object(str(request), response.body)
 
-    def _connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(
-            self._endpoint.host, self._endpoint.port, timeout=self._timeout_seconds, context=self._tls
-        )
-
-    def _send(
-        self,
-        connection: http.client.HTTPSConnection,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        kind: str = "",
-    ) -> http.client.HTTPResponse:
-        """Raises OSError and HTTPException."""
+    def _prepare(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> ApiRequest:
         headers = {
             "Accept": "application/json",
             "Authorization": f"Bearer {self._token()}",
             "User-Agent": PROJECT,  # the name of the field manager and in the audit log
         }
-        if body is not None:
-            headers["Content-Type"] = kind
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
-        return connection.getresponse()
+        if body is None:
+            return ApiRequest(method=method, path=path, headers=headers)
+        headers["Content-Type"] = content_type
+        return ApiRequest(method=method, path=path, headers=headers, body=json.dumps(body))
 
     def _token(self) -> str:
         """Read for each request: the kubelet rotates it under a running pod."""
         try:
-            return self._endpoint.token_file.read_text(encoding="ascii").strip()
+            return self._token_file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
-            raise AgentError(
-                f"{self._endpoint.token_file}: the ServiceAccount's token cannot be read: {error}"
-            ) from None
-
-
-def _tls(ca_file: Path) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=str(ca_file))
-    except (OSError, ssl.SSLError) as error:
-        raise AgentError(f"{ca_file}: the cluster's CA certificate cannot be read: {error}") from None
-    # Chain, name and dates stay verified. Python 3.13's strict mode also wants key identifiers, which the CAs of many
-    # clusters lack (kubernetes-client/python#2394).
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
+            raise AgentError(f"{self._token_file}: the ServiceAccount's token cannot be read: {error}") from None
 
 
 def _date(header: str) -> datetime | None:
@@ -231,10 +171,6 @@ def _date(header: str) -> datetime | None:
         return parsedate_to_datetime(header)
     except ValueError:
         return None
-
-
-def _named(method: str, path: str) -> str:
-    return f"{method} {path.partition('?')[0]}"
 
 
 def _deletion(uid: str, grace_seconds: int | None = None) -> Object:
@@ -248,5 +184,5 @@ def _object(request: str, content: bytes) -> Object:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise ApiError(request, None, "NoAnswer", "the answer is no JSON object")
+        raise ApiError(request, None, "NoAnswer", "the answer is not a JSON object")
     return answer

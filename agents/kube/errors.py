@@ -1,4 +1,4 @@
-"""What the API answers where it does not do as asked, and what is made of no answer at all."""
+"""API errors: a Status that is not success, and no answer at all."""
 
 import http.client
 import json
@@ -6,7 +6,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from agents.errors import AgentError
+from agents.kube.transport import ApiResponse
+from agents.runtime.errors import AgentError
 
 Object = Mapping[str, Any]
 
@@ -41,7 +42,12 @@ class ApiError(AgentError):
     @property
     def transient(self) -> bool:
         """Whether a new pass may go better: also an expired list (410)."""
-        return self.retried or self.status == http.client.GONE
+        return self.retried or self.expired
+
+    @property
+    def expired(self) -> bool:
+        """410 Gone: the version is too old to list or watch from; list again."""
+        return self.status == http.client.GONE
 
     @property
     def outdated(self) -> bool:
@@ -66,15 +72,15 @@ def refusal(request: str, status: Object) -> ApiError:
     return error
 
 
-def refusal_in(request: str, response: http.client.HTTPResponse, content: bytes) -> ApiError:
+def refusal_in(request: str, response: ApiResponse) -> ApiError:
     """The error of an answer of status 400 or above; a proxy's may be no Status."""
     try:
-        status = json.loads(content)
+        status = json.loads(response.body)
     except ValueError:
         status = None
     if not isinstance(status, dict):
-        status = {"message": content[:200].decode(errors="replace")}
+        status = {"message": response.body[:200].decode(errors="replace")}
     error = refusal(request, {"reason": response.reason, **status, "code": response.status})
-    retry_after = response.getheader("Retry-After", "")
+    retry_after = response.headers.get("retry-after", "")
     error.retry_after_seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     return error

@@ -1,11 +1,11 @@
-"""Kubernetes Events (events.k8s.io/v1): what an agent did to an object, or refused to do, and why."""
+"""Kubernetes Events (events.k8s.io/v1): what an agent did to an object, or did not do, and why."""
 
 import hashlib
 import http.client
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from agents.api import Api, ApiError
+from agents.kube.client import Api, ApiError
 
 # Events on cluster-scoped objects live here (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"

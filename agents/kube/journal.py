@@ -1,4 +1,4 @@
-"""A small record that outlives the runs of a CronJob, in a ConfigMap that its component declares empty.
+"""A CronJob's state across its runs: a small record in a ConfigMap that its component declares empty.
 
 Of two runs that write after the same reading one wins; the other learns that it must not act on what it read.
 """
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.api import Api, ApiError, Object
-from agents.errors import AgentError
+from agents.kube.client import Api, ApiError, Object
+from agents.runtime.errors import AgentError
 from tenancy.names import JOURNAL_KEY
 
 
@@ -37,10 +37,15 @@ class Journal:
         """Raises ApiError, and JournalError for what is no journal: what it said is not known then."""
         return self._record(self.api.get(self._path))
 
+    def find(self) -> Record | None:
+        """As `read`; None where there is no such ConfigMap."""
+        stored = self.api.find(self._path)
+        return None if stored is None else self._record(stored)
+
     def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
         """Replaces the content; None where anybody wrote since `after` was read, and nothing is written then.
 
-        Write before acting: who is told None must not act. Raises ApiError; whether the content was written is then
+        Write before acting: who gets None must not act. Raises ApiError; whether the content was written is then
         not known.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -63,5 +68,7 @@ class Journal:
         except ValueError:
             content = None
         if not isinstance(content, dict):
-            raise JournalError(f"ConfigMap {self.name}, {JOURNAL_KEY}: is no JSON object; remove the key to begin anew")
+            raise JournalError(
+                f"ConfigMap {self.name}, {JOURNAL_KEY}: is not a JSON object; delete the key to start over"
+            )
         return Record(version=stored["metadata"]["resourceVersion"], content=content)

@@ -1,11 +1,10 @@
 """The ledger as the agents read it: through the API, so that its deletion is seen."""
 
-import http.client
 import json
 from dataclasses import dataclass
 
-from agents.api import Api, ApiError
-from agents.errors import AgentError
+from agents.kube.client import Api
+from agents.runtime.errors import AgentError
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger
 from tenancy.names import LEDGER, LEDGER_KEY
@@ -27,7 +26,7 @@ class StoredLedger:
 
     @property
     def collection(self) -> str:
-        """The path of the ConfigMaps beside it."""
+        """The path of the ConfigMaps of its namespace."""
         return self.path.rpartition("/")[0]
 
     def ledger(self) -> Ledger:
@@ -45,12 +44,9 @@ class StoredLedger:
 def read(api: Api, namespace: str) -> StoredLedger | None:
     """The stored ledger; None where there is none. Raises ApiError."""
     path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
-    try:
-        stored = api.get(path)
-    except ApiError as error:
-        if error.status == http.client.NOT_FOUND:
-            return None
-        raise
+    stored = api.find(path)
+    if stored is None:
+        return None
     metadata = stored["metadata"]
     return StoredLedger(
         path=path,

@@ -1,10 +1,10 @@
-"""Nodes, as much of them as the agents decide on."""
+"""Nodes: what the agents read of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agents.api import Api, Object
-from agents.events import Reference
+from agents.kube.client import Api, Object
+from agents.kube.events import Reference
 
 NODES = "/api/v1/nodes"
 

@@ -1,4 +1,4 @@
-"""A watch: what happens to the objects of a collection, told by the API server while it happens."""
+"""One watch request: the events of a collection, as the API server sends them."""
 
 import http.client
 import json
@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Self
 from urllib.parse import urlencode
 
-from agents.api import Api, ApiError, Object
-from agents.clock import Clock
-from agents.refusals import refusal, unanswered
+from agents.kube.client import Api, ApiError, Object
+from agents.kube.errors import refusal, unanswered
+from agents.runtime.clock import Clock
 
 # etcd takes objects of at most 1.5 MiB by default; as JSON they are somewhat larger.
 EVENT_BYTES = 4 * 2**20
-_READ_BYTES = 64 * 2**10
 
 
 class Watch(Iterator[Object]):
@@ -21,7 +20,7 @@ class Watch(Iterator[Object]):
 
     The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error when the time is over, when the
     server ends them and after `stop`. To open and to read it raises ApiError; 410: only a new list helps. It has a
-    connection of its own, beside the Api's requests, and is not retried.
+    connection of its own, next to the Api's requests, and is not retried.
     """
 
     def __init__(
@@ -58,8 +57,7 @@ class Watch(Iterator[Object]):
     def _lines(self) -> Iterator[bytes]:
         line = b""
         while (left := self._end - self._clock.monotonic()) > 0:
-            self._stream.socket.settimeout(left)
-            chunk = self._read()
+            chunk = self._read(left)
             if not chunk:
                 return
             *whole, line = (line + chunk).split(b"\n")
@@ -67,12 +65,10 @@ class Watch(Iterator[Object]):
             if len(line) > EVENT_BYTES:
                 raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
 
-    def _read(self) -> bytes:
+    def _read(self, seconds: float) -> bytes:
         """Some bytes; none at the end."""
         try:
-            return self._stream.response.read1(_READ_BYTES)
-        except TimeoutError:
-            return b""
+            return self._stream.read(seconds)
         except (OSError, http.client.HTTPException) as error:
             if self._stopped:
                 return b""
@@ -84,7 +80,7 @@ class Watch(Iterator[Object]):
         except ValueError:
             event = None
         if not isinstance(event, dict) or "type" not in event or not isinstance(event.get("object"), dict):
-            raise ApiError(self._request, None, "NoAnswer", "an event is no JSON object of a type and an object")
+            raise ApiError(self._request, None, "NoAnswer", "an event is not a JSON object with a type and an object")
         if event["type"] == "ERROR":
             raise refusal(self._request, event["object"])
         return event

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
 
 # The cgroup driver `cgroupfs` writes pod<uid>, `systemd` …-pod<uid with _>.slice. A static pod's UID is a hash.
 _POD = r"pod(?P<pod>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"

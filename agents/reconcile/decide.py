@@ -1,4 +1,4 @@
-"""What each node must advertise: the pure half of reconcile (seed 000).
+"""What each node must advertise: the pure half of reconcile (record 0000).
 
 Units: whole MiB of GPU memory. A key is never written as 0: the kubelet enforces 0 and drops an absent key
 (pkg/kubelet/lifecycle/predicate.go), so a retired key is removed.
@@ -7,8 +7,8 @@ Units: whole MiB of GPU memory. A key is never written as 0: the kubelet enforce
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agents.nodes import Node
-from tenancy.ledger import Pool, Sharing
+from agents.kube.nodes import Node
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import (
     EVENT_ADVERTISED,
     EVENT_OVERBOUND,
@@ -20,11 +20,10 @@ from tenancy.names import (
     Names,
 )
 from tenancy.quantity import QuantityError, canonical, whole
-from tenancy.selector import matches
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class ClusterState:
     """Every node, and by name of the node what the pods bound to it request; nodes without such pods are absent."""
 
     nodes: tuple[Node, ...]
@@ -48,7 +47,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class NodeFinding:
     """What no write can mend. `blocking`: the node is not as the ledger wants it."""
 
     node: Node
@@ -58,19 +57,19 @@ class Finding:
     blocking: bool
 
 
-Action = Change | Finding
+Action = Change | NodeFinding
 
 
-def decide(names: Names, pools: Sequence[Pool], snapshot: Snapshot) -> tuple[Action, ...]:
-    """What to write and what to report. No pools: the part is being retired."""
+def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
+    """What to write and what to report. A ledger without pools: the part is being retired."""
     return tuple(
-        action for node in snapshot.nodes for action in _judge(names, pools, node, snapshot.bound_mib.get(node.name, 0))
+        action for node in snapshot.nodes for action in _judge(ledger, node, snapshot.bound_mib.get(node.name, 0))
     )
 
 
 def members(pool: Pool, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """The nodes that the pool's selector matches."""
-    return tuple(node for node in nodes if matches(pool.node_selector, node.labels))
+    return tuple(node for node in nodes if pool.matches(node.labels))
 
 
 def status_patch(names: Names, change: Change) -> dict[str, object]:
@@ -85,18 +84,23 @@ def status_patch(names: Names, change: Change) -> dict[str, object]:
     }
 
 
-def _judge(names: Names, pools: Sequence[Pool], node: Node, bound_mib: int) -> Iterator[Action]:
-    mine = [pool for pool in pools if matches(pool.node_selector, node.labels)]
-    if not any(pool.sharing is Sharing.MEMORY for pool in mine):
-        change = _removal(node, bound_mib)
-    elif doubt := _doubt(mine, node):
-        yield Finding(node=node, bound_mib=bound_mib, reason=EVENT_REFUSED, note=doubt, blocking=True)
+def _judge(ledger: Ledger, node: Node, bound_mib: int) -> Iterator[Action]:
+    names, pool, doubt = ledger.names, None, None
+    try:
+        pool = ledger.pool_of(node.labels)
+    except SeveralPoolsError as error:
+        doubt = str(error)
+    if pool is not None and pool.sharing is Sharing.MEMORY:
+        doubt = _doubt(pool, node)
+    if doubt is not None:
+        yield NodeFinding(node=node, bound_mib=bound_mib, reason=EVENT_REFUSED, note=doubt, blocking=True)
         change = _withholding(names, node, bound_mib, doubt)
+    elif pool is None or pool.sharing is not Sharing.MEMORY:
+        change = _removal(node, bound_mib)
     else:
-        (pool,) = mine
         change = _advertisement(pool, node, bound_mib)
         if bound_mib > pool.node_mib:
-            yield Finding(
+            yield NodeFinding(
                 node=node, bound_mib=bound_mib, reason=EVENT_OVERBOUND, note=_overbound(pool, bound_mib), blocking=False
             )
     wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
@@ -107,7 +111,7 @@ def _judge(names: Names, pools: Sequence[Pool], node: Node, bound_mib: int) -> I
 def _removal(node: Node, bound_mib: int) -> Change:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound_mib:
-        note += f", though pods that ask for {bound_mib} MiB run here; they go on without a budget"
+        note += f", although pods that request {bound_mib} MiB run here; they keep running without a budget"
     return Change(node=node, bound_mib=bound_mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
 
 
@@ -115,7 +119,7 @@ def _withholding(names: Names, node: Node, bound_mib: int, doubt: str) -> Change
     """A capacity that cannot be verified takes nothing new: what is advertised falls to what runs here already."""
     advertised = names.gpumem in node.capacity or names.gpumem in node.allocatable
     held_mib = bound_mib if advertised and bound_mib else None
-    note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is mended: {doubt}"
+    note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is fixed: {doubt}"
     return Change(node=node, bound_mib=bound_mib, gpumem_mib=held_mib, gpu_count=None, reason=EVENT_WITHHELD, note=note)
 
 
@@ -139,12 +143,8 @@ def _overbound(pool: Pool, bound_mib: int) -> str:
     )
 
 
-def _doubt(pools: Sequence[Pool], node: Node) -> str | None:
+def _doubt(pool: Pool, node: Node) -> str | None:
     """Why the node's capacity cannot be verified, and what to change; None when it can."""
-    if len(pools) > 1:
-        which = ", ".join(f"pools.{pool.name}" for pool in pools)
-        return f"matched by {which}: a node belongs to one pool; narrow a node_selector or relabel the node"
-    pool = pools[0]
     unknown, short = [], []
     for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
         shown = _shown(node, label)
@@ -154,7 +154,7 @@ def _doubt(pools: Sequence[Pool], node: Node) -> str | None:
             short.append(f"{label} shows {shown}, {declared} declared")
     if unknown:
         return (
-            f"the label {' and '.join(unknown)} is missing or no number: pool {pool.name} cannot be verified; "
+            f"the label {' and '.join(unknown)} is missing or not a number: pool {pool.name} cannot be verified; "
             "is GPU feature discovery running here?"
         )
     return f"{'; '.join(short)}: lower pools.{pool.name} or look at the node's devices" if short else None

@@ -1,10 +1,10 @@
-"""reconcile: keeps gpumem advertised on the nodes of the ledger's pools, and takes it off again (seed 000).
+"""reconcile: keeps gpumem advertised on the nodes of the ledger's pools, and takes it off again (record 0000).
 
 A pass reads the ledger, the nodes and the bound pods, writes what differs and reads all of it again: what the nodes
 then show is the proof, not the answer to the write. Between passes watches tell when the next one has something to do,
 and it comes at once; where they fail, or a pass left something wrong, it comes after an interval.
 
-Its metrics are others' series, since nobody scrapes a CronJob: the ledger's from the exporter beside the nodes' from
+Its metrics are others' series, since nobody scrapes a CronJob: the ledger's from the exporter next to the nodes' from
 kube-state-metrics. Its own are Events on the node and log lines, both with the numbers.
 """
 
@@ -13,18 +13,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from agents import capacity, ledger, schedule, view
-from agents.api import Api, ApiError, in_cluster
-from agents.capacity import Action, Change, Finding
-from agents.clock import Clock
-from agents.environment import RUN_SECONDS, SECONDS, flag, read, text, variable
-from agents.events import Event, Recorder
-from agents.ledger import StoredLedger
-from agents.log import Log
-from agents.lookout import Lookout, Settled
-from agents.nodes import Node
-from agents.view import View
-from tenancy.ledger import Pool, Sharing
+from agents.kube import ledger
+from agents.kube.client import Api, ApiError, in_cluster
+from agents.kube.events import Event, Recorder
+from agents.kube.ledger import StoredLedger
+from agents.kube.nodes import Node
+from agents.reconcile import cache as view
+from agents.reconcile import decide
+from agents.reconcile.cache import NodeCache
+from agents.reconcile.decide import Action, Change, NodeFinding
+from agents.reconcile.wait import EventWait, Settled
+from agents.runtime.clock import Clock, seconds_left
+from agents.runtime.log import Log
+from agents.runtime.settings import RUN_SECONDS, SECONDS, flag, read, text, variable
+from tenancy.ledger import Ledger
 from tenancy.names import RECONCILE, Names
 
 # Of one pass, each followed by a new read, until the nodes show what is wanted.
@@ -49,19 +51,19 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     settings = read(Settings, environ)
     clock = Clock()
     with closing(Api(in_cluster(environ), clock=clock)) as api:
-        return Reconcile(settings=settings, api=api, clock=clock, log=log).run()
+        return Reconciler(settings=settings, api=api, clock=clock, log=log).run()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class PassReading:
     """What was read last, and what is still to do or to say of it."""
 
-    view: View
+    view: NodeCache
     actions: tuple[Action, ...]
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        return tuple(action for action in self.actions if isinstance(action, Finding))
+    def findings(self) -> tuple[NodeFinding, ...]:
+        return tuple(action for action in self.actions if isinstance(action, NodeFinding))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -69,7 +71,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class PassOutcome:
     """How a pass ended: what is not as wanted, the pools of which there is no node, and what to watch from here."""
 
     wrong: tuple[str, ...] = ()
@@ -82,7 +84,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reconcile:
+class Reconciler:
     """The shell: reads, lets `capacity.decide` decide, writes, reports."""
 
     settings: Settings
@@ -93,20 +95,20 @@ class Reconcile:
     def run(self) -> int:
         """0 if the last pass found every node as wanted, else 1. Raises AgentError."""
         self.log.info("starts", **asdict(self.settings))
-        with closing(Lookout(self.api, self.clock, self.log)) as lookout:
+        with closing(EventWait(self.api, self.clock, self.log)) as lookout:
             outcome = self._keep(lookout)
         if outcome.right:
-            self.log.info("every node is as wanted")
+            self.log.info("all nodes are up to date")
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
-        self.log.error(f"not as wanted: {'; '.join((*outcome.wrong, *empty))}")
+        self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
         return 1
 
-    def _keep(self, lookout: Lookout) -> Outcome:
+    def _keep(self, lookout: EventWait) -> PassOutcome:
         """Passes until the run is over. Returns how the last one ended."""
         once = self.settings.run_seconds == 0
         endless = once and not self.settings.dry_run
-        lasts = schedule.seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
+        lasts = seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
         end = math.inf if endless else self.clock.monotonic() + lasts
         while True:
             began = self.clock.monotonic()
@@ -121,7 +123,7 @@ class Reconcile:
                 return outcome
             self.clock.sleep(max(0.0, due - self.clock.monotonic()))
 
-    def _attempt(self) -> Outcome:
+    def _attempt(self) -> PassOutcome:
         """A pass; an API that is slow or away fails this one only."""
         try:
             return self._pass()
@@ -129,38 +131,42 @@ class Reconcile:
             if not error.transient:
                 raise
             self.log.warning(str(error))
-            return Outcome(wrong=(str(error),))
+            return PassOutcome(wrong=(str(error),))
 
-    def _pass(self) -> Outcome:
+    def _pass(self) -> PassOutcome:
         stored = ledger.read(self.api, self.settings.ledger_namespace)
         if stored is None:
             self.log.info("nothing to do: there is no ledger")
-            return Outcome()
+            return PassOutcome()
         if stored.deleting:
             return self._retire(stored)
         promised = stored.ledger()
         if promised.names.capacity_finalizer not in stored.finalizers:
             # What nothing would take off again is not put on: this part is being left out of the stack.
             self.log.info("nothing to do: the ledger does not ask to be advertised")
-            return Outcome()
-        last = self._settle(promised.names, promised.pools)
-        return Outcome(
+            return PassOutcome()
+        last = self._settle(promised)
+        return PassOutcome(
             wrong=self._report(last),
-            without_nodes=self._count_nodes(promised.pools, last.view.snapshot().nodes),
+            without_nodes=self._count_nodes(promised, last.view.snapshot().nodes),
             settled=Settled(stored=stored, ledger=promised, view=last.view, actions=last.actions),
         )
 
-    def _retire(self, stored: StoredLedger) -> Outcome:
+    def _retire(self, stored: StoredLedger) -> PassOutcome:
         """The keys go from every node; then the finalizer, which names the domain even where the data is broken."""
         mine = {
             finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
         }
         if not mine:
-            self.log.info("nothing to do: the ledger is going and its capacity is off the nodes")
-            return Outcome()
-        wrong = tuple(problem for names in mine.values() for problem in self._report(self._settle(names, ())))
+            self.log.info("nothing to do: the ledger is being deleted and its capacity is removed from the nodes")
+            return PassOutcome()
+        wrong = tuple(
+            problem
+            for names in mine.values()
+            for problem in self._report(self._settle(Ledger(domain=names.domain, pools=())))
+        )
         if wrong or self.settings.dry_run:
-            return Outcome(wrong=wrong)
+            return PassOutcome(wrong=wrong)
         rest = [finalizer for finalizer in stored.finalizers if finalizer not in mine]
         metadata = {"resourceVersion": stored.resource_version, "finalizers": rest}
         try:
@@ -168,22 +174,23 @@ class Reconcile:
         except ApiError as error:
             if not error.outdated:
                 raise
-            return Outcome(wrong=(str(error),))
-        self.log.info("the capacity is off every node; the ledger may go")
-        return Outcome()
+            return PassOutcome(wrong=(str(error),))
+        self.log.info("capacity is removed from every node; the ledger's finalizer is removed")
+        return PassOutcome()
 
-    def _settle(self, names: Names, pools: tuple[Pool, ...]) -> Reading:
+    def _settle(self, wanted: Ledger) -> PassReading:
         """Writes until the nodes show what is wanted."""
+        names = wanted.names
         for writes_left in range(WRITES, -1, -1):
             seen = view.read(self.api, names.gpumem)
-            reading = Reading(view=seen, actions=capacity.decide(names, pools, seen.snapshot()))
+            reading = PassReading(view=seen, actions=decide.decide(wanted, seen.snapshot()))
             if not reading.changes or not writes_left or self.settings.dry_run:
                 break
             for change in reading.changes:
                 self._write(names, change)
         return reading
 
-    def _report(self, reading: Reading) -> tuple[str, ...]:
+    def _report(self, reading: PassReading) -> tuple[str, ...]:
         """Tells of what was found. Returns what is wrong."""
         for finding in reading.findings:
             self.log.warning(finding.note, **_fields(finding))
@@ -202,16 +209,16 @@ class Reconcile:
 
     def _write(self, names: Names, change: Change) -> None:
         try:
-            self.api.merge_patch(f"/api/v1/nodes/{change.node.name}/status", capacity.status_patch(names, change))
+            self.api.merge_patch(f"/api/v1/nodes/{change.node.name}/status", decide.status_patch(names, change))
         except ApiError as error:
             if not error.outdated:
                 raise
-            self.log.info("the node changed meanwhile; it is read again", node=change.node.name)
+            self.log.info("the node has changed; retrying", node=change.node.name)
             return
         self.log.info("wrote", **_written(change))
         self._record(change, change.warning, occasion=change.node.resource_version)
 
-    def _record(self, action: Change | Finding, warning: bool, occasion: str = "") -> None:
+    def _record(self, action: Change | NodeFinding, warning: bool, occasion: str = "") -> None:
         event = Event(
             regarding=action.node.reference,
             reason=action.reason,
@@ -227,11 +234,10 @@ class Reconcile:
         except ApiError as error:
             self.log.warning(f"the event was not written: {error}")  # the capacity matters more than its record
 
-    def _count_nodes(self, pools: tuple[Pool, ...], nodes: Sequence[Node]) -> tuple[str, ...]:
-        """The memory pools without any node; a pool with other than the declared number is only told of."""
-        shared = [pool for pool in pools if pool.sharing is Sharing.MEMORY]
-        found = {pool.name: len(capacity.members(pool, nodes)) for pool in shared}
-        for pool in shared:
+    def _count_nodes(self, promised: Ledger, nodes: Sequence[Node]) -> tuple[str, ...]:
+        """The pools that share memory and have no node; a pool with other than the declared number is only reported."""
+        found = {pool.name: len(decide.members(pool, nodes)) for pool in promised.shared_pools}
+        for pool in promised.shared_pools:
             if found[pool.name] != pool.nodes:
                 self.log.warning(
                     f"pool {pool.name}: {found[pool.name]} nodes match, pools.{pool.name}.nodes is {pool.nodes}"
@@ -239,7 +245,7 @@ class Reconcile:
         return tuple(name for name, nodes in found.items() if nodes == 0)
 
 
-def _fields(action: Change | Finding) -> dict[str, object]:
+def _fields(action: Change | NodeFinding) -> dict[str, object]:
     return {"node": action.node.name, "reason": action.reason, "bound_mib": action.bound_mib}
 
 

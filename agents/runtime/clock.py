@@ -1,5 +1,6 @@
-"""Time, injectable, what makes it unbelievable, and the loop of a CronJob's run inside its minute."""
+"""The clock, injectable: jumps, skew, how long a CronJob's run may last, and its passes within its minute."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,11 @@ from datetime import UTC, datetime
 JUMP_SECONDS = 5
 # Between this node's time of day and the API server's.
 APART_SECONDS = 30
+# From the scheduled minute to the last pass, whose the rest of the Job's deadline is (components/base/agent.py).
+LAST_PASS_SECONDS = 48
+_MINUTE_SECONDS = 60
+# <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of Kubernetes.
+_POD_NAME = re.compile(r".+-(\d+)-[a-z0-9]{5}")
 
 
 def _utc_now() -> datetime:
@@ -51,3 +57,15 @@ class Moment:
             return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
         jump = 0 if before is None else (self.server - before.server).total_seconds() - (self.at - before.at)
         return f"the clock jumped by {jump:+.0f} s" if abs(jump) > JUMP_SECONDS else None
+
+
+def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
+    """`run_seconds`, or less where the pod of a CronJob's run started so late that its Job would end before it: on
+    a busy cluster the container starts late, and the Job's deadline does not."""
+    scheduled = _POD_NAME.fullmatch(pod_name)
+    if scheduled is None:  # made by hand
+        return run_seconds
+    late = now.timestamp() - int(scheduled[1]) * _MINUTE_SECONDS
+    if not 0 <= late < _MINUTE_SECONDS:  # a number of another meaning, or clocks that disagree
+        return run_seconds
+    return max(0.0, min(run_seconds, LAST_PASS_SECONDS - late))

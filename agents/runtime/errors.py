@@ -1,4 +1,4 @@
-"""How an agent's run ends early."""
+"""Errors that end an agent's run."""
 
 
 class AgentError(Exception):

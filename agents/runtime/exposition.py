@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
 
 
 class ExpositionError(AgentError):
@@ -78,7 +78,7 @@ def render_families(families: Iterable[Family]) -> str:
 def parse(text: str) -> tuple[Sample, ...]:
     """Every sample. Raises ExpositionError for a line of another form and for a text that breaks off."""
     if text and not text.endswith("\n"):
-        raise ExpositionError("the text breaks off in its last line")
+        raise ExpositionError("the text is truncated in its last line")
     lines = text.split("\n")
     return tuple(
         _sample(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith("#")
@@ -92,7 +92,7 @@ def _sample(number: int, line: str) -> Sample:
     except ValueError:
         value = None
     if match is None or value is None:
-        raise ExpositionError(f"line {number} is no sample: {line[:80]!r}")
+        raise ExpositionError(f"line {number} is not a sample: {line[:80]!r}")
     labels = {name: _unescape(text) for name, text in _PAIR.findall(match.group(2) or "")}
     return Sample(name=match.group(1), labels=labels, value=value)
 

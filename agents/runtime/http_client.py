@@ -4,7 +4,7 @@ import http.client
 import urllib.error
 import urllib.request
 
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 1.5  # below the 2 s within which SIGTERM must end a run
 LIMIT_BYTES = 4 * 2**20

@@ -8,7 +8,12 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Log:
-    """The log of one agent. Each line is flushed, so that a killed run loses none."""
+    """The log of one agent. Each line is flushed, so that a killed run loses none, and is one write, so that those of
+    two threads do not mix (print writes the newline by itself).
+
+    Not logging: its records have names that no field may have (name, process, module), a formatter that knows them
+    all is longer than this, and it goes on where the stream is broken.
+    """
 
     agent: str
     stream: TextIO
@@ -25,4 +30,5 @@ class Log:
     def _write(self, level: str, message: str, fields: dict[str, object]) -> None:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"ts": ts, "level": level, "agent": self.agent, "message": message, **fields}
-        print(json.dumps(line, default=str), file=self.stream, flush=True)
+        self.stream.write(json.dumps(line, default=str) + "\n")
+        self.stream.flush()

@@ -4,7 +4,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from agents.exposition import Family, Kind, Sample
+from agents.runtime.exposition import Family, Kind, Sample
 
 # Seconds: of answers within the process, and of calls to the API.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

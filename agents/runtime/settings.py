@@ -1,10 +1,10 @@
-"""An agent's settings from its environment: a frozen dataclass whose fields say how each variable is read."""
+"""An agent's settings from its environment: a frozen dataclass whose fields say how each variable is parsed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
-from agents.errors import AgentError
+from agents.runtime.errors import AgentError
 from tenancy.decode import DecodeError
 
 T = TypeVar("T")

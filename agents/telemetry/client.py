@@ -1,20 +1,20 @@
-"""What the exporters measure, node by node, or the reason why nothing is known there."""
+"""The exporters' client: what each node's exporter measures, or why that is not known."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from agents.api import Api
-from agents.device import Device
-from agents.errors import AgentError
-from agents.exposition import ExpositionError
-from agents.fetch import fetch
-from agents.nodes import Node
-from agents.reading import PodUse, TelemetryError, Trouble, parse
-from tenancy.ledger import Pool, Sharing
+from agents.kube.client import Api
+from agents.kube.nodes import Node
+from agents.kube.pods import Pod
+from agents.runtime.errors import AgentError
+from agents.runtime.exposition import ExpositionError
+from agents.runtime.http_client import fetch
+from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse, TelemetryError, Trouble, parse
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME
-from tenancy.selector import matches
 
 # Two readings less than this apart are one, asked for twice.
 _STEP_SECONDS = 1.0
@@ -85,7 +85,7 @@ class _Exporters:
 
 def read(
     api: Api,
-    pools: Iterable[Pool],
+    ledger: Ledger,
     nodes: Sequence[Node],
     *,
     namespace: str,
@@ -93,29 +93,40 @@ def read(
     get: Callable[[str], bytes] = fetch,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> tuple[NodeTelemetry, ...]:
-    """The telemetry of every node of every memory pool, by the exporters in `namespace`. Raises ApiError."""
+    """The telemetry of every node of every memory pool, by the exporters in `namespace`. Of a node that several pools
+    match nothing is known: no pool's floor is its. Raises ApiError."""
     exporters = _Exporters(addresses=_addresses(api, namespace), port=port, get=get, monotonic=monotonic)
-    wanted = [
-        (pool, node.name)
-        for pool in pools
-        if pool.sharing is Sharing.MEMORY
-        for node in nodes
-        if matches(pool.node_selector, node.labels)
-    ]
+    wanted: list[tuple[Pool, str]] = []
+    unowned: list[NodeTelemetry] = []
+    for node in nodes:
+        try:
+            pool = ledger.pool_of(node.labels)
+        except SeveralPoolsError as error:
+            unowned += _unowned(node, error)
+            continue
+        if pool is not None and pool.sharing is Sharing.MEMORY:
+            wanted.append((pool, node.name))
     if len(wanted) < 2:
-        return tuple(exporters.ask(pool, node) for pool, node in wanted)
+        return (*(exporters.ask(pool, node) for pool, node in wanted), *unowned)
     with ThreadPoolExecutor(min(len(wanted), _AT_ONCE)) as threads:
-        return tuple(threads.map(lambda each: exporters.ask(*each), wanted))
+        return (*threads.map(lambda each: exporters.ask(*each), wanted), *unowned)
+
+
+def _unowned(node: Node, error: SeveralPoolsError) -> Iterator[NodeTelemetry]:
+    """Nothing, for each of the pools that share memory: what decides on a pool must know of the node."""
+    for pool in error.pools:
+        if pool.sharing is Sharing.MEMORY:
+            yield NodeTelemetry(pool=pool, node=node.name, trouble=Trouble.UNOWNED, problem=str(error))
 
 
 def _addresses(api: Api, namespace: str) -> Mapping[str, Sequence[str]]:
     """Addresses of the running exporters by node."""
     addresses: dict[str, list[str]] = {}
-    for pod in api.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}"):
-        status = pod.get("status") or {}
-        running = status.get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-        if running and status.get("podIP"):
-            addresses.setdefault(pod["spec"]["nodeName"], []).append(status["podIP"])
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    for pod in map(Pod, api.items(path, labelSelector=f"{LABEL_NAME}={EXPORTER}")):
+        address = pod.status.get("podIP")
+        if pod.running and not pod.terminating and pod.node and address:
+            addresses.setdefault(pod.node, []).append(address)
     return addresses
 
 

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-MIB = 2**20
-
 
 class Fault(StrEnum):
     """What is wrong with a device, so that nothing new should start on it; as the value of a taint."""

@@ -1,14 +1,14 @@
-"""One exporter's answer: believed when it is whole, fresh and possible."""
+"""One exporter's answer, accepted only if it is complete, fresh and possible."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agents import exposition
-from agents.device import MIB, Device
-from agents.errors import AgentError
-from agents.exposition import Sample
+from agents.runtime import exposition
+from agents.runtime.errors import AgentError
+from agents.runtime.exposition import Sample
+from agents.telemetry.device import Device
 from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
@@ -18,11 +18,10 @@ from tenancy.names import (
     METRIC_UNATTRIBUTED,
     METRIC_UNKNOWN_PROCESSES,
 )
+from tenancy.units import MIB, TOLERANCE
 
 # Older samples tell nothing of the memory that is free now.
 FRESH_SECONDS = 30.0
-# Of a device's memory: how far its figures may be apart. The driver keeps some, and they are not read at one moment.
-TOLERANCE = 0.05
 
 
 class Trouble(StrEnum):
@@ -32,6 +31,7 @@ class Trouble(StrEnum):
     STALE = "stale"
     PARTIAL = "partial"
     IMPLAUSIBLE = "implausible"
+    UNOWNED = "unowned"  # several pools match the node
 
 
 class TelemetryError(AgentError):
@@ -60,7 +60,7 @@ class Reading:
     devices: tuple[Device, ...]
     age_seconds: float
     uses: tuple[PodUse, ...] | None = None
-    uses_problem: str | None = "the exporter does not tell who uses the devices"
+    uses_problem: str | None = "the exporter does not report who uses the devices"
 
 
 def parse(text: str) -> Reading:
@@ -72,13 +72,13 @@ def parse(text: str) -> Reading:
         return reading
     keys = {(device.gpu, device.uuid): device for device in reading.devices}
     if unattributed.keys() != keys.keys():
-        raise TelemetryError(Trouble.PARTIAL, f"{METRIC_UNATTRIBUTED} is not there for each device")
+        raise TelemetryError(Trouble.PARTIAL, f"{METRIC_UNATTRIBUTED} is missing for some device")
     uses = _uses(samples, keys)
     for key, device in keys.items():
         _check_sum(device, [use.used_bytes for use in uses if use.uuid == device.uuid], unattributed[key])
     unknown = sum(_by_device(samples, METRIC_UNKNOWN_PROCESSES).values())
     if unknown:
-        return replace(reading, uses_problem=f"NVML does not tell the memory of {unknown} processes")
+        return replace(reading, uses_problem=f"NVML does not report the memory of {unknown} processes")
     return replace(reading, uses=uses, uses_problem=None)
 
 

@@ -1,4 +1,4 @@
-"""A node's devices as its ResourceSlice: the pure half of publishing them.
+"""A node's devices as a ResourceSlice. Pure; the exporter publishes it.
 
 One slice a node, of the driver `Names.device_driver`. Its devices are named gpu-<index> and have
 
@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.api import Object
-from agents.device import MIB, Fault, Survey
+from agents.kube.client import Object
+from agents.telemetry.device import Fault, Survey
 from tenancy.ledger import Pool
 from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_OFFERED, DEVICE_POOL, DEVICE_UUID, RESOURCE_API, Names
 from tenancy.quantity import canonical_mib, whole
+from tenancy.units import MIB
 
 SLICES = f"/apis/{RESOURCE_API}/resourceslices"
 # A range of less than two MiB has no step (validateRequestPolicyRange in pkg/apis/resource/validation).
@@ -78,14 +79,9 @@ def slice_of(survey: Survey, host: Host, names: Names, before: Object | None) ->
 
 
 def differs(wanted: Object, stored: Object) -> bool:
-    """Whether the stored slice must be written anew. When a taint came is the API server's to say."""
+    """Whether the stored slice must be written again. When a taint came is the API server's to say."""
     owners = [found["metadata"].get("ownerReferences") for found in (wanted, stored)]
     return owners[0] != owners[1] or _undated(wanted["spec"]) != _undated(stored["spec"])
-
-
-def offered_mib(mib: int, pool: Pool) -> int:
-    """What a device of that memory offers in the pool, never negative."""
-    return max(min(mib, pool.memory_mib) - pool.reserve_mib, 0)
 
 
 def _entries(survey: Survey, before: Object | None) -> Sequence[_Entry]:
@@ -119,7 +115,7 @@ def _device(entry: _Entry, pool: Pool | None, names: Names) -> dict[str, Any]:
             DEVICE_INDEX: {"int": entry.index},
             **({DEVICE_POOL: {"string": pool.name}} if pool else {}),
         },
-        "capacity": _capacity(entry.mib, offered_mib(entry.mib, pool) if pool else 0),
+        "capacity": _capacity(entry.mib, pool.offered_mib(entry.mib) if pool else 0),
         "allowMultipleAllocations": True,
     }
     if entry.fault:

@@ -1,17 +1,18 @@
-"""What watchdog and gate share: a run samples the devices' telemetry again and again, and decides on each sample."""
+"""The run that watchdog and gate share: sample the devices' telemetry periodically, decide on each sample."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from agents import ledger, schedule, telemetry
-from agents.api import Api
-from agents.clock import Clock
-from agents.environment import PORT, RUN_SECONDS, SECONDS, flag, text, variable
-from agents.errors import AgentError
-from agents.log import Log
-from agents.nodes import Node
-from agents.telemetry import NodeTelemetry
-from tenancy.ledger import Ledger, Pool
+from agents.kube import ledger
+from agents.kube.client import Api
+from agents.kube.nodes import Node
+from agents.runtime.clock import Clock, seconds_left
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.settings import PORT, RUN_SECONDS, SECONDS, flag, text, variable
+from agents.telemetry import client
+from agents.telemetry.client import NodeTelemetry
+from tenancy.ledger import Ledger
 
 # Before the one more pass of a run that would leave something unsettled: what the Job's deadline leaves after a run.
 _ONCE_MORE_SECONDS = 5
@@ -48,12 +49,12 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 
 
 def read_telemetry(
-    settings: Settings, api: Api, clock: Clock, pools: Iterable[Pool], nodes: Sequence[Node]
+    settings: Settings, api: Api, clock: Clock, promised: Ledger, nodes: Sequence[Node]
 ) -> tuple[NodeTelemetry, ...]:
-    """What the exporters measure on these nodes of the pools. Raises AgentError."""
-    return telemetry.read(
+    """What the exporters measure on these nodes of the ledger's pools. Raises AgentError."""
+    return client.read(
         api,
-        pools,
+        promised,
         nodes,
         namespace=settings.exporter_namespace,
         port=settings.exporter_port,
@@ -72,7 +73,7 @@ def run(
     to the next run. 0 if the last pass was sound, else 1. Raises AgentError."""
     log.info("starts", **asdict(settings))
     status = 0
-    run_seconds = schedule.seconds_left(settings.run_seconds, settings.pod_name, clock.now())
+    run_seconds = seconds_left(settings.run_seconds, settings.pod_name, clock.now())
     for _ in clock.passes(run_seconds=run_seconds, interval_seconds=settings.interval_seconds):
         status = _pass(decide, log)
     if settings.run_seconds and unsettled():

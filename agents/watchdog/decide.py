@@ -1,16 +1,27 @@
-"""Whom to recycle now: the pure half of watchdog (seed 000). Units: whole MiB of GPU memory, seconds."""
+"""Which pods to recycle now: the pure half of watchdog (record 0000). Units: whole MiB of GPU memory, seconds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from agents.clock import JUMP_SECONDS, Moment
-from agents.device import MIB, Device
-from agents.pods import Pod
-from agents.reading import FRESH_SECONDS, PodUse, Trouble
-from agents.telemetry import NodeTelemetry
-from agents.verdict import SAMPLES, Blind, Decision, DeviceVerdict, Memory, Snapshot, Spared, Target, Undeclared
-from tenancy.recycle import Offender, choose, overshoot_mib
+from agents.runtime.clock import JUMP_SECONDS, Moment
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
+from agents.telemetry.reading import FRESH_SECONDS, PodUse, Trouble
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import (
+    SAMPLES,
+    Blind,
+    Decision,
+    DeviceVerdict,
+    PassInput,
+    PassState,
+    Spared,
+    Target,
+    Undeclared,
+)
+from tenancy.devices.recycle import Offender, choose, overshoot_mib
+from tenancy.units import MIB
 
 HOUR = timedelta(hours=1)
 # So long a recycled pod counts as going though nobody sees it terminate: another watchdog may just have evicted it.
@@ -19,18 +30,18 @@ SETTLE_SECONDS = 30
 LATE_SECONDS = 60
 
 
-def decide(snapshot: Snapshot, now: datetime) -> Decision:
+def decide(snapshot: PassInput, now: datetime) -> Decision:
     """What to do at `now`, the API server's time. It recycles on a device only after two readings in a row under its
     floor, and on a node that it cannot believe nothing."""
     problem = _clock_problem(snapshot, now)
     if problem is not None:
         blind = [Blind(node=each.node, trouble=Trouble.IMPLAUSIBLE, problem=problem) for each in snapshot.readings]
-        return Decision(verdicts=(), blind=tuple(blind), memory=Memory(moment=_moment(snapshot, now)))
+        return Decision(verdicts=(), blind=tuple(blind), memory=PassState(moment=_moment(snapshot, now)))
     return _Pass(snapshot, now).judge()
 
 
-def _clock_problem(snapshot: Snapshot, now: datetime) -> str | None:
-    """Ages, cool-down and cap are told by the time of day: all of them are wrong with it."""
+def _clock_problem(snapshot: PassInput, now: datetime) -> str | None:
+    """Ages, cool-down and cap depend on the time of day: all of them are wrong with it."""
     problem = _moment(snapshot, now).problem(snapshot.memory.moment)
     if problem is not None:
         return problem
@@ -40,7 +51,7 @@ def _clock_problem(snapshot: Snapshot, now: datetime) -> str | None:
     return None
 
 
-def _moment(snapshot: Snapshot, now: datetime) -> Moment:
+def _moment(snapshot: PassInput, now: datetime) -> Moment:
     return Moment(at=snapshot.at, server=now, local=snapshot.local_now)
 
 
@@ -51,7 +62,7 @@ class _UnbelievableError(Exception):
 class _Pass:
     """One pass over all nodes: what one device is given counts for the others."""
 
-    def __init__(self, snapshot: Snapshot, now: datetime) -> None:
+    def __init__(self, snapshot: PassInput, now: datetime) -> None:
         self._snapshot = snapshot
         self._now = now
         self._pods = {pod.uid: pod for pod in snapshot.pods}
@@ -77,7 +88,7 @@ class _Pass:
                 self._lose(reading, Trouble.PARTIAL, reading.uses_problem or "who uses the devices is not known")
             else:
                 self._node(reading, reading.uses)
-        memory = Memory(
+        memory = PassState(
             moment=_moment(self._snapshot, self._now),
             readings={reading.node: reading for reading in self._snapshot.readings},
             still_since=still_since,
@@ -136,7 +147,7 @@ class _Pass:
             if use.pod and (use.namespace, use.pod) != (pod.namespace, pod.name):
                 raise _UnbelievableError(f"pod {use.uid} is {use.namespace}/{use.pod} there, and {pod} to the API")
 
-    def _is_going(self, pod: Pod) -> bool:
+    def _is_going(self, pod: GpuPod) -> bool:
         if pod.uid in self._taken or (pod.queued_as and pod.workload in self._stopped):
             return True
         return pod.gone_by is not None and self._now < pod.gone_by + timedelta(seconds=LATE_SECONDS)
@@ -162,7 +173,7 @@ class _Pass:
             age_seconds=max(self._age_seconds(pod) for pod in target.pods),
         )
 
-    def _age_seconds(self, pod: Pod) -> float:
+    def _age_seconds(self, pod: GpuPod) -> float:
         return (self._now - pod.started).total_seconds()
 
     def _spared(self, target: Target) -> Spared | None:
@@ -172,14 +183,14 @@ class _Pass:
         why = self._not_now(target)
         return None if why is None else Spared(target=target, why=why)
 
-    def _never(self, pod: Pod) -> str | None:
+    def _never(self, pod: GpuPod) -> str | None:
         limits = self._snapshot.limits
         if pod.gone_by is not None:
-            return f"it terminates, should have been gone by {pod.gone_by:%H:%M:%S} and still holds its memory"
+            return f"it is terminating, was due to be gone by {pod.gone_by:%H:%M:%S} and still holds its memory"
         if pod.namespace not in limits.tenants:
-            return f"{pod.namespace} is no tenant with a budget, so there is no right to evict there"
+            return f"{pod.namespace} is not a tenant with a budget, so the watchdog may not evict there"
         if pod.owner is None and not limits.bare_pods:
-            return "no controller would bring it back"
+            return "no controller would recreate it"
         if pod.owner is not None and pod.owner.kind == "Node":
             return "it is a static pod of its node's kubelet"
         return None
@@ -195,7 +206,7 @@ class _Pass:
         return None
 
 
-def _targets(pods: Iterable[Pod], used: Mapping[str, Mapping[str, int]], uuid: str) -> Sequence[Target]:
+def _targets(pods: Iterable[GpuPod], used: Mapping[str, Mapping[str, int]], uuid: str) -> Sequence[Target]:
     """The offenders among the pods; the pods of a queued Job are one."""
     return [
         Target(
@@ -207,12 +218,12 @@ def _targets(pods: Iterable[Pod], used: Mapping[str, Mapping[str, int]], uuid: s
     ]
 
 
-def _overshoot_mib(pod: Pod, used: Mapping[str, Mapping[str, int]], uuid: str) -> int:
+def _overshoot_mib(pod: GpuPod, used: Mapping[str, Mapping[str, int]], uuid: str) -> int:
     return overshoot_mib(used=used[pod.uid], device=uuid, declared_mib=pod.declared_mib)
 
 
-def _groups(pods: Iterable[Pod]) -> Iterator[list[Pod]]:
-    groups: dict[str, list[Pod]] = {}
+def _groups(pods: Iterable[GpuPod]) -> Iterator[list[GpuPod]]:
+    groups: dict[str, list[GpuPod]] = {}
     for pod in sorted(pods, key=lambda each: (each.namespace, each.name)):
         groups.setdefault(pod.workload if pod.queued_as else pod.uid, []).append(pod)
     yield from groups.values()

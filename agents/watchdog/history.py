@@ -1,11 +1,11 @@
-"""The recycles of the last hours, across runs: what cool-down and cap are counted by."""
+"""The history of recycles across runs, by which cool-down and hourly cap are counted."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
-from agents.journal import Journal, JournalError, Record
-from agents.verdict import Recycled
+from agents.kube.journal import Journal, JournalError, Record
+from agents.watchdog.types import Recycled
 from tenancy.decode import decode
 
 _KEY = "recycled"
@@ -62,4 +62,4 @@ def _entries(content: Mapping[str, object]) -> tuple[Recycled, ...]:
         entries = decode(tuple[_Entry, ...], content.get(_KEY, []), _KEY)
         return tuple(sorted((entry.recycled() for entry in entries), key=lambda each: each.at))
     except (ValueError, TypeError) as error:
-        raise JournalError(f"the journal of recycles cannot be read: {error}; remove its key to begin anew") from None
+        raise JournalError(f"the journal of recycles cannot be read: {error}; delete its key to start over") from None

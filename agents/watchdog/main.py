@@ -1,4 +1,4 @@
-"""watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (seed 000).
+"""watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (record 0000).
 
 Recycling is contract enforcement, not priority: who stays within what it declared is never touched, and without
 pressure nobody is. What cannot be believed is no reason to act, and a run that ends so is no success.
@@ -9,22 +9,23 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agents import eviction, sampling
-from agents.api import Api, ApiError, in_cluster
-from agents.clock import Clock
-from agents.environment import SECONDS, flag, listed, read, variable, whole
-from agents.events import Recorder
-from agents.eviction import Act
-from agents.journal import Journal
-from agents.log import Log
-from agents.nodes import Node, read_nodes
-from agents.pods import read_pods
-from agents.reading import FRESH_SECONDS, Trouble
-from agents.recycles import Recycles
-from agents.recycling import HOUR, decide
-from agents.sampling import UnsoundError
-from agents.teller import Teller
-from agents.verdict import Decision, Limits, Memory, Recycled, Snapshot, Target
+from agents.kube.client import Api, ApiError, in_cluster
+from agents.kube.events import Recorder
+from agents.kube.journal import Journal
+from agents.kube.nodes import Node, read_nodes
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.settings import SECONDS, flag, listed, read, variable, whole
+from agents.telemetry import sampling
+from agents.telemetry.reading import FRESH_SECONDS, Trouble
+from agents.telemetry.sampling import UnsoundError
+from agents.watchdog import evict
+from agents.watchdog.decide import HOUR, decide
+from agents.watchdog.evict import EvictionResult
+from agents.watchdog.history import Recycles
+from agents.watchdog.pods import read_pods
+from agents.watchdog.report import Reporter
+from agents.watchdog.types import Decision, Limits, PassInput, PassState, Recycled, Target
 from tenancy import names
 from tenancy.ledger import Ledger
 
@@ -62,19 +63,19 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """0 if the last pass could judge every device and do what it wanted, else 1. Raises AgentError."""
-    watchdog = Watchdog(settings=settings, api=api, clock=clock, log=log)
+    watchdog = WatchdogRun(settings=settings, api=api, clock=clock, log=log)
     return sampling.run(settings, clock, log, watchdog.take, lambda: watchdog.unsettled)
 
 
 @dataclass(kw_only=True)
-class Watchdog:
+class WatchdogRun:
     """One run. `memory` is what a pass leaves to the next, `rehearsed` what a dry run would have recycled."""
 
     settings: Settings
     api: Api
     clock: Clock
     log: Log
-    memory: Memory = field(default_factory=Memory)
+    memory: PassState = field(default_factory=PassState)
     rehearsed: tuple[Recycled, ...] = ()
     unsettled: bool = False
 
@@ -84,11 +85,11 @@ class Watchdog:
             journal=Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.WATCHDOG)),
             kept_seconds=max(int(HOUR.total_seconds()), self.settings.cool_down_seconds),
         )
-        self.told: set[tuple[str, str]] = set()
+        self.reported: set[tuple[str, str]] = set()
 
     def take(self) -> None:
         """One pass: looks, decides, tells and acts. Raises AgentError, UnsoundError where it could not judge."""
-        before, self.memory, self.unsettled = self.memory, Memory(), False  # a pass that fails is no sample
+        before, self.memory, self.unsettled = self.memory, PassState(), False  # a pass that fails is no sample
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return
@@ -98,18 +99,18 @@ class Watchdog:
         now = self.api.time or self.clock.now()
         decision = decide(snapshot, now)
         self.memory, self.unsettled = decision.memory, decision.unsettled
-        teller = Teller(log=self.log, recorder=self.recorder, resource=ledger.names.gpumem, told=self.told)
-        teller.report(decision)
-        self._recycle(teller, decision, now, began)
-        teller.warn(decision, {node.name: node for node in nodes}, now, cap=self.settings.evictions_per_hour)
+        reporter = Reporter(log=self.log, recorder=self.recorder, resource=ledger.names.gpumem, reported=self.reported)
+        reporter.report(decision)
+        self._recycle(reporter, decision, now, began)
+        reporter.warn(decision, {node.name: node for node in nodes}, now, cap=self.settings.evictions_per_hour)
         _check(decision)
 
-    def _look(self, ledger: Ledger, nodes: Sequence[Node], before: Memory) -> Snapshot:
-        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger.pools, nodes)
+    def _look(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> PassInput:
+        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger, nodes)
         measured = dict.fromkeys(reading.node for reading in readings if reading.problem is None)
         pods = [pod for node in measured for pod in read_pods(self.api, node, ledger)]
         recycled = self.rehearsed if self.settings.dry_run else self.recycles.read()
-        return Snapshot(
+        return PassInput(
             at=self.clock.monotonic(),
             local_now=self.clock.now(),
             readings=readings,
@@ -120,7 +121,7 @@ class Watchdog:
             memory=before,
         )
 
-    def _recycle(self, teller: Teller, decision: Decision, now: datetime, began: float) -> None:
+    def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
         """All of it is written down before any of it is done: of two watchdogs one gets to do it."""
         wanted = [
             (verdict, target, Recycled(at=now, workload=target.workload, pods=tuple(pod.uid for pod in target.pods)))
@@ -133,21 +134,21 @@ class Watchdog:
         if self.settings.dry_run:
             self.rehearsed = (*self.rehearsed, *entries)
             for verdict, target, _ in wanted:
-                teller.rehearsed(verdict, target, now)
+                reporter.rehearsed(verdict, target, now)
         elif self.recycles.reserve(entries, now):
             for done, (verdict, target, entry) in enumerate(wanted):
                 if self.clock.monotonic() - began > FRESH_SECONDS:
                     self.recycles.withdraw(entries[done:])
-                    raise UnsoundError("nothing is recycled: the API took so long that the sample is old")
+                    raise UnsoundError("nothing is recycled: the API took so long that the sample is stale")
                 act = self._act(target, entries[done:])
-                teller.acted(verdict, target, act, entry.at)
+                reporter.acted(verdict, target, act, entry.at)
         else:
-            self.log.warning("another watchdog recycles; decided again in the next pass")
+            self.log.warning("another watchdog run has recycled; the next pass decides again")
 
-    def _act(self, target: Target, reserved: Sequence[Recycled]) -> Act:
+    def _act(self, target: Target, reserved: Sequence[Recycled]) -> EvictionResult:
         """`reserved` are the entries of this target and of those that come after it."""
         try:
-            act = eviction.recycle(self.api, target, delete_blocked=self.settings.delete_blocked)
+            act = evict.recycle(self.api, target, delete_blocked=self.settings.delete_blocked)
         except ApiError as error:
             self.recycles.withdraw(reserved if error.status is not None else reserved[1:])  # it may have been done
             raise

@@ -1,37 +1,37 @@
-"""What the watchdog says: log lines of every pass, and Events on the object concerned."""
+"""How the watchdog reports: a log line for each finding, and Events on the objects concerned."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
-from agents.events import Event, Recorder, Reference
-from agents.eviction import Act, Outcome
-from agents.log import Log
-from agents.nodes import Node
-from agents.verdict import Decision, DeviceVerdict, Target
+from agents.kube.events import Event, Recorder, Reference
+from agents.kube.nodes import Node
+from agents.runtime.log import Log
+from agents.watchdog.evict import EvictionOutcome, EvictionResult
+from agents.watchdog.types import Decision, DeviceVerdict, Target
 from tenancy import names
 
 _ACTION = "Recycle"
 _DONE = {
-    Outcome.EVICTED: "evicted",
-    Outcome.DELETED: "deleted, against its disruption budget,",
-    Outcome.DEACTIVATED: "its Workload was deactivated (spec.active false; true queues it again)",
+    EvictionOutcome.EVICTED: "evicted",
+    EvictionOutcome.DELETED: "deleted, against its disruption budget,",
+    EvictionOutcome.DEACTIVATED: "its Workload was deactivated (spec.active false; true queues it again)",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Teller:
-    """The voice of one run; `told` are the Events, by uid and reason, that it needs not repeat."""
+class Reporter:
+    """The voice of one run; `reported` are the Events, by uid and reason, that it needs not repeat."""
 
     log: Log
     recorder: Recorder
     resource: str
-    told: set[tuple[str, str]] = field(default_factory=set)
+    reported: set[tuple[str, str]] = field(default_factory=set)
 
     def report(self, decision: Decision) -> None:
         """What each pass finds."""
         for blind in decision.blind:
-            self.log.warning("no action: telemetry cannot be believed", **asdict(blind))
+            self.log.warning("no action: telemetry cannot be trusted", **asdict(blind))
         for verdict in decision.verdicts:
             if verdict.pressed:
                 self.log.warning("under the floor", **_fields(verdict))
@@ -68,12 +68,12 @@ class Teller:
         note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
-    def acted(self, verdict: DeviceVerdict, target: Target, act: Act, now: datetime) -> None:
+    def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
         """What became of a target. Raises ApiError."""
         fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)
-        if act.outcome is Outcome.BLOCKED:
+        if act.outcome is EvictionOutcome.BLOCKED:
             note = f"is not recycled: {act.detail} It was to be, because {why}"
             self._once(regarding, names.EVENT_BLOCKED, note, now)
         elif act.outcome.done:
@@ -81,9 +81,9 @@ class Teller:
             self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
 
     def _once(self, regarding: Reference, reason: str, note: str, now: datetime) -> None:
-        if (regarding.uid, reason) in self.told:
+        if (regarding.uid, reason) in self.reported:
             return
-        self.told.add((regarding.uid, reason))
+        self.reported.add((regarding.uid, reason))
         self.log.warning(note, reason=reason, namespace=regarding.namespace, name=regarding.name)
         self._record(regarding, reason, note, now)
 

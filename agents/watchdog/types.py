@@ -1,14 +1,15 @@
-"""What the watchdog finds in one pass, and what it says of it. Units: whole MiB of GPU memory, seconds."""
+"""What a pass of the watchdog found: verdicts, targets, and why a pod was spared. Units: whole MiB, seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from agents.clock import Moment
-from agents.device import MIB, Device
-from agents.pods import Pod
-from agents.reading import Trouble
-from agents.telemetry import NodeTelemetry
+from agents.runtime.clock import Moment
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
+from agents.telemetry.reading import Trouble
+from agents.watchdog.pods import GpuPod
+from tenancy.units import MIB
 
 SAMPLES = 2  # in a row, each a reading of its own
 
@@ -34,7 +35,7 @@ class Recycled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class PassState:
     """What one pass leaves to the next: its clocks, the readings and since when each stands still, and in how many
     samples in a row each device, by node and uuid, was under its floor."""
 
@@ -45,30 +46,30 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot:
+class PassInput:
     """What one pass found. `at` is monotonic, `local_now` this node's time of day; `pods` are those on the nodes of the
     readings; `on_record` are the namespaces that the ledger has without a budget."""
 
     at: float
     local_now: datetime
     readings: Sequence[NodeTelemetry]
-    pods: Sequence[Pod]
+    pods: Sequence[GpuPod]
     recycled: Sequence[Recycled]
     limits: Limits
     on_record: frozenset[str] = frozenset()
-    memory: Memory = Memory()
+    memory: PassState = PassState()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """What is recycled as one, and what it has of the device."""
 
-    pods: tuple[Pod, ...]
+    pods: tuple[GpuPod, ...]
     used_mib: int
     overshoot_mib: int
 
     @property
-    def first(self) -> Pod:
+    def first(self) -> GpuPod:
         return self.pods[0]
 
     @property
@@ -97,7 +98,7 @@ class Spared:
 class Undeclared:
     """A pod that uses the device and declared nothing."""
 
-    pod: Pod
+    pod: GpuPod
     used_mib: int
 
 
@@ -145,7 +146,7 @@ class Decision:
 
     verdicts: tuple[DeviceVerdict, ...]
     blind: tuple[Blind, ...]
-    memory: Memory
+    memory: PassState
 
     @property
     def unsettled(self) -> bool:

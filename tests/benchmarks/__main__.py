@@ -18,15 +18,15 @@ from typing import Any
 
 from stacks.platform import build as build_platform
 from stacks.settings import load_file
-from tests.engine import build
-from tests.preview.cli import ROOT, Workspace, workspace
+from tests.integration.preview.cli import ROOT, Workspace, workspace
+from tests.support.engine import build
 
 BENCH = ROOT / "tests" / "bench"
 SEATS_A_DEVICE = 4  # of 3000 MiB on 14000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each command, after one warm-up")
     parser.add_argument("--tenants", type=int, nargs="*", default=[10, 100, 1000], help="sizes of the generated stacks")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What the exporter costs on a crowded node: `python -m tests.bench.exporter`, as root, with a C compiler.
+"""What the exporter costs on a crowded node: `python -m tests.benchmarks.exporter`, as root, with a C compiler.
 
 The real program from its zipapp, in a process of its own: 200 pods of the size that real ones have, from an API server
 on loopback, each with a process in a control group of its own, all on one device of the fake NVML that the tests build.
@@ -20,11 +20,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agents import exposition
-from components import zipapp
+from agents.runtime import exposition
+from components.base import zipapp
 from tenancy.names import METRIC_POD_USED
-from tests.agents import fake_nvml
-from tests.agents.cluster import NAMES, SYSTEM, T4, TOKEN, FakeCluster, Served, make_certificates, serve
+from tests.support import fake_nvml
+from tests.support.api_server import ServedOverTls, make_certificates, serve
+from tests.support.fake_cluster import NAMES, SYSTEM, T4, TOKEN, FakeCluster
 
 PODS = 200
 WARM_SECONDS, SECONDS = 20, 60
@@ -34,7 +35,7 @@ GROUPS = Path("/sys/fs/cgroup")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.exporter", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.exporter", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="the interpreter that runs the exporter")
     python = parser.parse_args().python
     with tempfile.TemporaryDirectory() as folder, processes() as running:
@@ -74,14 +75,14 @@ def processes() -> Iterator[dict[int, tuple[str, str]]]:
             os.rmdir(path)
 
 
-def api(folder: Path, running: Mapping[int, tuple[str, str]]) -> Served:
+def api(folder: Path, running: Mapping[int, tuple[str, str]]) -> ServedOverTls:
     make_certificates(folder)
     (folder / "token").write_text(TOKEN)
     cluster = FakeCluster(pods=[pod(*ids, number) for number, ids in enumerate(running.values())])
     cluster.add_ledger(T4)
     cluster.add_node()
     server, _ = serve(cluster, folder)
-    return Served(cluster=cluster, port=server.server_address[1], mount=folder)
+    return ServedOverTls(cluster=cluster, port=server.server_address[1], mount=folder)
 
 
 def pod(uid: str, container: str, number: int) -> dict[str, Any]:
@@ -104,7 +105,7 @@ def pod(uid: str, container: str, number: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def exporter(
-    python: str, folder: Path, served: Served, running: Mapping[int, tuple[str, str]]
+    python: str, folder: Path, served: ServedOverTls, running: Mapping[int, tuple[str, str]]
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     if not fake_nvml.build(folder):
         raise SystemExit("a C compiler is needed")

@@ -1,4 +1,4 @@
-"""Our extender beside gpushare-scheduler-extender: `python -m tests.bench.extender --peer PROGRAM`.
+"""Our extender beside gpushare-scheduler-extender: `python -m tests.benchmarks.extender --peer PROGRAM`.
 
 PROGRAM is the peer, built from its own source outside the repository (docs/benchmarks.md). Both serve one API server
 with 1,000 nodes of 8 devices, and are asked the same: filters one after the other, as kube-scheduler asks, each about
@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.device import MIB, Device, Survey
-from agents.slices import SLICES, Host, slice_of
-from tests.cluster.extending import NAMES, POOL, TENANT, Bench, SchedulerPod, placement
+from agents.telemetry.device import Device, Survey
+from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from tenancy.units import MIB
+from tests.e2e.extending import NAMES, POOL, TENANT, Bench, SchedulerPod, placement
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import until
 from toolchain.cluster.extent import Extent
@@ -69,7 +70,7 @@ class Result:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.extender", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.extender", description=__doc__)
     parser.add_argument("--peer", required=True, type=Path, help="the peer's program")
     peer_program = parser.parse_args().peer
     with (

@@ -1,9 +1,11 @@
-"""Our gate beside the seed's on the same scripted curves: `python -m tests.bench.gates`. No clock, no chance."""
+"""`python -m tests.benchmarks.gates`: our gate and that of record 0000's cluster on the same curves.
+
+No clock, no chance: the same figures everywhere."""
 
 import random
 from collections.abc import Callable, Iterator
 
-from tests.agents.gate_curves import Curve, Ours, Outcome, Policy, Scenario, Seeds, play, steady, tenant
+from tests.support.gate_curves import CronJobs, Curve, Ours, Outcome, Policy, Scenario, play, steady, tenant
 
 HOUR = 3600
 BUSY = steady(1)
@@ -65,7 +67,11 @@ SCENARIOS = (
 
 
 def policies() -> dict[str, Policy]:
-    return {"ours": Ours(), "seed, floor 6 GiB": Seeds(floor_mib=6144), "seed, floor 3.5 GiB": Seeds(floor_mib=3584)}
+    return {
+        "ours": Ours(),
+        "record 0000, floor 6 GiB": CronJobs(floor_mib=6144),
+        "record 0000, floor 3.5 GiB": CronJobs(floor_mib=3584),
+    }
 
 
 def outcomes() -> Iterator[tuple[str, str, Outcome]]:

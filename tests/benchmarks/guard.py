@@ -1,4 +1,4 @@
-"""What the guard costs on a crowded node: `python -m tests.bench.guard`, as root.
+"""What the guard costs on a crowded node: `python -m tests.benchmarks.guard`, as root.
 
 The real program from its zipapp, in a process of its own, on a node of 200 pods with five processes each, a tenth of
 them protected; one protected container starts again each second. The table goes into docs/benchmarks.md.
@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components import zipapp
-from tests.agents.cluster import TOKEN, FakeCluster, Served, make_certificates, serve
-from tests.bench.exporter import GROUPS, cpu_seconds, status, until_it_listens
+from components.base import zipapp
+from tests.benchmarks.exporter import GROUPS, cpu_seconds, status, until_it_listens
+from tests.support.api_server import ServedOverTls, make_certificates, serve
+from tests.support.fake_cluster import TOKEN, FakeCluster
 
 PODS, PROCESSES, PROTECTED = 200, 5, 20
 WARM_SECONDS, SECONDS = 15, 60
@@ -72,7 +73,7 @@ class Pod:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.guard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.guard", description=__doc__)
     parser.add_argument("--python", default=sys.executable, help="the interpreter that runs the guard")
     python = parser.parse_args().python
     with tempfile.TemporaryDirectory() as folder, pods() as running, guard(python, Path(folder), running) as process:
@@ -128,7 +129,7 @@ def guard(python: str, folder: Path, running: list[Pod]) -> Iterator[subprocess.
     (folder / "token").write_text(TOKEN)
     cluster = FakeCluster(pods=[pod.manifest(number) for number, pod in enumerate(running)], watches_last=True)
     server, _ = serve(cluster, folder)
-    served = Served(cluster=cluster, port=server.server_address[1], mount=folder)
+    served = ServedOverTls(cluster=cluster, port=server.server_address[1], mount=folder)
     archive = folder / "agents.pyz"
     archive.write_bytes(zipapp.build(vendored=zipapp.NVML).content)
     with socket.create_server(("", 0)) as probe:

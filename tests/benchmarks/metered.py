@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from components import zipapp
+from components.base import zipapp
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.control_plane import AUDIT
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tenancy.devices import Ask, Choice, Chooser, best_fit
-from tenancy.fragmentation import Mix
+from tenancy.devices.allocate import Ask, Chooser, DeviceChoice, best_fit
+from tenancy.devices.fragmentation import Mix
 
 DEVICE_MIB = 1000
 ARRIVALS = 1.3  # of all the GPUs
@@ -219,20 +219,20 @@ def _spread(_before: Host, after: Host, _cost: float) -> float:
     return -after.cpu_milli / after.cores
 
 
-def _first_device(ask: Ask, free: Mapping[int, int], _cpu_milli: int | None) -> Choice | None:
+def _first_device(ask: Ask, free: Mapping[int, int], _cpu_milli: int | None) -> DeviceChoice | None:
     fitting = [index for index, mib in free.items() if mib >= ask.mib]
-    return Choice(tuple(fitting[: ask.count]), 0) if len(fitting) >= ask.count else None
+    return DeviceChoice(tuple(fitting[: ask.count]), 0) if len(fitting) >= ask.count else None
 
 
-def _random_device(ask: Ask, free: Mapping[int, int], _cpu_milli: int | None) -> Choice | None:
+def _random_device(ask: Ask, free: Mapping[int, int], _cpu_milli: int | None) -> DeviceChoice | None:
     fitting = [index for index, mib in free.items() if mib >= ask.mib]
     if len(fitting) < ask.count:
         return None
-    return Choice(tuple(random.Random(repr(free)).sample(fitting, ask.count)), 0)  # noqa: S311
+    return DeviceChoice(tuple(random.Random(repr(free)).sample(fitting, ask.count)), 0)  # noqa: S311
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.packing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.packing", description=__doc__)
     parser.add_argument("trace", type=Path, help="the folder with the two files")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", default="", help="rules whose name has this in it")

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.scrape import Server
+from agents.runtime.http_server import MetricsServer
 from tenancy import names
-from tests.agents.exporters import card, gauge
-from tests.bench import metered
-from tests.bench.metered import Account, Audit, Run
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, container, pods
-from tests.preview.cli import workspace
+from tests.benchmarks import metered
+from tests.benchmarks.metered import Account, Audit, Run
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, container, pods
+from tests.integration.preview.cli import workspace
+from tests.support.exporters import card, gauge
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import until
 from toolchain.cluster.cluster import Cluster
@@ -70,7 +70,7 @@ class Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.scale", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
     parser.add_argument("--tenants", type=int, default=100, help="of the larger size; it has twice as many nodes")
     tenants = parser.parse_args().tenants
     sizes = [Size(nodes=2 * number, tenants=number) for number in (tenants // 10, tenants)]
@@ -236,7 +236,7 @@ def exporters(rollout: Rollout) -> Iterator[int]:
         rollout.cluster.api.patch(f"{pods(nodes, pod['metadata']['name'])}/status", {"status": status})
 
     each(enumerate(rollout.items(f"{pods(nodes)}?{selector}")), place)
-    with Server(0, gauge(card(free_mib=8000))) as server:
+    with MetricsServer(0, gauge(card(free_mib=8000))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
         server.shutdown()

@@ -1,10 +1,10 @@
-"""`python -m tests.bench.watchdog`: our watchdog and seed 000's polling design on the same curves, as docs/watchdog.md
-has it. Simulated and without chance: the same figures on every machine."""
+"""`python -m tests.benchmarks.watchdog`: our watchdog and record 0000's polling design on the same curves, as
+docs/watchdog.md has it. Simulated and without chance: the same figures on every machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from tests.agents.replay import REPLAYS, Design, Ours, Replay, Seed, Told
+from tests.support.replay import REPLAYS, Design, Ours, Polling, Replay, Told
 
 PHASES = range(0, 60, 10)  # seconds of the minute at which a replay begins
 
@@ -16,7 +16,7 @@ def table() -> str:
 
 
 def _rows() -> Iterator[Sequence[str]]:
-    designs: dict[str, Callable[[], Design]] = {"ours": Ours, "seed 000's": Seed}
+    designs: dict[str, Callable[[], Design]] = {"ours": Ours, "record 0000's": Polling}
     for replay in REPLAYS:
         for name, design in designs.items():
             told = [replay.under(design(), phase=phase) for phase in PHASES]

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agents.clock import Clock
+from agents.runtime.clock import Clock
 from tenancy import names
-from tests.agents.cluster import NAMES, SYSTEM, Served
-from tests.agents.curves import Script, Use
+from tests.support.curves import Script, Use
+from tests.support.fake_cluster import NAMES, SYSTEM, Served
 
 NODE = "k8s-node1"
 BEGIN = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)

@@ -1,14 +1,10 @@
-"""A scripted exporter: the real server on loopback, over memory that a test makes up pod by pod."""
+"""A scripted exporter, over memory that a test makes up pod by pod."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agents import exposition
-from agents.device import MIB
-from agents.exposition import Sample
-from agents.scrape import Server
+from agents.runtime import exposition
+from agents.runtime.exposition import Sample
 from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
@@ -17,6 +13,7 @@ from tenancy.names import (
     METRIC_SAMPLE_AGE,
     METRIC_UNATTRIBUTED,
 )
+from tenancy.units import MIB
 
 T4_MIB = 15360
 
@@ -71,16 +68,3 @@ class Script:
 
     def health(self) -> tuple[int, str]:
         return 200, "ok\n"
-
-
-@contextmanager
-def serving(script: Script) -> Iterator[int]:
-    """The port at which the script is served."""
-    with Server(0, script) as server:  # type: ignore[arg-type]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from agents.allocated import Allocated
-from agents.allocations import Allocations, Chosen
-from agents.inventory import NodeDevice, NodeDevices
-from tenancy.devices import Ask
-from tests.agents.cluster import NAMES
+from agents.extender.cache.cache import AssumedPod, Cache
+from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.cache.pod_info import PodInfo
+from tenancy.devices.allocate import Ask
+from tests.support.fake_cluster import NAMES
 
 
 def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
@@ -15,9 +15,9 @@ def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
     return NodeDevices(node=node, pool="t4", devices=devices, floor_mib=floor_mib)
 
 
-def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> Allocated:
+def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInfo:
     """A bound pod with `mib` on each of the devices; without any, nobody knows where it is."""
-    return Allocated(
+    return PodInfo(
         uid=uid,
         namespace="tenant",
         name=uid,
@@ -29,16 +29,16 @@ def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> Alloca
     )
 
 
-def ledger_of(*nodes: NodeDevices) -> Allocations:
-    allocations = Allocations()
+def ledger_of(*nodes: NodeDevices) -> Cache:
+    cache = Cache()
     for node in nodes:
-        allocations.set_node(node)
-    return allocations
+        cache.update_node(node)
+    return cache
 
 
-def take(allocations: Allocations, uid: str, ask: Ask, node: str, now: float = 0.0) -> Chosen:
-    chosen = allocations.take(uid, ask, node, now)
-    assert isinstance(chosen, Chosen), chosen
+def take(cache: Cache, uid: str, ask: Ask, node: str, now: float = 0.0) -> AssumedPod:
+    chosen = cache.assume(uid, ask, node, now)
+    assert isinstance(chosen, AssumedPod), chosen
     return chosen
 
 

@@ -10,13 +10,15 @@ from itertools import combinations
 from random import Random
 from typing import TypeVar
 
-from agents.device import MIB, Device
-from agents.pods import Owner, Pod
-from agents.reading import PodUse, Trouble
-from agents.recycling import decide
-from agents.telemetry import NodeTelemetry
-from agents.verdict import Decision, DeviceVerdict, Limits, Memory, Recycled, Snapshot, Target
+from agents.kube.pods import Controller
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse, Trouble
+from agents.watchdog.decide import decide
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
 from tenancy.ledger import Pool
+from tenancy.units import MIB
 
 T = TypeVar("T")
 TENANTS = ("immich", "frigate", "team-a")
@@ -45,10 +47,10 @@ class Disorder:
     seconds: float = 1000.0
     skew_seconds: float = 0.0
     made: int = 0
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[GpuPod] = field(default_factory=list)
     used: dict[tuple[str, str], int] = field(default_factory=dict)  # MiB by uid and uuid
     journal: list[Recycled] = field(default_factory=list)
-    memory: Memory = field(default_factory=Memory)
+    memory: PassState = field(default_factory=PassState)
     last: tuple[NodeTelemetry, ...] = ()
 
     @classmethod
@@ -68,8 +70,8 @@ class Disorder:
         node = f"n{below(dice, self.nodes)}"
         namespace, app = pick(dice, TENANTS), dice.randint(1, 4)
         queued_as = f"job-{app}" if kind == 0 else None
-        owner = None if kind == 1 else Owner(kind="ReplicaSet", name=f"app-{app}", uid=f"o{app}")
-        pod = Pod(
+        owner = None if kind == 1 else Controller(kind="ReplicaSet", name=f"app-{app}", uid=f"o{app}")
+        pod = GpuPod(
             namespace=namespace,
             name=f"p{self.made}",
             uid=f"u{self.made}",
@@ -86,16 +88,16 @@ class Disorder:
             if dice.random() < 0.7:
                 self.grow(pod, device)
 
-    def grow(self, pod: Pod, device: int) -> None:
+    def grow(self, pod: GpuPod, device: int) -> None:
         key = pod.uid, f"{pod.node}-{device}"
         free = TOTAL_MIB - sum(mib for (_, uuid), mib in self.used.items() if uuid == key[1])
         self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
 
-    def turn(self) -> tuple[Snapshot, datetime, Decision]:
+    def turn(self) -> tuple[PassInput, datetime, Decision]:
         """Things happen, then a pass."""
         self.happen()
         readings = self.readings()
-        snapshot = Snapshot(
+        snapshot = PassInput(
             at=self.seconds,
             local_now=self.now,
             readings=readings,
@@ -106,7 +108,7 @@ class Disorder:
         )
         now = self.now + timedelta(seconds=pick(self.dice, (0, 0, 0, 0, 0, 1, 40)))
         decision = decide(snapshot, now)
-        self.memory = decision.memory if self.dice.random() < 0.9 else Memory()  # a run ends, another begins
+        self.memory = decision.memory if self.dice.random() < 0.9 else PassState()  # a run ends, another begins
         self.last = readings
         return snapshot, now, decision
 
@@ -187,7 +189,7 @@ class Disorder:
         self.journal.sort(key=lambda each: each.at)
 
 
-def check(snapshot: Snapshot, now: datetime, decision: Decision) -> int:
+def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     """The invariants of one decision, said independently of how it was made; how many it recycles."""
     hour = [each for each in snapshot.recycled if now - each.at < timedelta(hours=1)]
     targets = _recycled(decision)
@@ -211,7 +213,7 @@ def _recycled(decision: Decision) -> list[Target]:
 
 
 def _check_device(
-    snapshot: Snapshot, now: datetime, reading: NodeTelemetry, verdict: DeviceVerdict, earlier: tuple[Target, ...]
+    snapshot: PassInput, now: datetime, reading: NodeTelemetry, verdict: DeviceVerdict, earlier: tuple[Target, ...]
 ) -> None:
     before = snapshot.memory.readings.get(reading.node)
     assert reading.problem is None, "without telemetry"
@@ -231,7 +233,7 @@ def _check_device(
     _check_smallest(replace(snapshot, recycled=(*snapshot.recycled, *just_now)), now, verdict, used)
 
 
-def _check_pod(snapshot: Snapshot, now: datetime, pod: Pod, used: dict[str, int]) -> None:
+def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, int]) -> None:
     assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
     assert pod.gone_by is None, "that is going"
     assert pod.owner is not None, "that nothing brings back"
@@ -241,7 +243,7 @@ def _check_pod(snapshot: Snapshot, now: datetime, pod: Pod, used: dict[str, int]
     assert pod.workload not in {each.workload for each in cooling}, "again, too soon"
 
 
-def _goes(snapshot: Snapshot, now: datetime, pod: Pod) -> bool:
+def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
     if pod.gone_by is not None and now < pod.gone_by + timedelta(seconds=60):
         return True
     return any(
@@ -251,7 +253,9 @@ def _goes(snapshot: Snapshot, now: datetime, pod: Pod) -> bool:
     )
 
 
-def _check_smallest(snapshot: Snapshot, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]) -> None:
+def _check_smallest(
+    snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
+) -> None:
     """No smaller set of those that may be recycled restores the floor, and this one does if it says so."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)

@@ -1,31 +1,17 @@
-"""Exporters for the agents that read them: the real server on loopback, over devices that a test makes up."""
+"""Exporters for the agents that read them, in memory, over devices that a test makes up."""
 
-import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
-from agents.attribution import DeviceUse
-from agents.clock import Clock
-from agents.device import MIB, Device
-from agents.exporter import Gauge
-from agents.registry import Registrar, Registry
-from agents.scrape import Server
+from agents.exporter.attribution import DeviceUse
+from agents.exporter.main import Gauge
+from agents.exporter.pod_names import Registrar, Registry
+from agents.runtime.clock import Clock
+from agents.telemetry.device import Device
 from tenancy.names import EXPORTER, LABEL_NAME
-from tests.agents.cluster import SYSTEM, T4, FakeTime, Served
-from tests.agents.fake_nvml import FakeNvml
-
-
-@dataclass(frozen=True)
-class Shipped:
-    """A running exporter."""
-
-    process: "subprocess.Popen[str]"
-    port: int
+from tenancy.units import MIB
+from tests.support.fake_cluster import T4, FakeTime, Served
+from tests.support.in_memory_http import serving
 
 
 def card(free_mib: int, gpu: int = 0) -> Device:
@@ -77,33 +63,5 @@ def measured(
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")
-    with Server(0, gauge(*cards, registry=registry, frozen=frozen)) as server:
-        served.exporter_port = server.server_address[1]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with serving(gauge(*cards, registry=registry, frozen=frozen)) as served.exporter_port:
         yield
-        server.shutdown()
-        thread.join()
-
-
-@contextmanager
-def shipped_exporter(served: Served, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
-    """The real exporter of the node, from its zipapp, on a free port."""
-    with socket.create_server(("", 0)) as probe:
-        port = probe.getsockname()[1]
-    environ = {
-        "PORT": str(port),
-        "INTERVAL_SECONDS": "1",
-        "NODE_NAME": "k8s-node1",
-        "LEDGER_NAMESPACE": SYSTEM,
-        "PUBLISH_DEVICES": "true",
-        **served.environ(),
-        **nvml.environ,
-    }
-    with subprocess.Popen(
-        [sys.executable, "-I", str(zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
-    ) as started:
-        try:
-            yield Shipped(started, port)
-        finally:
-            started.kill()

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.device import MIB, Device, Survey
-from agents.slices import SLICES, Host, slice_of
-from tests.agents.cluster import NAMES, SYSTEM, T4, FakeCluster, Served
+from agents.telemetry.device import Device, Survey
+from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from tenancy.units import MIB
+from tests.support.api_server import ServedOverTls
+from tests.support.fake_cluster import NAMES, SYSTEM, T4, FakeCluster
 from toolchain.cluster.process import free_ports
 
 PATIENCE_SECONDS = 60.0
@@ -82,7 +84,7 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 
 @contextmanager
-def running(served: Served, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
+def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
     """One that is alone, once it is ready or has ended; its variables can be given."""
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True

@@ -1,26 +1,25 @@
-"""An API server in this process, over real TLS: as much of Kubernetes as the agents use, with faults on order."""
+"""An API server in this process: as much of Kubernetes as the agents use, with faults on order."""
 
 import io
 import json
-import ssl
-import subprocess
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from agents.api import Api, Endpoint
-from agents.clock import Clock
-from agents.log import Log
+from agents.kube.client import ATTEMPTS, Api, Endpoint
+from agents.kube.transport import Transport
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, Names
 from tenancy.quantity import canonical, whole
+from tests.support.in_memory import InMemory
 
 DOMAIN = "viktorbarzin.me"
 NAMES = Names(DOMAIN)
@@ -87,6 +86,7 @@ class FakeCluster:
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
     watching: int = 0
+    watches_ended: int = 0  # how often all watches that there were have been ended
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
@@ -147,17 +147,34 @@ class FakeCluster:
             self.watches_last = False
             self.happened.notify_all()
 
-    def events_after(self, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """What a watch is told until its time is over."""
+    def time_of_day(self) -> datetime:
+        return self.now or datetime.now(UTC)
+
+    def end_open_watches(self) -> None:
+        """Those that are open now; new ones last."""
+        with self.happened:
+            self.watches_ended += 1
+            self.happened.notify_all()
+
+    def events_after(
+        self, path: str, query: Mapping[str, str], reader_waits: Callable[[], float] = lambda: math.inf
+    ) -> Generator[dict[str, Any]]:
+        """What a watch reports until its time is over or its reader waits no longer: so many seconds, now."""
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
+
+        ended = self.watches_ended
+
+        def left() -> float:
+            return min(end - time.monotonic(), reader_waits()) if ended == self.watches_ended else 0.0
+
         with self.happened:
             self.watching += 1
             self.happened.notify_all()
         try:
-            while self.watches_last and (left := end - time.monotonic()) > 0:
+            while self.watches_last and left() > 0:
                 with self.happened:
-                    while len(self.history) == told and self.watches_last and self.happened.wait(timeout=left):
-                        pass
+                    while len(self.history) == told and self.watches_last and left() > 0:
+                        self.happened.wait(timeout=left())
                     news = self.history[told:]
                 told += len(news)
                 for where, event in news:
@@ -266,7 +283,7 @@ class FakeCluster:
         if metadata["name"] in self.held_by_budget and not deleted:
             refused = status(429, "TooManyRequests", "Cannot evict pod as it would violate a budget.")
             return 429, {**refused, "details": {"causes": [{"reason": "DisruptionBudget"}]}}
-        gone_by = (self.now or datetime.now(UTC)) + timedelta(seconds=30)
+        gone_by = self.time_of_day() + timedelta(seconds=30)
         metadata["deletionTimestamp"] = gone_by.strftime("%Y-%m-%dT%H:%M:%SZ")
         return 201, status(201, "", "")
 
@@ -312,84 +329,11 @@ def status(code: int, reason: str, message: str) -> dict[str, Any]:
     return {"kind": "Status", "code": code, "reason": reason, "message": message}
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    cluster: FakeCluster
-
-    def handle_request(self) -> None:
-        length = int(self.headers.get("Content-Length", "0"))
-        body = json.loads(self.rfile.read(length)) if length else None
-        self.cluster.tokens.append(self.headers["Authorization"].removeprefix("Bearer "))
-        self.cluster.agents.append(self.headers["User-Agent"])
-        code, answer, headers = self.cluster.answer(self.command, self.path, body)
-        if code == 200 and "watch" in parse_qs(urlsplit(self.path).query):
-            self.stream()
-            return
-        content = json.dumps(answer).encode()
-        self.send_response(code)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def stream(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
-        split = urlsplit(self.path)
-        query = {key: values[0] for key, values in parse_qs(split.query).items()}
-        for event in self.cluster.events_after(split.path, query):
-            self.chunk(json.dumps(event).encode() + b"\n")
-        self.chunk(b"")
-
-    def chunk(self, content: bytes) -> None:
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
-        self.wfile.flush()
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return format_datetime(self.cluster.now or datetime.now(UTC), usegmt=True)
-
-    do_GET = do_POST = do_PATCH = do_DELETE = handle_request  # noqa: N815 (names that http.server calls)
-
-    def log_request(self, code: object = "-", size: object = "-") -> None:
-        pass
-
-
-class QuietServer(ThreadingHTTPServer):
-    """A client that refuses our certificate is what some tests are about: no traceback for it."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        pass
-
-
-def make_certificates(folder: Path) -> None:
-    """A CA, a server certificate for 127.0.0.1 that it signed, and a CA that signed nothing."""
-    for name in ("ca", "stranger"):
-        openssl(
-            folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-            "-keyout", f"{name}.key", "-out", f"{name}.crt", "-subj", f"/CN={name}",
-        )  # fmt: skip
-    openssl(
-        folder, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-        "-CA", "ca.crt", "-CAkey", "ca.key", "-keyout", "server.key", "-out", "server.crt", "-subj", "/CN=apiserver",
-        "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE",
-    )  # fmt: skip
-
-
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["/usr/bin/env", "openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
 @dataclass
 class Served:
-    """A cluster, where it is served, and what a client needs to reach it."""
+    """A cluster, and clients of it that reach it within this process."""
 
     cluster: FakeCluster
-    port: int
     mount: Path
     exporter_port: int = 0
     time: FakeTime = field(default_factory=FakeTime)
@@ -397,15 +341,20 @@ class Served:
     closing: list[Api] = field(default_factory=list)
 
     def endpoint(self) -> Endpoint:
-        return Endpoint(
-            host="127.0.0.1", port=self.port, token_file=self.mount / "token", ca_file=self.mount / "ca.crt"
+        return Endpoint(host="in-memory", port=0, token_file=self.mount / "token", ca_file=self.mount / "ca.crt")
+
+    def transport(self) -> Transport:
+        return InMemory(self.cluster)
+
+    def api(self, *, clock: Clock | None = None, jitter: float = 0.5, attempts: int = ATTEMPTS) -> Api:
+        """On the fake clock unless another is given; closed when the test ends."""
+        api = Api(
+            self.endpoint(),
+            clock=clock or self.time.clock(),
+            jitter=lambda: jitter,
+            attempts=attempts,
+            transport=self.transport(),
         )
-
-    def api(self) -> Api:
-        return self.opened(Api(self.endpoint(), clock=self.time.clock(), jitter=lambda: 0.5))
-
-    def opened(self, api: Api) -> Api:
-        """Closed when the test ends."""
         self.closing.append(api)
         return api
 
@@ -415,20 +364,7 @@ class Served:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.output.getvalue().splitlines()]
 
-    def environ(self) -> dict[str, str]:
-        return {
-            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-            "KUBERNETES_SERVICE_PORT": str(self.port),
-            "SERVICE_ACCOUNT_DIRECTORY": str(self.mount),
-        }
-
-
-def serve(cluster: FakeCluster, certificates: Path) -> tuple[QuietServer, threading.Thread]:
-    handler = type("BoundHandler", (Handler,), {"cluster": cluster})
-    server = QuietServer(("127.0.0.1", 0), handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    return server, thread
+    def close(self) -> None:
+        self.cluster.end_watches()
+        for api in self.closing:
+            api.close()

@@ -1,50 +1,34 @@
-"""A served cluster for each test; certificates and the zipapp once for all."""
+"""A fake cluster in memory for each test; the zipapps once for all."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from components.zipapp import NVML, build
-from tests.agents import fake_nvml
-from tests.agents.cluster import TOKEN, FakeCluster, Served, make_certificates, serve
-from tests.agents.fake_nvml import FakeNvml
+from tests.support import fake_nvml
+from tests.support.fake_cluster import TOKEN, FakeCluster, Served
+from tests.support.fake_nvml import FakeNvml
 
-ROOT = Path(__file__).resolve().parents[2]
 # How long a machine that runs other tests beside these may take for what is promised within 2 s.
 LOADED_SECONDS = 60
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
-    make_certificates(folder)
-    return folder
-
-
 @pytest.fixture
-def served(certificates: Path, tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path) -> Iterator[Served]:
     mount = tmp_path / "serviceaccount"
     mount.mkdir()
-    shutil.copy(certificates / "ca.crt", mount / "ca.crt")
     (mount / "token").write_text(f"{TOKEN}\n")
-    cluster = FakeCluster()
-    server, thread = serve(cluster, certificates)
-    served = Served(cluster=cluster, port=server.server_address[1], mount=mount)
+    served = Served(cluster=FakeCluster(), mount=mount)
     yield served
-    cluster.end_watches()
-    for api in served.closing:
-        api.close()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    served.close()
 
 
 @pytest.fixture(scope="session")
 def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agents as they are shipped."""
     path = tmp_path_factory.mktemp("zipapp") / "agents.pyz"
+    from components.base.zipapp import build  # noqa: PLC0415 (it imports Pulumi, which most tests do not need)
+
     path.write_bytes(build().content)
     return path
 
@@ -53,6 +37,8 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agents as they are shipped to the nodes, with NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
+    from components.base.zipapp import NVML, build  # noqa: PLC0415
+
     path.write_bytes(build(vendored=NVML).content)
     return path
 

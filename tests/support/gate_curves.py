@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agents.admittance import decide, entry_after
-from agents.demand import Answer, HttpJson
-from agents.deployments import Deployment
-from agents.device import MIB
-from agents.entrance import Act, Agreed, Entrance
-from agents.gates import Gate
-from agents.reading import PodUse
-from agents.slack import used_mib
-from agents.telemetry import NodeTelemetry
-from agents.tenure import Entry, standing
-from tests.agents.cluster import T4
-from tests.agents.gating import device
+from agents.gate.config import GateConfig
+from agents.gate.decide import decide, entry_after
+from agents.gate.deployments import Deployment
+from agents.gate.headroom import used_mib
+from agents.gate.ownership import JournalEntry, standing
+from agents.gate.probes import HttpJson, ProbeResult
+from agents.gate.types import Action, GateState, Streak
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.reading import PodUse
+from tenancy.units import MIB
+from tests.support.fake_cluster import T4
+from tests.support.gating import device
 
 TOTAL_MIB = 15360
 GRACE_SECONDS = 10  # until a pod that was told to go has given its memory back
@@ -32,7 +32,7 @@ def steady(mib: int) -> Curve:
 class Tenant:
     """`queue` is what waits for it at a second, None where the probe fails; it loads `peak_mib` in so many seconds."""
 
-    gate: Gate
+    gate: GateConfig
     queue: Callable[[int], int | None]
     peak_mib: int
     load_seconds: int = 60
@@ -132,8 +132,8 @@ def _count_opening(outcome: Outcome, scenario: Scenario, lives: Sequence[Life], 
 class Ours:
     """The gate as it runs: samples in a minute's run, which forgets at its end all but the journal."""
 
-    journal: dict[str, Entry] = field(default_factory=dict)
-    agreed: dict[str, Agreed] = field(default_factory=dict)
+    journal: dict[str, JournalEntry] = field(default_factory=dict)
+    agreed: dict[str, Streak] = field(default_factory=dict)
 
     def step(self, scenario: Scenario, lives: Sequence[Life], second: int) -> None:
         if second % 60 == 0:
@@ -147,10 +147,10 @@ class Ours:
             entry = entry_after(intent, second, acts=True)
             if entry is not None:
                 self.journal[intent.gate.name] = entry
-            if intent.act is not Act.KEEP:
-                life.scale(1 if intent.act is Act.OPEN else 0, second)
+            if intent.act is not Action.KEEP:
+                life.scale(1 if intent.act is Action.OPEN else 0, second)
 
-    def _found(self, life: Life, readings: Sequence[NodeTelemetry], second: int) -> Entrance:
+    def _found(self, life: Life, readings: Sequence[NodeTelemetry], second: int) -> GateState:
         gate = life.tenant.gate
         found = Deployment(
             namespace=gate.namespace,
@@ -160,11 +160,11 @@ class Ours:
             replicas=life.replicas,
         )
         waits = life.tenant.queue(second)
-        return Entrance(
+        return GateState(
             gate=gate,
             deployment=found,
             standing=standing(found, self.journal.get(gate.name), None, second),
-            answer=None if waits is None else Answer(waits > 0, f"pending is {waits}"),
+            answer=None if waits is None else ProbeResult(waits > 0, f"pending is {waits}"),
             used_mib=used_mib(readings, {gate.name}),
             agreed=self.agreed.get(gate.name),
         )
@@ -183,9 +183,9 @@ def telemetry(scenario: Scenario, lives: Sequence[Life], second: int) -> NodeTel
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seeds:
-    """The gate that the seed's cluster ran: a CronJob every 3 minutes lets each tenant in by its own script, one every
-    5 minutes closes it under one and the same floor. What the exporter does not see counts as free.
+class CronJobs:
+    """The gate that record 0000's cluster ran: a CronJob every 3 minutes lets each tenant in by its own script, one
+    every 5 minutes closes it under one and the same floor. What the exporter does not see counts as free.
 
     Source: stacks/tts of ViktorBarzin/infra at 0cd4afb. It adds up what the exporter attributes, of 16 GiB.
     """
@@ -208,7 +208,7 @@ class Seeds:
 
 def tenant(name: str, need_mib: int, queue: Callable[[int], int | None], **fields: int) -> Tenant:
     """A tenant behind an HTTP probe that loads what it needs, on prod's terms."""
-    gate = Gate(
+    gate = GateConfig(
         name=name,
         namespace=name,
         deployment=name,

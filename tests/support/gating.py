@@ -3,20 +3,21 @@
 from dataclasses import replace
 from typing import Any
 
-from agents.demand import Answer, HttpJson, Window
-from agents.deployments import Deployment
-from agents.device import MIB, Device
-from agents.entrance import Act, Agreed, Cause, Entrance
-from agents.gates import Gate
-from agents.telemetry import NodeTelemetry
-from agents.tenure import Entry, Standing
+from agents.gate.config import GateConfig
+from agents.gate.deployments import Deployment
+from agents.gate.ownership import JournalEntry, Ownership
+from agents.gate.probes import HttpJson, ProbeResult, Window
+from agents.gate.types import Action, Cause, GateState, Streak
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
 from tenancy import names
 from tenancy.ledger import Pool
-from tests.agents.cluster import SYSTEM, T4, FakeCluster
+from tenancy.units import MIB
+from tests.support.fake_cluster import SYSTEM, T4, FakeCluster
 
-YES, NO = Answer(True, "pending is 2, 1 asks for it"), Answer(False, "pending is 0, 1 asks for it")
+YES, NO = ProbeResult(True, "pending is 2, 1 asks for it"), ProbeResult(False, "pending is 0, 1 asks for it")
 NOW = 1_795_219_200
-TTS = Gate(
+TTS = GateConfig(
     name="tts",
     namespace="voice",
     deployment="tts",
@@ -30,8 +31,8 @@ TTS = Gate(
 )
 NIGHTLY = replace(TTS, name="nightly", deployment="nightly", demand=Window(between="02:00-06:00"))
 NEEDED_MIB = 2048 + 1536 + 256
-OPEN_NEXT = Agreed(act=Act.OPEN, cause=Cause.ROOM, samples=2)
-PRESSED_BEFORE = Agreed(act=Act.CLOSE, cause=Cause.PRESSURE, samples=1)
+OPEN_NEXT = Streak(act=Action.OPEN, cause=Cause.ROOM, samples=2)
+PRESSED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.PRESSURE, samples=1)
 
 
 def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
@@ -45,31 +46,31 @@ def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | Non
     return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
 
 
-def deployment(gate: Gate = TTS, **fields: Any) -> Deployment:
+def deployment(gate: GateConfig = TTS, **fields: Any) -> Deployment:
     name = gate.deployment
     return Deployment(**{"namespace": gate.namespace, "name": name, "uid": f"uid-{name}", **fields})
 
 
-def entry(gate: Gate = TTS, replicas: int = 0, **fields: Any) -> Entry:
-    return Entry(**{"uid": f"uid-{gate.deployment}", "generation": 1, "replicas": replicas, **fields})
+def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEntry:
+    return JournalEntry(**{"uid": f"uid-{gate.deployment}", "generation": 1, "replicas": replicas, **fields})
 
 
-def entrance(gate: Gate = TTS, replicas: int = 0, **fields: Any) -> Entrance:
+def entrance(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
     """The gate's own; fields named changed_at and idle_since are its entry's."""
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
-    standing = Standing(entry=entry(gate, replicas, **times))
+    standing = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
-    return Entrance(**{"gate": gate, "deployment": found, "standing": standing, "answer": YES, **fields})
+    return GateState(**{"gate": gate, "deployment": found, "standing": standing, "answer": YES, **fields})
 
 
 JOURNAL_PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.GATE)}"
 
 
-def path_of(gate: Gate = TTS) -> str:
+def path_of(gate: GateConfig = TTS) -> str:
     return f"/apis/apps/v1/namespaces/{gate.namespace}/deployments/{gate.deployment}"
 
 
-def add_deployment(cluster: FakeCluster, gate: Gate = TTS, *, owners: Any = (), **spec: Any) -> None:
+def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any = (), **spec: Any) -> None:
     """At 0, unless `spec` says otherwise."""
     template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
     cluster.objects[path_of(gate)] = {
@@ -91,7 +92,7 @@ def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 
-def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: Gate = TTS) -> None:
+def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: GateConfig = TTS) -> None:
     """As somebody else does it."""
     found = cluster.objects[path_of(gate)]
     found["spec"]["replicas"] = replicas
@@ -99,7 +100,7 @@ def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: Gate = TTS
     found["metadata"] |= {"managedFields": [owner(manager)], "resourceVersion": cluster.next_version()}
 
 
-def add_running_pod(cluster: FakeCluster, gate: Gate = TTS) -> str:
+def add_running_pod(cluster: FakeCluster, gate: GateConfig = TTS) -> str:
     """A pod of the gate's Deployment; returns its uid."""
     uid = f"uid-{gate.deployment}-pod"
     metadata = {"name": gate.deployment, "namespace": gate.namespace, "uid": uid, "labels": {"app": gate.deployment}}

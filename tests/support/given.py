@@ -4,11 +4,11 @@ from typing import Any
 
 import pulumi
 
-from components import zipapp
-from components.system import ClusterSpec
+from components.base import zipapp
+from components.base.system import ClusterSpec
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
-from tenancy.memory_pool import Disposable, MemoryPool, Workload
-from tests.engine import Graph, build
+from tests.support.engine import Graph, build
 
 DOMAIN = "example.com"
 SYSTEM, NODES = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
@@ -25,7 +25,7 @@ T4 = Pool(
     floor_mib=1536,
 )
 BATCH = Pool(name="batch", node_selector={"zone": "b"}, nodes=1, device_count=1, sharing=Sharing.WHOLE, memory_mib=0)
-NODE_4 = MemoryPool(
+NODE_4 = HostMemoryPool(
     name="node-4",
     node_selector={"kubernetes.io/hostname": "node-4"},
     memory_mib=62464,

@@ -10,8 +10,8 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 
 from policy.pack import stack_policy
 from tenancy import names
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
-from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
 
 Manifest = dict[str, Any]
 Program = dict[str, Manifest]
@@ -86,7 +86,7 @@ MICROVM = Disposable(
     resident_least_mib=512,
     resident_most_mib=1024,
 )
-NODE_4 = MemoryPool(
+NODE_4 = HostMemoryPool(
     name="node-4",
     node_selector={"kubernetes.io/hostname": "node-4"},
     memory_mib=62464,
@@ -114,12 +114,12 @@ def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
     return {**an_object("v1", "ConfigMap", names.LEDGER, SYSTEM), "data": data}
 
 
-def memory_object(*pools: MemoryPool) -> Manifest:
-    data = {names.MEMORY_POOLS_KEY: json.dumps(MemoryPools(pools=pools or (NODE_4,)).to_data())}
-    return {**an_object("v1", "ConfigMap", names.MEMORY_POOLS, SYSTEM), "data": data}
+def host_memory_object(*pools: HostMemoryPool) -> Manifest:
+    data = {names.HOST_MEMORY_POOLS_KEY: json.dumps(HostMemoryPools(pools=pools or (NODE_4,)).to_data())}
+    return {**an_object("v1", "ConfigMap", names.HOST_MEMORY_POOLS, SYSTEM), "data": data}
 
 
-def guard_object(pool: MemoryPool) -> Manifest:
+def guard_object(pool: HostMemoryPool) -> Manifest:
     template = agent_pod(names.GUARD)
     container = template["spec"]["containers"][0]
     given = {
@@ -252,7 +252,7 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
     return kueue("ClusterQueue", "gpu-cq", spec=spec)
 
 
-def platform(ledger: Ledger = LEDGER, memory: MemoryPool = NODE_4) -> Program:
+def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Program:
     """A program like prod, with its residents, that breaks no rule; quotas follow the ledger, the guard its pool."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
@@ -262,7 +262,7 @@ def platform(ledger: Ledger = LEDGER, memory: MemoryPool = NODE_4) -> Program:
         program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
     return (
         program
-        | {"memory pools": memory_object(memory), "guard": guard_object(memory)}
+        | {"memory pools": host_memory_object(memory), "guard": guard_object(memory)}
         | _priorities()
         | _queues()
         | _agents()
@@ -322,7 +322,7 @@ def _agents() -> Program:
 
 
 def _scheduler() -> Program:
-    """Placement by device, as components/scheduler.py and admission declare it."""
+    """Placement by device, as components/agents/scheduler.py and admission declare it."""
     lease = {"resourceNamespace": SYSTEM, "resourceName": names.SCHEDULER}
     extender = {
         "urlPrefix": "https://127.0.0.1:9443",

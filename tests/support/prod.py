@@ -1,12 +1,13 @@
 """Prod's configuration as plain data, to be broken by tests."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from stacks import settings, stackfile
+from stacks import platform, settings, stackfile
+from tests.support import engine
+from tests.support.graphs import Program
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROD = ROOT / "Pulumi.prod.yaml"
 
 Raw = dict[str, Any]
@@ -52,3 +53,14 @@ def refusal(*changes: Change) -> list[str]:
     except settings.ConfigError as error:
         return str(error).splitlines()
     return []
+
+
+def declared(config: Raw) -> Program:
+    """The objects of the program with this configuration, without components."""
+    graph = engine.build(lambda: platform.build(settings.parse(config)))
+    objects: Program = {}
+    for resource in graph.resources:
+        _, module, kind = resource.type.split(":") if resource.type.startswith("kubernetes:") else ("", "", "")
+        if kind:
+            objects[resource.name] = {**resource.inputs, "apiVersion": module.removeprefix("core/"), "kind": kind}
+    return objects

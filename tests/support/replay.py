@@ -1,6 +1,6 @@
 """A simulated T4 whose tenants' memory follows curves, and two watchdogs over it, second by second.
 
-Ours has its runs and samples timed as in the cluster. The other is seed 000's design as its operator built it
+Ours has its runs and samples timed as in the cluster. The other is record 0000's design as its operator built it
 (ViktorBarzin/infra, watchdog.py): a loop of 60 s on telemetry of 15 s, free memory as the total less the pods' sum, the
 largest overshoot is deleted.
 """
@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from agents.device import MIB, Device
-from agents.pods import Owner, Pod
-from agents.reading import PodUse
-from agents.recycling import decide
-from agents.telemetry import NodeTelemetry
-from agents.verdict import Limits, Memory, Recycled, Snapshot
-from tests.agents.cluster import T4
+from agents.kube.pods import Controller
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse
+from agents.watchdog.decide import decide
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import Limits, PassInput, PassState, Recycled
+from tenancy.units import MIB
+from tests.support.fake_cluster import T4
 
 TOTAL_MIB, DRIVER_MIB = 15360, 450
 CRASH_SECONDS = (8, 7, 9)  # in turn, from a failed allocation to the container's next start
@@ -148,20 +150,20 @@ class Ours:
     """Passes at seconds 3, 8 … 43 of each minute, as a CronJob's run has them, and one more while unsettled."""
 
     outcome: Outcome = field(default_factory=Outcome)
-    memory: Memory = field(default_factory=Memory)
+    memory: PassState = field(default_factory=PassState)
     journal: list[Recycled] = field(default_factory=list)
     unsettled: bool = False
 
     def look(self, world: World) -> None:
         at = world.second % 60
         if at == 3:
-            self.memory = Memory()
+            self.memory = PassState()
         if world.samples and at % 5 == 3 and (at <= 43 or (at == 48 and self.unsettled)):
             self._pass(world)
 
     def _pass(self, world: World) -> None:
         now = BEGIN + timedelta(seconds=world.second)
-        snapshot = Snapshot(
+        snapshot = PassInput(
             at=world.second,
             local_now=now,
             readings=[_reading(world)],
@@ -187,7 +189,7 @@ class Ours:
 
 
 @dataclass
-class Seed:
+class Polling:
     """The polling design: each minute the largest overshoot, whatever happened before."""
 
     outcome: Outcome = field(default_factory=Outcome)
@@ -229,8 +231,8 @@ def _reading(world: World) -> NodeTelemetry:
     )
 
 
-def _pod(pod: Running) -> Pod:
-    return Pod(
+def _pod(pod: Running) -> GpuPod:
+    return GpuPod(
         namespace="tenant",
         name=pod.uid,
         uid=pod.uid,
@@ -238,7 +240,7 @@ def _pod(pod: Running) -> Pod:
         declared_mib=pod.tenant.declared_mib,
         started=BEGIN + timedelta(seconds=pod.born),
         workload=f"tenant/Deployment/{pod.tenant.name}",
-        owner=Owner(kind="ReplicaSet", name=pod.tenant.name, uid=pod.tenant.name),
+        owner=Controller(kind="ReplicaSet", name=pod.tenant.name, uid=pod.tenant.name),
         gone_by=None if pod.ends is None else BEGIN + timedelta(seconds=pod.ends),
     )
 

@@ -1,4 +1,4 @@
-"""Which devices' memory is whose: the ledger of placement by device, by pod UID.
+"""The scheduler cache: which pod, by UID, holds how much of which device.
 
 It holds what the API says (bound pods), what is being bound, and what was promised between filter and bind. Everything
 but the promises can be rebuilt from the API. One lock; no method does I/O. Units: MiB of GPU memory, monotonic seconds.
@@ -10,13 +10,13 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from agents.allocated import Allocated, Bystander
-from agents.inventory import NodeDevices
-from agents.room import Reading, Room
-from agents.usage import Drift, NodeUsage, drift_of, usage_of
-from agents.victims import Occupant, fewest
-from tenancy.devices import Ask, Chooser, Scoring, best_fit
-from tenancy.fragmentation import Mix
+from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.node_info import MeasuredMemory, NodeInfo
+from agents.extender.cache.pod_info import Bystander, PodInfo
+from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
+from agents.extender.preemption import Occupant, fewest
+from tenancy.devices.allocate import Ask, Chooser, Scoring, best_fit
+from tenancy.devices.fragmentation import Mix
 
 # From filter to bind; a pod may have to wait for its volumes in between.
 RESERVE_SECONDS = 30.0
@@ -36,7 +36,7 @@ class Fits:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class AssumedPod:
     """A pod's devices, in the order of their indices, and MiB on each."""
 
     indices: tuple[int, ...]
@@ -45,11 +45,11 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class NotAssumed:
     reason: str
 
 
-class Allocations:
+class Cache:
     """All nodes. Every method is total: what is unknown is an answer, not an error.
 
     By Scoring.FRAGMENTATION the usual pods are those bound at the last `replace` or `audit`. Without bystanders and the
@@ -60,7 +60,7 @@ class Allocations:
         self._scoring = scoring
         self._choose: Chooser = best_fit
         self._lock = threading.Lock()
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, NodeInfo] = {}
         # The node of each pod that is bound, being bound, or promised room.
         self._bound: dict[str, str] = {}
         self._taken: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Allocations:
         # When something of a node runs out.
         self._due: list[tuple[float, str]] = []
 
-    def set_node(self, devices: NodeDevices) -> None:
+    def update_node(self, devices: NodeDevices) -> None:
         """What a node offers, also after a change; what is held there stays held."""
         with self._lock:
             room = self._room(devices.node)
@@ -78,14 +78,14 @@ class Allocations:
                 room.inventory = devices
                 room.recount()
 
-    def drop_node(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         """A node that is gone; its pods are dropped one by one."""
         with self._lock:
             room = self._room(name)
             room.inventory = room.reading = None
             self._changed(room)
 
-    def set_pod(self, pod: Allocated | Bystander) -> None:
+    def update_pod(self, pod: PodInfo | Bystander) -> None:
         """A pod as the API has it: bound, not ended. What was kept for it until now is no longer needed."""
         with self._lock:
             known = self._rooms.get(pod.node, _NOWHERE)
@@ -95,7 +95,7 @@ class Allocations:
             elif known.pods.get(pod.uid) != pod:
                 self._admit(pod).recount()
 
-    def drop_pod(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         """A pod that is gone or has ended; not one whose deletion has only begun."""
         with self._lock:
             self._release(uid)
@@ -107,13 +107,13 @@ class Allocations:
         with self._lock:
             room = self._rooms.get(node)
             if room is not None:
-                room.reading = Reading(dict(free), at + MEASURED_SECONDS)
+                room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS)
                 heapq.heappush(self._due, (room.reading.until, node))
                 room.recount()
 
     def fit(self, uid: str, ask: Ask, nodes: Iterable[str], now: float) -> Fits:
         """The nodes with room. The best of them keeps it for the pod for RESERVE_SECONDS, or until its next filter, so
-        that another pod's filter is not told of the same room."""
+        that another pod's filter is not offered the same room."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
@@ -130,7 +130,7 @@ class Allocations:
                 self._reserve(uid, ask, self._best(ask, found), now + RESERVE_SECONDS)
             return Fits(tuple(room.node for room in found), refused, hopeless)
 
-    def with_room(self, ask: Ask, now: float) -> frozenset[str]:
+    def feasible_nodes(self, ask: Ask, now: float) -> frozenset[str]:
         """All nodes that have room; nobody is promised any."""
         with self._lock:
             self._expire(now)
@@ -154,35 +154,35 @@ class Allocations:
             scores = {name: TOP_SCORE - 1 - round((cost - least) * scale) for name, cost in costs.items()}
             return dict.fromkeys(rooms, 0) | scores | {best.node: TOP_SCORE}
 
-    def take(self, uid: str, ask: Ask, node: str, now: float) -> Chosen | Refusal:
-        """Devices on the node, kept until `set_pod`, `drop_pod` or `give_back`: however long the binding takes."""
+    def assume(self, uid: str, ask: Ask, node: str, now: float) -> AssumedPod | NotAssumed:
+        """Devices on the node, kept until `update_pod`, `remove_pod` or `forget`: however long the binding takes."""
         with self._lock:
             self._expire(now)
             if uid in self._bound or uid in self._taken:
-                return Refusal("the pod is bound already, or about to be")
+                return NotAssumed("the pod is bound already, or about to be")
             self._unreserve(uid)
             room = self._rooms.get(node, _NOWHERE)
             choice = room.choice(ask, self._choose)
             if choice is None:
-                return Refusal(room.never(ask) or room.not_now(ask))
+                return NotAssumed(room.never(ask) or room.not_now(ask))
             hold = room.hold(uid, ask, choice.indices)
             room.taken[uid] = hold
             self._taken[uid] = node
             room.recount()
-            return Chosen(hold.indices, hold.uuids, ask.mib)
+            return AssumedPod(hold.indices, hold.uuids, ask.mib)
 
-    def settle(self, uid: str, now: float) -> None:
+    def finish_binding(self, uid: str, now: float) -> None:
         """The API accepted the binding: a list of the pods that begins later shows the pod, or it is gone."""
         with self._lock:
             if uid in self._taken:
                 self._settled[uid] = now
 
-    def give_back(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """The binding failed, and it is certain that it did."""
         with self._lock:
             self._untake(uid)
 
-    def pods(self, node: str) -> tuple[Allocated, ...]:
+    def pods(self, node: str) -> tuple[PodInfo, ...]:
         """The pods bound to a node."""
         with self._lock:
             return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
@@ -206,13 +206,13 @@ class Allocations:
                     occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, indices=indices))
             return fewest(ask, free, occupants)
 
-    def usage(self) -> tuple[NodeUsage, ...]:
+    def snapshot(self) -> tuple[NodeUsage, ...]:
         """Every node that is known or holds something, by name."""
         with self._lock:
             rooms = [room.as_now() for room in self._rooms.values()]
         return tuple(usage_of(room) for room in sorted(rooms, key=lambda room: room.node))
 
-    def audit(self, pods: Iterable[Allocated], since: float) -> Drift:
+    def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
         """Compares the ledger with the bound pods of a list that began at `since`, and with measurements that count. A
         pod that comes or goes between the two shows once. Room whose pod was bound before and is not listed is freed:
         the pod came and went while no watch was there to tell."""
@@ -225,8 +225,8 @@ class Allocations:
             rooms = [room.as_now() for room in self._rooms.values()]
         return drift_of(rooms, listed)
 
-    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Allocated | Bystander], since: float) -> None:
-        """Everything anew from lists of the API that began at `since`. Kept are promises, measurements, and what is
+    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | Bystander], since: float) -> None:
+        """Everything again from lists of the API that began at `since`. Kept are promises, measurements, and what is
         being bound, unless it was settled before the list began: then the pod is in it, or gone."""
         with self._lock:
             for uid in self._settled_before(since):
@@ -254,17 +254,17 @@ class Allocations:
             for room in self._rooms.values():
                 room.forget_choices()
 
-    def _room(self, node: str) -> Room:
+    def _room(self, node: str) -> NodeInfo:
         if node not in self._rooms:
-            self._rooms[node] = Room(node)
+            self._rooms[node] = NodeInfo(node)
         return self._rooms[node]
 
-    def _changed(self, room: Room) -> None:
+    def _changed(self, room: NodeInfo) -> None:
         room.recount()
         if room.idle:
             self._rooms.pop(room.node, None)
 
-    def _admit(self, pod: Allocated | Bystander) -> Room:
+    def _admit(self, pod: PodInfo | Bystander) -> NodeInfo:
         self._untake(pod.uid)
         self._unreserve(pod.uid)
         room = self._room(pod.node)
@@ -290,16 +290,16 @@ class Allocations:
             del self._rooms[node].taken[uid]
             self._changed(self._rooms[node])
 
-    def _best(self, ask: Ask, rooms: Iterable[Room]) -> Room:
+    def _best(self, ask: Ask, rooms: Iterable[NodeInfo]) -> NodeInfo:
         """Of rooms that fit; of equals the first by name, so that one is filled after another."""
 
-        def order(room: Room) -> tuple[float, str]:
+        def order(room: NodeInfo) -> tuple[float, str]:
             choice = room.choice(ask, self._choose)
             return (choice.cost if choice else math.inf, room.node)
 
         return min(rooms, key=order)
 
-    def _reserve(self, uid: str, ask: Ask, room: Room, until: float) -> None:
+    def _reserve(self, uid: str, ask: Ask, room: NodeInfo, until: float) -> None:
         choice = room.choice(ask, self._choose)
         if choice is not None:
             room.reserved[uid] = room.hold(uid, ask, choice.indices, until)
@@ -330,4 +330,4 @@ class Allocations:
 
 
 # For nodes of which nothing is known.
-_NOWHERE = Room("")
+_NOWHERE = NodeInfo("")

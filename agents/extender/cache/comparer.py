@@ -2,26 +2,28 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import NoReturn
 
-from agents.allocated import Allocated
-from agents.allocations import Allocations
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.log import Log
-from agents.usage import Drift
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.pod_info import PodInfo
+from agents.extender.cache.snapshot import Drift
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
 
 INTERVAL_SECONDS = 120.0
-# The API knows better: lists made anew put these right.
+# A relist puts these right.
 _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 
 @dataclass(kw_only=True)
-class Audit:
-    """One thread runs `keep`, all read. `bound` lists the pods, and raises AgentError; `renew` has all listed anew."""
+class Comparer:
+    """One thread runs `keep`, all read. `bound` lists the pods, and raises AgentError; `renew` relists everything."""
 
-    bound: Callable[[], Iterable[Allocated]]
+    bound: Callable[[], Iterable[PodInfo]]
     renew: Callable[[], None]
-    allocations: Allocations
+    cache: Cache
     clock: Clock
     log: Log
     last: Drift | None = None
@@ -29,7 +31,7 @@ class Audit:
     def pass_once(self) -> None:
         """Compares, remembers, and tells of what two comparisons in a row found. Raises AgentError."""
         since = self.clock.monotonic()
-        found = self.allocations.audit(self.bound(), since)
+        found = self.cache.compare(self.bound(), since)
         lasting = {kind: each for kind, each in _kinds(found).items() if each and each == self._before(kind)}
         if lasting:
             self.log.error("the ledger of placement drifts", **lasting)
@@ -37,14 +39,11 @@ class Audit:
             self.renew()
         self.last = found
 
-    def keep(self) -> None:
-        """For ever."""
-        while True:
-            self.clock.sleep(INTERVAL_SECONDS)
-            try:
-                self.pass_once()
-            except AgentError as error:
-                self.log.warning(f"no audit: {error}")
+    def keep(self) -> NoReturn:
+        """Does not return; the first audit is after an interval."""
+        pause = partial(self.clock.sleep, INTERVAL_SECONDS)
+        pause()
+        keep_running(self.pass_once, Problem(log=self.log, failing="no audit", recovered="audits again"), pause)
 
     def _before(self, kind: str) -> object:
         return _kinds(self.last).get(kind) if self.last else None

@@ -1,75 +1,65 @@
-"""What the API says of nodes, their devices and the pods on them, brought to the allocations: listed, then watched.
+"""Informers of nodes, their ResourceSlices and bound pods, which keep the cache up to date.
 
-A watch that breaks is answered by new lists. The ledger is asked for again and again: without it nothing may be placed.
+When one watch is lost, all are relisted. The ledger is polled: without it nothing may be placed.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents import ledger as ledgers
-from agents.allocated import Allocated, AskError, Bystander, holder
-from agents.allocations import Allocations
-from agents.api import Api, ApiError, Object
-from agents.clock import Clock
-from agents.errors import AgentError
-from agents.feed import Feed, Source
-from agents.inventory import NodeDevices, devices_of
-from agents.ledger import LedgerError
-from agents.log import Log
-from agents.nodes import NODES, Node
-from agents.view import BOUND, PODS
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.inventory import NodeDevices, devices_of
+from agents.extender.cache.pod_info import Bystander, PodInfo, holder
+from agents.kube import ledger as ledgers
+from agents.kube.client import Api, ApiError, Object
+from agents.kube.informer import Informer, Listed, WatchSource, read_list
+from agents.kube.ledger import LedgerError
+from agents.kube.nodes import NODES, Node
+from agents.kube.pods import BOUND, PODS, PodError
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.workload import at
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEDGER_SECONDS = 3.0
-BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0)
-# What was followed for so long has begun well.
-_STEADY_SECONDS = 30.0
-# A watch on a connection that died without a word misses no more than this.
-_WATCH_SECONDS = 300.0
-_TAKE_SECONDS = 0.5
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A list of the API, and the version from which its watch goes on."""
-
-    items: tuple[Object, ...]
-    version: str
 
 
 @dataclass(kw_only=True)
-class Mirror:
+class Informers:
     """One thread runs `keep`; all read. `problem` says why nothing may be placed, None where it may.
 
-    `listed_at` is when the lists behind the allocations began, monotonic seconds, None without such; `alive_at` when
-    the thread last came round.
+    `listed_at` is when the lists behind the cache began, monotonic seconds, None without such.
     """
 
     api: Api
-    allocations: Allocations
+    cache: Cache
     ledger_namespace: str
     clock: Clock
     log: Log
     problem: str | None = "the API has not been read yet"
     listed_at: float | None = None
-    alive_at: float = 0.0
     grown: Callable[[], None] = lambda: None  # called where there may be more room than before
     ledger_seconds: float = LEDGER_SECONDS
     ledger: Ledger | None = None  # the last one that could be read
     _ledger_due: float = 0.0
-    _stopped: bool = False
-    _renew: threading.Event = field(default_factory=threading.Event)
+    _informer: Informer = field(init=False)
     _nodes: dict[str, Object] = field(default_factory=dict)
     _slices: dict[str, dict[str, Object]] = field(default_factory=dict)
     known_devices: dict[str, NodeDevices] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.alive_at = self.clock.monotonic()
+        problem = Problem(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
+        self._informer = Informer(
+            api=self.api, lists=self._list, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
+        )
+
+    @property
+    def alive_at(self) -> float:
+        """When the thread last came round, monotonic seconds."""
+        return self._informer.alive_at
 
     @property
     def names(self) -> Names | None:
@@ -88,91 +78,53 @@ class Mirror:
         return self.known_devices.get(node)
 
     def renew(self) -> None:
-        """Has everything listed anew; `listed_at` tells when that has happened."""
-        self._renew.set()
+        """Has the ledger read and everything listed again; `listed_at` shows when that has happened."""
+        self._ledger_due = 0.0
+        self._informer.relist()
 
     def stop(self) -> None:
         """Ends `keep` within a moment."""
-        self._stopped = True
-        self._renew.set()
+        self._informer.stop()
 
     def keep(self) -> None:
-        """Until `stop`; after an error again, a little later each time."""
-        failures = 0
-        while not self._stopped:
-            began = self.clock.monotonic()
-            try:
-                self._follow()
-                failures = 0
-            except AgentError as error:
-                self.log.warning(f"lists the cluster anew: {error}")
-                self.alive_at = self.clock.monotonic()
-                failures = 0 if self.alive_at - began > _STEADY_SECONDS else failures
-                self.clock.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-                failures += 1
+        """Until `stop`."""
+        self._informer.run()
 
-    def _follow(self) -> None:
-        """Lists everything, then tells what happens until that is over or somebody wants new lists."""
-        self._renew.clear()
-        self._read_ledger()
-        if self.ledger is None:
-            self.alive_at = self.clock.monotonic()
-            self.clock.sleep(self.ledger_seconds)
-            return
-        feed = Feed(self.api, self.clock, self._list(self.ledger), seconds=_WATCH_SECONDS, lasts=True)
-        try:
-            while not (self._renew.is_set() or self._stopped):
-                self.alive_at = self.clock.monotonic()
-                for event in feed.take(_TAKE_SECONDS):
-                    self._tell(event)
-                if self.clock.monotonic() >= self._ledger_due:
-                    self._read_ledger()
-        finally:
-            feed.close()
+    def _ready(self) -> bool:
+        """Reads the ledger where that is due: without one, nothing is listed."""
+        if self.clock.monotonic() >= self._ledger_due:
+            self._read_ledger()
+        return self.ledger is not None
 
-    def _list(self, known: Ledger) -> list[Source]:
-        since = self.clock.monotonic()
-        nodes, slices = self._listed(NODES), self._listed(SLICES)
-        pods = self._listed(PODS, BOUND)
-        self._nodes = {node["metadata"]["name"]: _trimmed(node) for node in nodes.items}
+    def _list(self) -> Sequence[WatchSource]:
+        since, known = self.clock.monotonic(), self.ledger
+        if known is None:
+            raise LedgerError("no ledger has been read")
+        nodes = read_list(self.api, NODES, _trimmed)
+        slices = read_list(self.api, SLICES, _trimmed_slice)
+        pods: Listed[PodInfo | Bystander] = read_list(self.api, PODS, self._pod, BOUND)
+        self._nodes = {node["metadata"]["name"]: node for node in nodes.items}
         self._slices = {}
         for found in slices.items:
             self._keep_slice(found)
         self.known_devices = {name: devices_of(node, self._of(name), known) for name, node in self._nodes.items()}
-        bound = [pod for item in pods.items if (pod := self._pod(item)) is not None]
-        self.allocations.replace(self.known_devices.values(), bound, since)
+        self.cache.replace(self.known_devices.values(), pods.items, since)
         self.listed_at = since
-        self.log.info("listed the cluster", nodes=len(self._nodes), pods=len(bound))
+        self.log.info("listed the cluster", nodes=len(self._nodes), pods=len(pods.items))
         self.grown()
-        return [
-            Source(path=NODES, resource_version=nodes.version),
-            Source(path=SLICES, resource_version=slices.version),
-            Source(path=PODS, resource_version=pods.version, parameters=BOUND),
-        ]
+        return nodes.source, slices.source, pods.source
 
-    def _listed(self, path: str, parameters: Mapping[str, str] | None = None) -> Listed:
-        """Page by page, of each item what matters; a consistent read."""
-        items: list[Object] = []
-        version = ""
-        for page in self.api.pages(path, **(parameters or {})):
-            version = page["metadata"]["resourceVersion"]
-            items += page["items"]
-        return Listed(tuple(items), version)
-
-    def _tell(self, event: Object) -> None:
-        found, kind = event["object"], event["type"]
-        if kind == "BOOKMARK":
-            return
-        gone = kind == "DELETED"
+    def _apply(self, event: Object) -> None:
+        found, gone = event["object"], event["type"] == "DELETED"
         match found["kind"]:
             case "Pod":
-                self._tell_pod(found, gone)
+                self._apply_pod(found, gone)
             case "Node":
                 name = found["metadata"]["name"]
                 if gone:
                     self._nodes.pop(name, None)
                     self.known_devices.pop(name, None)
-                    self.allocations.drop_node(name)
+                    self.cache.remove_node(name)
                 else:
                     self._nodes[name] = _trimmed(found)
                     self._count(name)
@@ -180,18 +132,18 @@ class Mirror:
                 self._keep_slice(found, gone)
                 self._count(found["spec"].get("nodeName", ""))
 
-    def _tell_pod(self, found: Object, gone: bool) -> None:
+    def _apply_pod(self, found: Object, gone: bool) -> None:
         pod = None if gone else self._pod(found)
         if pod is not None:
-            self.allocations.set_pod(pod)
+            self.cache.update_pod(pod)
         else:
-            self.allocations.drop_pod(found["metadata"]["uid"])
+            self.cache.remove_pod(found["metadata"]["uid"])
             self.grown()
 
-    def _pod(self, item: Object) -> Allocated | Bystander | None:
+    def _pod(self, item: Object) -> PodInfo | Bystander | None:
         try:
             return holder(item, self.ledger.names) if self.ledger else None
-        except AskError as error:
+        except PodError as error:
             self.log.error(f"is not counted: {error}")
             return None
 
@@ -200,7 +152,7 @@ class Mirror:
         if gone:
             of_node.pop(found["metadata"]["name"], None)
         else:
-            of_node[found["metadata"]["name"]] = {"spec": found["spec"]}
+            of_node[found["metadata"]["name"]] = _trimmed_slice(found)
 
     def _of(self, node: str) -> Iterable[Object]:
         return self._slices.get(node, {}).values()
@@ -212,7 +164,7 @@ class Mirror:
         devices = devices_of(node, self._of(name), self.ledger)
         if devices != self.known_devices.get(name):
             self.known_devices[name] = devices
-            self.allocations.set_node(devices)
+            self.cache.update_node(devices)
             self.grown()
 
     def _read_ledger(self) -> None:
@@ -236,7 +188,7 @@ class Mirror:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
             self.listed_at = None  # nothing that is counted is under the new names
-            self._renew.set()
+            self._informer.relist()
         self.ledger = found
         for name in [*self._nodes]:
             self._count(name)
@@ -253,3 +205,7 @@ def _trimmed(node: Object) -> dict[str, Any]:
     metadata = node["metadata"]
     kept = {key: metadata[key] for key in ("name", "labels", "annotations") if key in metadata}
     return {"metadata": kept, "status": {"allocatable": {"cpu": at(node, "status", "allocatable").get("cpu")}}}
+
+
+def _trimmed_slice(found: Object) -> dict[str, Any]:
+    return {"metadata": {"name": found["metadata"]["name"]}, "spec": found["spec"]}

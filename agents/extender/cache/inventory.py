@@ -8,14 +8,12 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from agents.api import Object
-from agents.device import MIB
-from agents.errors import AgentError
-from agents.slices import offered_mib
-from tenancy.ledger import Ledger, Pool, Sharing
+from agents.kube.client import Object
+from agents.runtime.errors import AgentError
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
-from tenancy.selector import matches
+from tenancy.units import MIB
 from tenancy.workload import ShapeError, at, maps_at
 
 # Effects of a device's taint that keep new pods off it (KEP-5055).
@@ -71,12 +69,13 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
 
 
 def _pool(labels: Object, ledger: Ledger) -> Pool:
-    mine = [pool for pool in ledger.pools if matches(pool.node_selector, labels)]
-    if not any(pool.sharing is Sharing.MEMORY for pool in mine):
+    try:
+        pool = ledger.pool_of(labels)
+    except SeveralPoolsError as error:
+        raise InventoryError(f"is {error}") from None
+    if pool is None or pool.sharing is not Sharing.MEMORY:
         raise InventoryError("is in no pool that shares GPU memory")
-    if len(mine) > 1:
-        raise InventoryError(f"is in {len(mine)} pools: {', '.join(pool.name for pool in mine)}")
-    return mine[0]
+    return pool
 
 
 def _cpu_milli(node: Object) -> int | None:
@@ -111,7 +110,7 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
     try:
         return {int(part) for part in str(text).split(",") if part.strip()}
     except ValueError:
-        raise InventoryError(f"its annotation {names.device_excluded} is no list of devices: {text!r}") from None
+        raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
 
 
 def _device(device: Object, pool: Pool, excluded: Collection[int]) -> NodeDevice:
@@ -127,7 +126,7 @@ def _device(device: Object, pool: Pool, excluded: Collection[int]) -> NodeDevice
     return NodeDevice(
         index=index,
         uuid=uuid,
-        mib=offered_mib(size // MIB, pool),
+        mib=pool.offered_mib(size // MIB),
         healthy=not any(taint.get("effect") in _REPELLENT for taint in maps_at(device, "taints")),
         excluded=index in excluded,
     )

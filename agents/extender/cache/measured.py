@@ -1,15 +1,17 @@
-"""What the exporters measure, brought to the allocations: a device that somebody uses unasked takes no new pod."""
+"""What the exporters measure, brought to the cache: a device that somebody uses unasked takes no new pod."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NoReturn
 
-from agents.allocations import Allocations
-from agents.clock import Clock
-from agents.device import MIB
-from agents.environment import PORT, text, variable
-from agents.errors import AgentError
-from agents.log import Log
-from agents.telemetry import NodeTelemetry
+from agents.extender.cache.cache import Cache
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem, keep_running
+from agents.runtime.settings import PORT, text, variable
+from agents.telemetry.client import NodeTelemetry
+from tenancy.units import MIB
 
 INTERVAL_SECONDS = 5.0
 _SOON_SECONDS = 0.2  # until it is known whom to ask
@@ -30,7 +32,7 @@ class Measured:
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]
-    allocations: Allocations
+    cache: Cache
     grown: Callable[[], None]
     clock: Clock
     log: Log
@@ -56,7 +58,7 @@ class Measured:
                     read_at[found.node] = self._read_at[found.node]
                 continue
             free = {device.gpu: device.free_bytes // MIB for device in found.devices}
-            self.allocations.measure(found.node, free, found.read_at)
+            self.cache.measure(found.node, free, found.read_at)
             read_at[found.node] = found.read_at
         self._read_at = read_at
         for problem in sorted(problems - self._problems):
@@ -65,12 +67,16 @@ class Measured:
         self.tried = True
         self.grown()
 
-    def keep(self) -> None:
-        """For ever; what is known grows old meanwhile, and then counts no more."""
-        while True:
-            try:
-                self.refresh()
-            except AgentError as error:
-                self.tried = True
-                self.log.warning(f"the devices are not measured: {error}")
-            self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS)
+    def keep(self) -> NoReturn:
+        """Does not return; measurements that cannot be renewed grow old, and do not count then."""
+        problem = Problem(
+            log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
+        )
+        keep_running(self._try, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
+
+    def _try(self) -> None:
+        try:
+            self.refresh()
+        except AgentError:
+            self.tried = True
+            raise

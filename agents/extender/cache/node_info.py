@@ -1,16 +1,16 @@
-"""One node's devices and who holds what of them. Units: whole MiB of GPU memory."""
+"""NodeInfo: one node's devices, and what each pod holds of them. Units: whole MiB of GPU memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-from agents.allocated import Allocated, Bystander
-from agents.inventory import NodeDevices
-from tenancy.devices import Ask, Choice, Chooser, best_fit
+from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.pod_info import Bystander, PodInfo
+from tenancy.devices.allocate import Ask, Chooser, DeviceChoice, best_fit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hold:
+class DeviceShare:
     """Devices kept for a pod not known to be bound; `until` is monotonic seconds, None where no time ends it."""
 
     uid: str
@@ -21,14 +21,14 @@ class Hold:
 
 
 @dataclass(frozen=True)
-class Reading:
+class MeasuredMemory:
     """Free MiB by device's index as measured, and until when (monotonic seconds) that counts."""
 
     free: Mapping[int, int]
     until: float
 
 
-class Room:
+class NodeInfo:
     """What is free on a node's devices. Whoever changes a part calls `recount` afterwards.
 
     A device has what it offers less what pods and holds have of it, and by a reading no more than what was measured
@@ -38,12 +38,12 @@ class Room:
     def __init__(self, node: str) -> None:
         self.node = node
         self.inventory: NodeDevices | None = None
-        self.pods: dict[str, Allocated] = {}
+        self.pods: dict[str, PodInfo] = {}
         self.bystanders: dict[str, Bystander] = {}
-        self.taken: dict[str, Hold] = {}
-        self.reserved: dict[str, Hold] = {}
-        self.reading: Reading | None = None
-        self._choices: dict[Ask, Choice | None] = {}
+        self.taken: dict[str, DeviceShare] = {}
+        self.reserved: dict[str, DeviceShare] = {}
+        self.reading: MeasuredMemory | None = None
+        self._choices: dict[Ask, DeviceChoice | None] = {}
         self.recount()
 
     @property
@@ -51,19 +51,19 @@ class Room:
         """Nothing is known of the node and nothing is held on it."""
         return self.inventory is None and not (self.pods or self.bystanders or self.taken or self.reserved)
 
-    def as_now(self) -> "Room":
+    def as_now(self) -> "NodeInfo":
         """A copy that changes no more, to be read without the lock: `recount` puts new sums in the place of the old."""
         seen = copy(self)
         seen.pods, seen.taken, seen.reserved = {**self.pods}, {**self.taken}, {**self.reserved}
         return seen
 
-    def claims(self) -> Iterator[Allocated | Hold]:
+    def claims(self) -> Iterator[PodInfo | DeviceShare]:
         yield from self.pods.values()
         yield from self.taken.values()
         yield from self.reserved.values()
 
     def recount(self) -> None:
-        """Counts anew from the parts, so that no sum can go astray."""
+        """Counts again from the parts, so that no sum can go astray."""
         devices = self.inventory.devices if self.inventory else ()
         self.offered = {device.index: device.offered_mib for device in devices}
         self.largest = sorted(self.offered.values(), reverse=True)
@@ -81,7 +81,7 @@ class Room:
         self.forget_choices()
 
     def forget_choices(self) -> None:
-        """Has the next one chosen anew."""
+        """Has the next one chosen again."""
         self._choices.clear()
 
     def _less_what_is_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
@@ -116,21 +116,23 @@ class Room:
     def fits(self, ask: Ask) -> bool:
         return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
 
-    def choice(self, ask: Ask, choose: Chooser) -> Choice | None:
+    def choice(self, ask: Ask, choose: Chooser) -> DeviceChoice | None:
         """What `choose` chooses; it is asked once until something changes."""
         if ask not in self._choices:
             self._choices[ask] = choose(ask, self.free, self.cpu_milli)
         return self._choices[ask]
 
-    def hold(self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None) -> Hold:
+    def hold(self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None) -> DeviceShare:
         """A hold on those devices, not yet a part."""
         uuids = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
-        return Hold(uid=uid, ask=ask, indices=indices, uuids=tuple(uuids[index] for index in indices), until=until)
+        return DeviceShare(
+            uid=uid, ask=ask, indices=indices, uuids=tuple(uuids[index] for index in indices), until=until
+        )
 
     def never(self, ask: Ask) -> str | None:
         """Why the node could not take the ask if every pod left it; None where it could."""
         if self.inventory is None:
-            return "is not known to have GPU memory to share"
+            return "has no GPU memory to share that is known"
         if self.inventory.unusable:
             return self.inventory.unusable
         if len(self.largest) < ask.count:
@@ -147,7 +149,7 @@ class Room:
 
 
 def _shortage(ask: Ask, largest_first: Sequence[int], what: str) -> str:
-    """The largest is told always: it is what a smaller request could get."""
+    """The largest is always named: it is what a smaller request could get."""
     if ask.count == 1:
         return f"its largest GPU has {largest_first[0]} MiB {what}, not {ask.mib}"
     fitting = sum(mib >= ask.mib for mib in largest_first)

@@ -1,17 +1,15 @@
-"""What a pod asks of devices, and what it was given: read from the Pod, where the Binding's annotations keep it."""
+"""PodInfo: what a pod requests of devices, and what it was assigned, as the Binding's annotations on the Pod say."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agents.api import Object
-from agents.errors import AgentError
-from tenancy.devices import Ask
+from agents.kube.client import Object
+from agents.kube.pods import Pod
+from agents.runtime.errors import AgentError
+from tenancy.devices.allocate import Ask
 from tenancy.names import ALIYUN_INDEX, Names
 from tenancy.quantity import QuantityError
-from tenancy.workload import Manifest, ShapeError, at, pod_request
-
-_ENDED = ("Succeeded", "Failed")
+from tenancy.workload import Manifest, ShapeError, pod_request
 
 
 class AskError(AgentError):
@@ -19,7 +17,7 @@ class AskError(AgentError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocated:
+class PodInfo:
     """A bound pod that has not ended, also one that terminates. `indices` and `uuids` are None where its annotations do
     not tell. Where both are known the UUIDs count: they stay when a device comes under another index."""
 
@@ -56,65 +54,39 @@ def ask_of(spec: Manifest, names: Names) -> Ask | None:
     AskError."""
     try:
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return Ask.of(total, count or 1, _cpu_milli(spec)) if total else None
+        return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
     except (QuantityError, ShapeError, ValueError) as error:
         raise AskError(f"{names.gpumem}: {error}") from None
 
 
-def holder(pod: Object, names: Names) -> Allocated | Bystander | None:
-    """What a Pod holds on its node; None where it is not bound or has ended. Raises AskError as `allocated` does."""
-    found = allocated(pod, names)
-    node = pod["spec"].get("nodeName")
-    if found is not None or not node or at(pod, "status").get("phase") in _ENDED:
-        return found
-    with _read(pod):
-        return Bystander(uid=pod["metadata"]["uid"], node=node, cpu_milli=_cpu_milli(pod["spec"]))
-
-
-def allocated(pod: Object, names: Names) -> Allocated | None:
-    """What a Pod holds on its node; None where it is not bound, has ended, or asks for no GPU memory.
-
-    A request that no device could be asked for (somebody bound the pod by hand) counts rounded up. Raises AskError for
-    one that cannot be read.
-    """
-    metadata, spec = pod["metadata"], pod["spec"]
-    node = spec.get("nodeName")
-    if not node or at(pod, "status").get("phase") in _ENDED:
+def holder(item: Object, names: Names) -> PodInfo | Bystander | None:
+    """What a Pod holds on its node; None where it is not bound or has ended. Raises PodError."""
+    pod = Pod(item)
+    if not pod.node or pod.ended:
         return None
-    with _read(pod):
-        ask = _bound_ask(spec, names)
-    if ask is None:
-        return None
-    annotations = at(metadata, "annotations")
-    return Allocated(
-        uid=metadata["uid"],
-        namespace=metadata["namespace"],
-        name=metadata["name"],
-        node=node,
+    cpu_milli = pod.request("cpu", per_unit=1000)
+    total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
+    if total <= 0:
+        return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli)
+    # A request that no device could be asked for (somebody bound the pod by hand) counts rounded up.
+    ask = Ask(-(-total // count), count, cpu_milli)
+    return PodInfo(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=pod.node,
         ask=ask,
-        indices=_indices(annotations, ask, names),
-        uuids=_uuids(annotations, ask, names),
-        priority=spec.get("priority") or 0,
-        terminating="deletionTimestamp" in metadata,
+        indices=_indices(pod.annotations, ask, names),
+        uuids=_uuids(pod.annotations, ask, names),
+        priority=pod.priority,
+        terminating=pod.terminating,
     )
 
 
-@contextmanager
-def _read(pod: Object) -> Iterator[None]:
-    """Names the pod whose requests cannot be read."""
-    try:
-        yield
-    except (QuantityError, ShapeError) as error:
-        raise AskError(f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}: {error}") from None
-
-
-def _bound_ask(spec: Manifest, names: Names) -> Ask | None:
-    total, count = pod_request(spec, names.gpumem), max(pod_request(spec, names.gpu_count), 1)
-    return Ask(-(-total // count), count, _cpu_milli(spec)) if total > 0 else None
-
-
-def _cpu_milli(spec: Manifest) -> int:
-    return pod_request(spec, "cpu", per_unit=1000)
+def allocated(item: Object, names: Names) -> PodInfo | None:
+    """As `holder`; None also where it asks for no GPU memory."""
+    found = holder(item, names)
+    return found if isinstance(found, PodInfo) else None
 
 
 def _indices(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[int, ...] | None:

@@ -1,15 +1,15 @@
-"""What the ledger of placement shows of itself: who has what, and where it differs from the API and the devices."""
+"""A snapshot of the cache: which pod holds what, and where that differs from the API and the devices."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.allocated import Allocated
-from agents.inventory import NodeDevice
-from agents.room import Hold, Room
+from agents.extender.cache.inventory import NodeDevice
+from agents.extender.cache.node_info import DeviceShare, NodeInfo
+from agents.extender.cache.pod_info import PodInfo
 
 
-class Standing(StrEnum):
+class ShareState(StrEnum):
     """How a pod comes to have memory on a device."""
 
     BOUND = "bound"
@@ -25,7 +25,7 @@ class Share:
     namespace: str = ""
     name: str = ""
     mib: int
-    standing: Standing
+    standing: ShareState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Drift:
     outside: tuple[DeviceDrift, ...] = ()
 
 
-def usage_of(room: Room) -> NodeUsage:
+def usage_of(room: NodeInfo) -> NodeUsage:
     """What is where on one node."""
     shares = {claim.uid: _share(claim) for claim in room.claims()}
     by_device: dict[int, list[Share]] = {index: [] for index in room.offered}
@@ -123,7 +123,7 @@ def usage_of(room: Room) -> NodeUsage:
     )
 
 
-def drift_of(rooms: Iterable[Room], listed: Mapping[str, Allocated]) -> Drift:
+def drift_of(rooms: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
     """Compares what the rooms hold with the pods of a list, by uid, that is as old as they are."""
     rooms = sorted(rooms, key=lambda room: room.node)
     held = {pod.uid: pod for room in rooms for pod in room.pods.values()}
@@ -141,33 +141,33 @@ def drift_of(rooms: Iterable[Room], listed: Mapping[str, Allocated]) -> Drift:
     )
 
 
-def _share(claim: Allocated | Hold) -> Share:
-    if isinstance(claim, Allocated):
+def _share(claim: PodInfo | DeviceShare) -> Share:
+    if isinstance(claim, PodInfo):
         return Share(
-            uid=claim.uid, namespace=claim.namespace, name=claim.name, mib=claim.ask.mib, standing=Standing.BOUND
+            uid=claim.uid, namespace=claim.namespace, name=claim.name, mib=claim.ask.mib, standing=ShareState.BOUND
         )
-    standing = Standing.BINDING if claim.until is None else Standing.RESERVED
+    standing = ShareState.BINDING if claim.until is None else ShareState.RESERVED
     return Share(uid=claim.uid, mib=claim.ask.mib, standing=standing)
 
 
-def _place(pod: Allocated) -> tuple[object, ...]:
+def _place(pod: PodInfo) -> tuple[object, ...]:
     return pod.node, pod.ask, pod.uuids or pod.indices
 
 
-def _over(rooms: Iterable[Room]) -> Iterator[DeviceDrift]:
+def _over(rooms: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
     for room, device, held_mib in _devices(rooms):
         if held_mib > device.mib:
             yield DeviceDrift(room.node, device.index, held_mib - device.mib)
 
 
-def _outside(rooms: Iterable[Room]) -> Iterator[DeviceDrift]:
+def _outside(rooms: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
     for room, device, held_mib in _devices(rooms):
         measured = room.reading.free.get(device.index) if room.reading else None
         if measured is not None and device.mib - held_mib > measured:
             yield DeviceDrift(room.node, device.index, device.mib - held_mib - measured)
 
 
-def _devices(rooms: Iterable[Room]) -> Iterator[tuple[Room, NodeDevice, int]]:
+def _devices(rooms: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, int]]:
     """Every device, and how much of it is held."""
     for room in rooms:
         for device in room.inventory.devices if room.inventory else ():

@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.attribution import attribute
-from agents.cgroup import Container
-from agents.device import Device, Occupancy, Process
-from tests.agents.exporters import card
+from agents.exporter.attribution import attribute
+from agents.node.cgroup import Container
+from agents.telemetry.device import Device, Occupancy, Process
+from tests.support.exporters import card
 
 CHAT, VISION = Container("pod-1", "a"), Container("pod-2", "b")
 OWNERS = {1: CHAT, 2: CHAT, 3: VISION, 9: None}

@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agents.api import ApiError
-from agents.cgroup import Container
-from agents.clock import Clock
-from agents.registry import LOOK_UP_SECONDS, REFRESH_SECONDS, Registrar
-from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
-from tests.agents.test_roster import CHAT
+from agents.exporter.pod_names import LOOK_UP_SECONDS, REFRESH_SECONDS, Registrar
+from agents.kube.client import ApiError
+from agents.node.cgroup import Container
+from agents.runtime.clock import Clock
+from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
+from tests.unit.agents.node.test_pods import CHAT
 
 KNOWN, NEW = Container("uid-chat", "aaa"), Container("uid-new", "fff")
 
@@ -134,5 +134,5 @@ def test_a_problem_is_told_once_and_its_end_too(served: Served) -> None:
     messages = [line["message"] for line in served.lines()]
     assert messages == [
         "names and budgets stay as they were: GET /api/v1/pods: 403 Forbidden: no right",
-        "the API answers",
+        "names and budgets are up to date again",
     ]

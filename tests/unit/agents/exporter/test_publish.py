@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from agents.api import ApiError
-from agents.device import Fault, Survey
-from agents.publisher import Publisher
-from agents.slices import SLICES
+from agents.exporter.publish import Publisher
+from agents.kube.client import ApiError
+from agents.telemetry.device import Fault, Survey
+from agents.telemetry.resourceslice import SLICES
 from tenancy.ledger import Ledger, Pool, Sharing
-from tests.agents.cluster import DOMAIN, NAMES, T4, Served
-from tests.agents.cluster import Fault as Failure
-from tests.agents.test_slices import card
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
+from tests.support.fake_cluster import Fault as Failure
+from tests.unit.agents.telemetry.test_resourceslice import card
 
 NODE = "k8s-node1"
 PATH = f"{SLICES}/{NAMES.device_driver}-{NODE}"
@@ -108,9 +108,20 @@ def test_a_node_offers_what_its_own_pool_says(node: Node) -> None:
     node.ledger = Ledger(domain=DOMAIN, pools=(whole, other))
     node.publisher.publish()
     assert "gpumem" not in node.slice["spec"]["devices"][0]["capacity"]
-    node.ledger = Ledger(domain=DOMAIN, pools=(whole, other, T4))
+    node.ledger = Ledger(domain=DOMAIN, pools=(other, T4))
     assert node.publisher.publish() == "changed"
     assert node.slice["spec"]["devices"][0]["capacity"]["gpumem"]["value"] == "14000Mi"
+
+
+def test_a_node_that_several_pools_match_offers_nothing_and_says_why(node: Node) -> None:
+    node.publisher.publish()
+    more = Pool(name="more", node_selector={}, nodes=1, device_count=1, memory_mib=15360)
+    node.ledger = Ledger(domain=DOMAIN, pools=(T4, more))
+    assert node.publisher.publish() == (
+        "changed, which offers nothing: the node is matched by pools.t4, pools.more: a node belongs to one pool; "
+        "narrow a node_selector or relabel the node"
+    )
+    assert "gpumem" not in node.slice["spec"]["devices"][0]["capacity"]
 
 
 def test_a_change_that_came_between_is_not_overwritten(node: Node) -> None:
@@ -130,7 +141,7 @@ def test_the_thread_tells_once_of_a_problem_and_of_its_end(node: Node) -> None:
     node.passes(4)
     assert [(line["level"], line["message"].partition(":")[0]) for line in node.served.lines()] == [
         ("error", "the node's ResourceSlice stays as it is"),
-        ("info", "the node's ResourceSlice can be written again"),
         ("info", "ResourceSlice created"),
+        ("info", "the node's ResourceSlice can be written again"),
     ]
     assert node.served.time.slept == [5, 5, 5, 5]

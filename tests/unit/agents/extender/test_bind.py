@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from agents.allocations import Allocations
-from agents.api import Api, ApiError
-from agents.binding import Binder, BindingError, Connections
-from agents.inventory import NodeDevice, NodeDevices
-from agents.placing import Asks
-from agents.verbs import PodBinding
+from agents.extender.bind import Binder, BindingError, Connections
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.filter import RequestCache
+from agents.extender.protocol import PodBinding
+from agents.kube.client import Api, ApiError
 from tenancy import names
-from tenancy.devices import Ask
-from tests.agents.cluster import NAMES, Fault, Served
+from tenancy.devices.allocate import Ask
+from tests.support.fake_cluster import NAMES, Fault, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
 POD = "/api/v1/namespaces/team/pods/model"
@@ -26,19 +26,18 @@ class Bench:
 
     def __init__(self, served: Served, *, aliyun: bool = False) -> None:
         self.served = served
-        self.allocations = Allocations()
-        self.allocations.set_node(NODE)
-        self.asks = Asks()
+        self.cache = Cache()
+        self.cache.update_node(NODE)
+        self.asks = RequestCache()
         self.asks.remember("u", Ask(5000))
         clock = served.time.clock()
         self.binder = Binder(
-            connections=Connections(self.api, clock), allocations=self.allocations, devices={"a": NODE}.get,
+            connections=Connections(self.api, clock), cache=self.cache, devices={"a": NODE}.get,
             asks=self.asks, aliyun=aliyun, clock=clock, log=served.log(),
         )  # fmt: skip
 
     def api(self) -> Api:
-        api = Api(self.served.endpoint(), clock=self.served.time.clock(), jitter=lambda: 0.5, attempts=2)
-        return self.served.opened(api)
+        return self.served.api(attempts=2)
 
     def bind(self) -> dict[str, str]:
         """The annotations that went to the API."""
@@ -47,7 +46,7 @@ class Bench:
 
     @property
     def held_mib(self) -> int:
-        return sum(device.held_mib for usage in self.allocations.usage() for device in usage.devices)
+        return sum(device.held_mib for usage in self.cache.snapshot() for device in usage.devices)
 
     @contextmanager
     def failing(self, status: int, times: int = 1) -> Iterator[None]:
@@ -98,7 +97,7 @@ def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> Non
 
 
 def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench) -> None:
-    bench.asks = Asks()
+    bench.asks = RequestCache()
     bench.binder.asks = bench.asks
     bench.store()
     limits = {NAMES.gpumem: "7000"}
@@ -107,7 +106,7 @@ def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench)
 
 
 def test_a_pod_that_is_gone_is_not_bound(bench: Bench) -> None:
-    bench.binder.asks = Asks()
+    bench.binder.asks = RequestCache()
     with pytest.raises(BindingError, match="is gone"):
         bench.bind()
     assert bench.held_mib == 0
@@ -154,7 +153,7 @@ def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its devices would stay taken for ever."""
-    give_back = bench.allocations.give_back
+    give_back = bench.cache.forget
 
     def and_bind_anew(uid: str) -> None:
         give_back(uid)
@@ -163,7 +162,7 @@ def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(
 
     with bench.failing(504, times=2):
         bench.bind()
-    monkeypatch.setattr(bench.allocations, "give_back", and_bind_anew)
+    monkeypatch.setattr(bench.cache, "forget", and_bind_anew)
     bench.settle_after(100)
     assert bench.held_mib == 5000
     assert [*bench.binder.unsettled] == ["u"]
@@ -179,6 +178,6 @@ def test_while_the_api_is_away_nothing_is_concluded(bench: Bench) -> None:
 
 def test_one_connection_serves_one_bind_after_the_other(bench: Bench) -> None:
     bench.bind()
-    bench.allocations.drop_pod("u")
+    bench.cache.remove_pod("u")
     bench.bind()
     assert len(bench.served.closing) == 1

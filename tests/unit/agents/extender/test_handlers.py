@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from agents import exposition
-from agents.allocations import Allocations
-from agents.binding import Binder, Connections
-from agents.desk import OpenDesk, Readiness, VerbDesk
-from agents.extender_series import Series
-from agents.inventory import NodeDevice, NodeDevices
-from agents.mirror import Mirror
-from agents.placing import Placing
-from agents.serving import Request
-from agents.waiting import Waiting
+from agents.extender.bind import Binder, Connections
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.informers import Informers
+from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.filter import Verbs
+from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
+from agents.extender.metrics import ExtenderMetrics
+from agents.extender.pending import PendingPods
+from agents.runtime import exposition
+from agents.runtime.http_server import HttpRequest
 from tenancy import names
 from tenancy.ledger import Ledger
-from tests.agents.cluster import DOMAIN, NAMES, SYSTEM, T4, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
 
@@ -34,40 +34,38 @@ class Desks:
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
         self.time = served.time
-        self.allocations = Allocations()
-        self.allocations.set_node(NODE)
-        self.mirror = Mirror(
-            api=served.api(), allocations=self.allocations, ledger_namespace=SYSTEM, clock=clock, log=log
-        )
-        self.mirror.problem, self.mirror.listed_at = None, 0.0
-        self.mirror.ledger = Ledger(domain=DOMAIN, pools=(T4,))
+        self.cache = Cache()
+        self.cache.update_node(NODE)
+        self.informers = Informers(api=served.api(), cache=self.cache, ledger_namespace=SYSTEM, clock=clock, log=log)
+        self.informers.problem, self.informers.listed_at = None, 0.0
+        self.informers.ledger = Ledger(domain=DOMAIN, pools=(T4,))
         self.led = Led()
         self.measured = True
-        self.readiness = Readiness(mirror=self.mirror, leadership=self.led, measured=lambda: self.measured)
-        placing = Placing(mirror=self.mirror, allocations=self.allocations, clock=clock)
+        self.readiness = Readiness(informers=self.informers, leadership=self.led, measured=lambda: self.measured)
+        placing = Verbs(informers=self.informers, cache=self.cache, clock=clock)
         binder = Binder(
-            connections=Connections(served.api, clock), allocations=self.allocations, devices=self.mirror.devices,
+            connections=Connections(served.api, clock), cache=self.cache, devices=self.informers.devices,
             asks=placing.asks, aliyun=False, clock=clock, log=log,
         )  # fmt: skip
-        self.waiting = Waiting(allocations=self.allocations, nudge=lambda: None, clock=clock, log=log)
-        self.verbs = VerbDesk(self.readiness, placing, binder, self.waiting)
-        series = Series(
-            readiness=self.readiness, desk=self.verbs, allocations=self.allocations, drift=dict, ages=dict,
+        self.waiting = PendingPods(cache=self.cache, nudge=lambda: None, clock=clock, log=log)
+        self.verbs = VerbHandler(self.readiness, placing, binder, self.waiting)
+        series = ExtenderMetrics(
+            readiness=self.readiness, desk=self.verbs, cache=self.cache, drift=dict, ages=dict,
             unsettled=lambda: 0, waiting=lambda: len(self.waiting),
         )  # fmt: skip
-        self.open = OpenDesk(
-            readiness=self.readiness, allocations=self.allocations, families=series.families, monotonic=clock.monotonic
+        self.open = StatusHandler(
+            readiness=self.readiness, cache=self.cache, families=series.families, monotonic=clock.monotonic
         )
 
     def post(self, verb: str, **arguments: Any) -> tuple[int, Any]:
-        answer = self.verbs.answer(Request("POST", f"/{verb}", json.dumps(arguments).encode()))
+        answer = self.verbs.answer(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
         return answer.status, json.loads(answer.body) if answer.kind == "application/json" else answer.body.decode()
 
     def filter(self, mib: int, uid: str = "u") -> tuple[int, Any]:
         return self.post("filter", Pod=pod(mib, uid), NodeNames=["a", "b"])
 
     def get(self, path: str) -> tuple[int, str]:
-        answer = self.open.answer(Request("GET", path))
+        answer = self.open.answer(HttpRequest("GET", path))
         return answer.status, answer.body.decode()
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -93,7 +91,7 @@ def test_a_filter_is_answered_with_the_nodes_and_a_reason_for_each_other(desks: 
 def test_a_filter_and_a_bind_give_a_pod_its_device(desks: Desks) -> None:
     desks.filter(5000)
     assert desks.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
-    (usage,) = desks.allocations.usage()
+    (usage,) = desks.cache.snapshot()
     assert usage.devices[0].held_mib == 5000
 
 
@@ -109,7 +107,7 @@ def test_who_found_no_room_is_remembered_until_there_is_some(desks: Desks) -> No
     desks.filter(5000, "second")
     assert desks.value(names.METRIC_EXTENDER_WAITING) == 1
     assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="no_room") == 1
-    desks.allocations.drop_pod("first")
+    desks.cache.remove_pod("first")
     desks.filter(5000, "second")
     assert desks.value(names.METRIC_EXTENDER_WAITING) == 0
 
@@ -121,9 +119,9 @@ def close(desks: Desks, how: str) -> None:
         case "the lists are older than the leadership":
             desks.led.since = 5.0
         case "no ledger":
-            desks.mirror.problem = "there is no ledger"
+            desks.informers.problem = "there is no ledger"
         case "nothing was listed":
-            desks.mirror.listed_at = None
+            desks.informers.listed_at = None
         case "nothing was measured":
             desks.measured = False
 
@@ -131,8 +129,8 @@ def close(desks: Desks, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("another leads", "does not hold the Lease"),
-        ("the lists are older than the leadership", "are being listed"),
+        ("another leads", "is not the leader"),
+        ("the lists are older than the leadership", "are being relisted"),
         ("no ledger", "there is no ledger"),
         ("nothing was listed", "is being listed"),
         ("nothing was measured", "are being measured"),
@@ -160,7 +158,7 @@ def test_a_malformed_request_is_refused_and_counted(desks: Desks) -> None:
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("POST", "/nonsense")])
 def test_there_are_no_other_verbs(desks: Desks, method: str, path: str) -> None:
-    assert desks.verbs.answer(Request(method, path)).status == 404
+    assert desks.verbs.answer(HttpRequest(method, path)).status == 404
 
 
 def test_every_answer_is_timed(desks: Desks) -> None:
@@ -199,9 +197,9 @@ def test_the_open_door_tells_who_has_what(desks: Desks) -> None:
 
 
 def test_a_node_that_nobody_knows_is_no_crash(desks: Desks) -> None:
-    assert desks.get("/inspect/nowhere") == (404, "nowhere is no node with GPU memory to share\n")
+    assert desks.get("/inspect/nowhere") == (404, "nowhere is not a node with GPU memory to share\n")
 
 
 def test_the_open_door_changes_nothing(desks: Desks) -> None:
-    assert desks.open.answer(Request("POST", "/inspect")).status == 405
+    assert desks.open.answer(HttpRequest("POST", "/inspect")).status == 405
     assert desks.get("/filter")[0] == 404

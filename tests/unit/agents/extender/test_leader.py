@@ -1,11 +1,13 @@
 """Who leads, by the Lease."""
 
+import threading
 from typing import Any
 
 import pytest
 
-from agents.leadership import LeaseLeadership
-from tests.agents.cluster import Served
+from agents.extender.leader import LeaseWatcher
+from tests.support.fake_cluster import Served
+from tests.support.informing import eventually
 
 
 def lease(holder: str | None, renewed: str = "1", seconds: int = 15) -> dict[str, Any]:
@@ -22,32 +24,32 @@ def gains() -> Gains:
 
 
 @pytest.fixture
-def leadership(served: Served, gains: Gains) -> LeaseLeadership:
+def leadership(served: Served, gains: Gains) -> LeaseWatcher:
     clock = served.time.clock()
-    return LeaseLeadership(
+    return LeaseWatcher(
         api=served.api(), namespace="s", name="l", holder="pod-1", clock=clock, log=served.log(),
         gained=lambda: gains.append(clock.monotonic()),
     )  # fmt: skip
 
 
-def test_nobody_leads_before_the_lease_was_seen(leadership: LeaseLeadership) -> None:
+def test_nobody_leads_before_the_lease_was_seen(leadership: LeaseWatcher) -> None:
     assert leadership.since is None
 
 
-def test_it_leads_while_its_own_pods_scheduler_holds_the_lease(leadership: LeaseLeadership, gains: Gains) -> None:
+def test_it_leads_while_its_own_pods_scheduler_holds_the_lease(leadership: LeaseWatcher, gains: Gains) -> None:
     leadership.see(lease("pod-1_uuid"))
     assert leadership.since == 0.0
     assert gains == [0.0]
 
 
 @pytest.mark.parametrize("holder", ["pod-10_uuid", "pod-2_uuid", "pod-1", "", None])
-def test_another_holder_is_not_this_pod(leadership: LeaseLeadership, gains: Gains, holder: str | None) -> None:
+def test_another_holder_is_not_this_pod(leadership: LeaseWatcher, gains: Gains, holder: str | None) -> None:
     leadership.see(lease(holder))
     assert leadership.since is None
     assert gains == []
 
 
-def test_a_renewal_changes_nothing(leadership: LeaseLeadership, served: Served, gains: Gains) -> None:
+def test_a_renewal_changes_nothing(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 10
     leadership.see(lease("pod-1_uuid", renewed="2"))
@@ -56,7 +58,7 @@ def test_a_renewal_changes_nothing(leadership: LeaseLeadership, served: Served, 
     assert gains == [0.0]
 
 
-def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseLeadership, served: Served) -> None:
+def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatcher, served: Served) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 14
     leadership.see(lease("pod-1_uuid"))  # listed again: the same one
@@ -64,7 +66,7 @@ def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseLead
     assert leadership.since is None
 
 
-def test_who_leads_again_begins_anew(leadership: LeaseLeadership, served: Served, gains: Gains) -> None:
+def test_who_leads_again_begins_anew(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 5
     leadership.see(lease("pod-2_uuid", renewed="2"))
@@ -75,7 +77,25 @@ def test_who_leads_again_begins_anew(leadership: LeaseLeadership, served: Served
     assert gains == [0.0, 9.0]
 
 
-def test_a_lease_that_is_gone_has_no_leader(leadership: LeaseLeadership) -> None:
+def test_a_lease_that_is_gone_has_no_leader(leadership: LeaseWatcher) -> None:
     leadership.see(lease("pod-1_uuid"))
     leadership.see(None)
     assert leadership.since is None
+
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/s/leases"
+
+
+@pytest.mark.parametrize("items", [None, [lease("pod-2_uuid", renewed="0")]], ids=["no Lease yet", "another's"])
+def test_the_lease_is_listed_and_watched(leadership: LeaseWatcher, served: Served, items: Any) -> None:
+    served.cluster.objects[LEASES] = {"items": items, "metadata": {"resourceVersion": "100"}}
+    served.cluster.watches_last = True
+    threading.Thread(target=leadership.keep, daemon=True).start()
+    served.cluster.await_watches(1)
+    assert leadership.since is None
+    for kind, since in (("ADDED", 0.0), ("DELETED", None)):
+        metadata = {"resourceVersion": served.cluster.next_version()}
+        served.cluster.tell(kind, LEASES, {"metadata": metadata, **lease("pod-1_uuid")})
+        eventually(lambda since=since: leadership.since == since)
+    leadership.stop()
+    assert all("fieldSelector=metadata.name%3Dl" in url for _, url in served.cluster.requests)

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agents.allocated import Allocated
-from agents.allocations import Allocations
-from agents.inventory import NodeDevice, NodeDevices
-from agents.waiting import GRACE_SECONDS, Waiting
-from tenancy.devices import Ask
-from tests.agents.cluster import Served
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.cache.pod_info import PodInfo
+from agents.extender.pending import GRACE_SECONDS, PendingPods
+from tenancy.devices.allocate import Ask
+from tests.support.fake_cluster import Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
 
@@ -19,16 +19,16 @@ class Held:
     """One device, taken whole; `events` counts what was made for the scheduler."""
 
     served: Served
-    allocations: Allocations = field(default_factory=Allocations)
+    cache: Cache = field(default_factory=Cache)
     events: int = 0
 
     def __post_init__(self) -> None:
-        self.allocations.set_node(NODE)
-        self.allocations.set_pod(
-            Allocated(uid="first", namespace="n", name="first", node="a", ask=Ask(8000), indices=(0,), uuids=("GPU-0",))
+        self.cache.update_node(NODE)
+        self.cache.update_pod(
+            PodInfo(uid="first", namespace="n", name="first", node="a", ask=Ask(8000), indices=(0,), uuids=("GPU-0",))
         )
-        self.waiting = Waiting(
-            allocations=self.allocations, nudge=self.nudge, clock=self.served.time.clock(), log=self.served.log()
+        self.waiting = PendingPods(
+            cache=self.cache, nudge=self.nudge, clock=self.served.time.clock(), log=self.served.log()
         )
         self.waiting.refuse("second", Ask(5000), ("a",))
 
@@ -51,26 +51,26 @@ def test_while_nothing_is_released_no_event_is_made(held: Held) -> None:
 
 
 def test_a_release_after_a_refusal_makes_one_event(held: Held) -> None:
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     assert held.look_after(GRACE_SECONDS + 0.1)
     assert not held.look_after(10)
     assert held.events == 1
 
 
 def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     assert not held.look_after(GRACE_SECONDS - 0.1)
 
 
 def test_a_pod_that_found_room_waits_no_more(held: Held) -> None:
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     held.waiting.forget("second")
     assert not held.look_after(10)
     assert len(held.waiting) == 0
 
 
 def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     held.look_after(10)
     held.waiting.refuse("second", Ask(5000), ("a",))
     assert held.look_after(10)
@@ -83,21 +83,21 @@ def test_a_pod_that_the_scheduler_no_longer_tries_is_forgotten(held: Held) -> No
 
 
 def test_a_look_gives_nobody_a_promise(held: Held) -> None:
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     held.look_after(10)
-    assert held.allocations.fit("third", Ask(8000), ("a",), held.served.time.seconds).nodes == ("a",)
+    assert held.cache.fit("third", Ask(8000), ("a",), held.served.time.seconds).nodes == ("a",)
 
 
 def test_a_pod_that_fits_is_found_behind_any_number_that_do_not(held: Held) -> None:
     for number in range(1000):
         held.waiting.refuse(f"large-{number}", Ask(8001 + number), ("a",))
     held.waiting.refuse("small", Ask(3000), ("a", "b"))
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     held.waiting.forget("second")
     assert held.look_after(10)
 
 
 def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
     held.waiting.refuse("second", Ask(5000), ("b",))
-    held.allocations.drop_pod("first")
+    held.cache.remove_pod("first")
     assert not held.look_after(10)

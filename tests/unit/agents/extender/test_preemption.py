@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.victims import Occupant, fewest
-from tenancy.devices import Ask
+from agents.extender.preemption import Occupant, fewest
+from tenancy.devices.allocate import Ask
 
 
 def on(uid: str, mib: int, *indices: int, priority: int = 0) -> Occupant:
@@ -19,7 +19,7 @@ def test_nobody_leaves_where_there_is_room() -> None:
 
 
 def test_pods_whose_sum_is_spread_over_two_devices_stay() -> None:
-    """Seed 003's N2: their going would free the sum that in-tree preemption counts, and no device."""
+    """Record 0003's N2: their going would free the sum that in-tree preemption counts, and no device."""
     halves = [on("a", 4069, 0), on("b", 4069, 1)]
     assert fewest(Ask(16276), {0: 4069, 1: 4069}, halves) is None
 

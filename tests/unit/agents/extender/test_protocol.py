@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agents import verbs
-from agents.verbs import PodBinding, PodNodes, PodVictims, VerbError, Victims
+from agents.extender import protocol
+from agents.extender.protocol import PodBinding, PodNodes, PodVictims, VerbError, Victims
 
 POD = {"metadata": {"uid": "u"}, "spec": {}}
 
@@ -16,37 +16,37 @@ def body(**arguments: Any) -> bytes:
 
 
 def test_a_filter_asks_about_a_pod_and_names_of_nodes() -> None:
-    assert verbs.read_pod_nodes(body(Pod=POD, Nodes=None, NodeNames=["a", "b"])) == PodNodes(POD, ("a", "b"))
+    assert protocol.read_pod_nodes(body(Pod=POD, Nodes=None, NodeNames=["a", "b"])) == PodNodes(POD, ("a", "b"))
 
 
 def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
     given = {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}, "b": {"Pods": None, "NumPDBViolations": 0}}
-    asked = verbs.read_pod_victims(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
+    asked = protocol.read_pod_victims(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
     assert asked == PodVictims(POD, {"a": Victims(("1",), 2), "b": Victims(())})
 
 
 def test_a_binding_names_pod_and_node() -> None:
-    asked = verbs.read_binding(body(PodName="p", PodNamespace="n", PodUID="u", Node="a"))
+    asked = protocol.read_binding(body(PodName="p", PodNamespace="n", PodUID="u", Node="a"))
     assert asked == PodBinding(namespace="n", name="p", uid="u", node="a")
 
 
 def test_the_answers_have_the_protocols_fields() -> None:
-    assert verbs.filtered(["a"], {"b": "full"}, {"c": "no GPU"}) == {
+    assert protocol.filtered(["a"], {"b": "full"}, {"c": "no GPU"}) == {
         "NodeNames": ["a"],
         "FailedNodes": {"b": "full"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
     }
-    assert verbs.scored({"a": 10}) == [{"Host": "a", "Score": 10}]
-    assert verbs.preempted({"a": Victims(("1",), 2)}) == {
+    assert protocol.scored({"a": 10}) == [{"Host": "a", "Score": 10}]
+    assert protocol.preempted({"a": Victims(("1",), 2)}) == {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}}
     }
-    assert verbs.failed("why") == {"Error": "why"}
+    assert protocol.failed("why") == {"Error": "why"}
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
 def test_what_is_no_json_object_is_refused(content: bytes) -> None:
     with pytest.raises(VerbError, match="must be a JSON object"):
-        verbs.read_binding(content)
+        protocol.read_binding(content)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_is_no_json_object_is_refused(content: bytes) -> None:
 )
 def test_a_filter_without_its_parts_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(VerbError, match=message):
-        verbs.read_pod_nodes(body(**arguments))
+        protocol.read_pod_nodes(body(**arguments))
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_filter_without_its_parts_is_refused(arguments: dict[str, Any], messag
 )
 def test_victims_of_another_shape_are_refused(victims: object, message: str) -> None:
     with pytest.raises(VerbError, match=message):
-        verbs.read_pod_victims(body(Pod=POD, NodeNameToMetaVictims=victims))
+        protocol.read_pod_victims(body(Pod=POD, NodeNameToMetaVictims=victims))
 
 
 @pytest.mark.parametrize("field", ["PodName", "PodNamespace", "PodUID", "Node"])
 def test_a_binding_that_lacks_a_field_is_refused(field: str) -> None:
     given = {"PodName": "p", "PodNamespace": "n", "PodUID": "u", "Node": "a"}
     with pytest.raises(VerbError, match="must be given"):
-        verbs.read_binding(body(**(given | {field: ""})))
+        protocol.read_binding(body(**(given | {field: ""})))

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.admittance import decide, entry_after
-from agents.demand import Window
-from agents.device import MIB
-from agents.entrance import Act, Agreed, Cause, Entrance, Intent
-from agents.telemetry import NodeTelemetry
-from agents.tenure import UNDER_WAY_SECONDS, Standing
+from agents.gate.decide import decide, entry_after
+from agents.gate.ownership import UNDER_WAY_SECONDS, Ownership
+from agents.gate.probes import Window
+from agents.gate.types import Action, Cause, GateState, Intent, Streak
+from agents.telemetry.client import NodeTelemetry
 from tenancy.ledger import Pool
-from tests.agents.cluster import T4
-from tests.agents.gating import (
+from tenancy.units import MIB
+from tests.support import search
+from tests.support.fake_cluster import T4
+from tests.support.gating import (
     NEEDED_MIB,
     NIGHTLY,
     NO,
@@ -34,34 +35,49 @@ from tests.agents.gating import (
 
 CASES = 100_000
 IDLE_LONG, IDLE_SHORT = NOW - 300, NOW - 299
-CLOSE_NEXT = Agreed(act=Act.CLOSE, cause=Cause.NO_DEMAND, samples=2)
+CLOSE_NEXT = Streak(act=Action.CLOSE, cause=Cause.NO_DEMAND, samples=2)
 
 
-def first(found: Entrance, *readings: NodeTelemetry) -> Intent:
+def first(found: GateState, *readings: NodeTelemetry) -> Intent:
     (intent,) = decide([found], readings, NOW)
     return intent
 
 
-OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Act, str]] = {
-    "room to the MiB": ({}, [reading(NEEDED_MIB)], Act.OPEN, "pending is 2"),
-    "a MiB too little": ({}, [reading(NEEDED_MIB - 1)], Act.KEEP, "3839 of them for newcomers; 3840 are needed"),
-    "room on both devices": ({}, [reading(NEEDED_MIB, 9000)], Act.OPEN, "pending is 2"),
-    "room on one device of two, and it may be given the other": ({}, [reading(2000, 9000)], Act.KEEP, "n, gpu 0: 2000"),
-    "no demand": ({"answer": NO}, [reading(9000)], Act.KEEP, "pending is 0"),
-    "a failed probe": ({"answer": None, "problem": "HTTP 500"}, [reading(9000)], Act.KEEP, "HTTP 500"),
-    "no node": ({}, [], Act.KEEP, "no node of the pool is measured"),
-    "no telemetry": ({}, [reading(problem="HTTP 503")], Act.KEEP, "n: HTTP 503"),
-    "telemetry of one node of two": ({}, [reading(9000), reading(node="m", problem="gone")], Act.KEEP, "m: gone"),
-    "a node without devices": ({}, [reading()], Act.KEEP, "n: no device"),
-    "closed a moment ago": ({"changed_at": NOW - 299}, [reading(9000)], Act.KEEP, "it opens again after 300"),
-    "closed long enough ago": ({"changed_at": NOW - 300}, [reading(9000)], Act.OPEN, "pending is 2"),
-    "closed in the future, by a clock that jumped": ({"changed_at": NOW + 9}, [reading(9000)], Act.KEEP, "closed 0 s"),
-    "somebody else's": ({"standing": Standing(entry=None, other="HPA x scales it")}, [reading(9000)], Act.KEEP, "HPA"),
-    "an act under way": (
-        {"standing": Standing(entry=entry(replicas=1), under_way=True)},
+OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, str]] = {
+    "room to the MiB": ({}, [reading(NEEDED_MIB)], Action.OPEN, "pending is 2"),
+    "a MiB too little": ({}, [reading(NEEDED_MIB - 1)], Action.KEEP, "3839 of them for newcomers; 3840 are needed"),
+    "room on both devices": ({}, [reading(NEEDED_MIB, 9000)], Action.OPEN, "pending is 2"),
+    "room on one device of two, and it may be given the other": (
+        {},
+        [reading(2000, 9000)],
+        Action.KEEP,
+        "n, gpu 0: 2000",
+    ),
+    "no demand": ({"answer": NO}, [reading(9000)], Action.KEEP, "pending is 0"),
+    "a failed probe": ({"answer": None, "problem": "HTTP 500"}, [reading(9000)], Action.KEEP, "HTTP 500"),
+    "no node": ({}, [], Action.KEEP, "no node of the pool is measured"),
+    "no telemetry": ({}, [reading(problem="HTTP 503")], Action.KEEP, "n: HTTP 503"),
+    "telemetry of one node of two": ({}, [reading(9000), reading(node="m", problem="gone")], Action.KEEP, "m: gone"),
+    "a node without devices": ({}, [reading()], Action.KEEP, "n: no device"),
+    "closed a moment ago": ({"changed_at": NOW - 299}, [reading(9000)], Action.KEEP, "it opens again after 300"),
+    "closed long enough ago": ({"changed_at": NOW - 300}, [reading(9000)], Action.OPEN, "pending is 2"),
+    "closed in the future, by a clock that jumped": (
+        {"changed_at": NOW + 9},
         [reading(9000)],
-        Act.KEEP,
-        "a run began to scale it",
+        Action.KEEP,
+        "closed 0 s",
+    ),
+    "somebody else's": (
+        {"standing": Ownership(entry=None, other="HPA x scales it")},
+        [reading(9000)],
+        Action.KEEP,
+        "HPA",
+    ),
+    "an act under way": (
+        {"standing": Ownership(entry=entry(replicas=1), under_way=True)},
+        [reading(9000)],
+        Action.KEEP,
+        "a run started to scale it",
     ),
 }
 
@@ -74,50 +90,50 @@ def test_a_closed_gate_with(case: str) -> None:
     assert words in intent.lean.why
 
 
-CLOSING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Act, Cause]] = {
-    "demand": ({}, [reading(1536)], Act.KEEP, Cause.DEMAND),
+CLOSING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, Cause]] = {
+    "demand": ({}, [reading(1536)], Action.KEEP, Cause.DEMAND),
     "no demand for long enough": (
         {"answer": NO, "idle_since": IDLE_LONG, "agreed": CLOSE_NEXT},
         [reading(9000)],
-        Act.CLOSE,
+        Action.CLOSE,
         Cause.NO_DEMAND,
     ),
     "no demand for a while": (
         {"answer": NO, "idle_since": IDLE_SHORT, "agreed": CLOSE_NEXT},
         [reading(9000)],
-        Act.KEEP,
+        Action.KEEP,
         Cause.IDLE,
     ),
-    "no demand for the first time": ({"answer": NO, "agreed": CLOSE_NEXT}, [reading(9000)], Act.KEEP, Cause.IDLE),
+    "no demand for the first time": ({"answer": NO, "agreed": CLOSE_NEXT}, [reading(9000)], Action.KEEP, Cause.IDLE),
     "the end of its window": (
         {"gate": NIGHTLY, "answer": NO, "agreed": CLOSE_NEXT},
         [reading(9000)],
-        Act.CLOSE,
+        Action.CLOSE,
         Cause.NO_DEMAND,
     ),
     "no demand, and no telemetry": (
         {"answer": NO, "idle_since": IDLE_LONG, "agreed": CLOSE_NEXT},
         [reading(problem="gone")],
-        Act.CLOSE,
+        Action.CLOSE,
         Cause.NO_DEMAND,
     ),
-    "a failed probe": ({"answer": None, "idle_since": IDLE_LONG}, [reading(9000)], Act.KEEP, Cause.NO_ANSWER),
-    "pressure": ({"agreed": PRESSED_BEFORE}, [reading(1535)], Act.CLOSE, Cause.PRESSURE),
-    "pressure for one sample": ({}, [reading(1535)], Act.KEEP, Cause.PRESSURE),
+    "a failed probe": ({"answer": None, "idle_since": IDLE_LONG}, [reading(9000)], Action.KEEP, Cause.NO_ANSWER),
+    "pressure": ({"agreed": PRESSED_BEFORE}, [reading(1535)], Action.CLOSE, Cause.PRESSURE),
+    "pressure for one sample": ({}, [reading(1535)], Action.KEEP, Cause.PRESSURE),
     "pressure, and a failed probe": (
         {"answer": None, "agreed": PRESSED_BEFORE},
         [reading(1535)],
-        Act.CLOSE,
+        Action.CLOSE,
         Cause.PRESSURE,
     ),
     "pressure on a device that it does not use": (
         {"agreed": PRESSED_BEFORE, "used_mib": {"GPU-1": 900}},
         [reading(1535, 9000)],
-        Act.KEEP,
+        Action.KEEP,
         Cause.DEMAND,
     ),
-    "no telemetry": ({"agreed": PRESSED_BEFORE}, [reading(problem="gone")], Act.KEEP, Cause.DEMAND),
-    "no node": ({"agreed": PRESSED_BEFORE}, [], Act.KEEP, Cause.DEMAND),
+    "no telemetry": ({"agreed": PRESSED_BEFORE}, [reading(problem="gone")], Action.KEEP, Cause.DEMAND),
+    "no node": ({"agreed": PRESSED_BEFORE}, [], Action.KEEP, Cause.DEMAND),
 }
 
 
@@ -129,9 +145,9 @@ def test_an_open_gate_with(case: str) -> None:
 
 
 def test_a_gate_that_is_somebody_elses_is_not_closed_either() -> None:
-    standing = Standing(entry=entry(replicas=0), other="kubectl scaled it to 1 after the gate left it at 0")
+    standing = Ownership(entry=entry(replicas=0), other="kubectl scaled it to 1 after the gate left it at 0")
     intent = first(entrance(replicas=1, standing=standing, agreed=PRESSED_BEFORE), reading(10))
-    assert (intent.act, intent.lean.cause) == (Act.KEEP, Cause.OTHER)
+    assert (intent.act, intent.lean.cause) == (Action.KEEP, Cause.OTHER)
 
 
 def test_as_many_samples_in_a_row_as_it_takes_open_a_gate() -> None:
@@ -140,12 +156,12 @@ def test_as_many_samples_in_a_row_as_it_takes_open_a_gate() -> None:
         intent = first(entrance(agreed=agreed), reading(9000))
         agreed = intent.agreed
         acts.append(intent.act)
-    assert acts == [Act.KEEP, Act.KEEP, Act.OPEN, Act.OPEN]
+    assert acts == [Action.KEEP, Action.KEEP, Action.OPEN, Action.OPEN]
 
 
 def test_a_sample_that_says_something_else_starts_the_count_again() -> None:
     assert first(entrance(agreed=OPEN_NEXT), reading(9000)).samples == 3
-    assert first(entrance(agreed=replace(OPEN_NEXT, act=Act.KEEP)), reading(9000)).samples == 1
+    assert first(entrance(agreed=replace(OPEN_NEXT, act=Action.KEEP)), reading(9000)).samples == 1
     assert first(entrance(agreed=replace(OPEN_NEXT, cause=Cause.PRESSURE)), reading(9000)).samples == 1
 
 
@@ -164,46 +180,46 @@ def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:
 def test_a_node_that_tells_nothing_new_keeps_nobody_where_another_is_under_its_floor() -> None:
     elsewhere = NodeTelemetry(pool=T4, node="m", devices=(replace(device(10), uuid="GPU-m"),), repeated=True)
     for readings in ((reading(10), elsewhere), (elsewhere, reading(10)), (reading(10), again(reading(problem="gone")))):
-        assert first(entrance(replicas=1, agreed=PRESSED_BEFORE), *readings).act is Act.CLOSE
+        assert first(entrance(replicas=1, agreed=PRESSED_BEFORE), *readings).act is Action.CLOSE
 
 
 def test_what_rests_on_no_reading_counts_each_time() -> None:
     idle = entrance(replicas=1, answer=NO, idle_since=IDLE_LONG, agreed=CLOSE_NEXT)
-    assert first(idle, again(reading(9000))).act is Act.CLOSE
+    assert first(idle, again(reading(9000))).act is Action.CLOSE
 
 
 OTHER = replace(TTS, name="ytdlp", deployment="ytdlp")
 
 
-def acts(entrances: Sequence[Entrance], *readings: NodeTelemetry) -> list[Act]:
+def acts(entrances: Sequence[GateState], *readings: NodeTelemetry) -> list[Action]:
     return [intent.act for intent in decide(entrances, readings, NOW)]
 
 
 def test_two_gates_are_not_let_into_the_same_slack() -> None:
     both = [entrance(agreed=OPEN_NEXT), entrance(OTHER, agreed=OPEN_NEXT)]
-    assert acts(both, reading(4096)) == [Act.OPEN, Act.KEEP]
-    assert acts(both, reading(NEEDED_MIB + 2048)) == [Act.OPEN, Act.OPEN]
+    assert acts(both, reading(4096)) == [Action.OPEN, Action.KEEP]
+    assert acts(both, reading(NEEDED_MIB + 2048)) == [Action.OPEN, Action.OPEN]
 
 
 def test_who_is_not_ripe_takes_no_slack_from_who_is() -> None:
-    assert acts([entrance(), entrance(OTHER, agreed=OPEN_NEXT)], reading(4096)) == [Act.KEEP, Act.OPEN]
+    assert acts([entrance(), entrance(OTHER, agreed=OPEN_NEXT)], reading(4096)) == [Action.KEEP, Action.OPEN]
 
 
 @pytest.mark.parametrize(
     ("replicas", "used_mib", "free_mib", "act"),
     [
-        (1, {}, NEEDED_MIB + 2047, Act.KEEP),
-        (1, {}, NEEDED_MIB + 2048, Act.OPEN),
-        (1, {"GPU-0": 48}, NEEDED_MIB + 1999, Act.KEEP),
-        (1, {"GPU-0": 48}, NEEDED_MIB + 2000, Act.OPEN),
-        (1, {"GPU-0": 2048}, NEEDED_MIB, Act.OPEN),
-        (1, {"GPU-0": 3000}, NEEDED_MIB, Act.OPEN),
-        (2, {"GPU-0": 2048}, NEEDED_MIB + 2047, Act.KEEP),
-        (0, {"GPU-0": 2048}, NEEDED_MIB, Act.OPEN),
+        (1, {}, NEEDED_MIB + 2047, Action.KEEP),
+        (1, {}, NEEDED_MIB + 2048, Action.OPEN),
+        (1, {"GPU-0": 48}, NEEDED_MIB + 1999, Action.KEEP),
+        (1, {"GPU-0": 48}, NEEDED_MIB + 2000, Action.OPEN),
+        (1, {"GPU-0": 2048}, NEEDED_MIB, Action.OPEN),
+        (1, {"GPU-0": 3000}, NEEDED_MIB, Action.OPEN),
+        (2, {"GPU-0": 2048}, NEEDED_MIB + 2047, Action.KEEP),
+        (0, {"GPU-0": 2048}, NEEDED_MIB, Action.OPEN),
     ],
 )
 def test_who_was_let_in_and_loads_still_holds_what_it_needs(
-    replicas: int, used_mib: dict[str, int], free_mib: int, act: Act
+    replicas: int, used_mib: dict[str, int], free_mib: int, act: Action
 ) -> None:
     loads = entrance(replicas=replicas, used_mib=used_mib)
     assert acts([loads, entrance(OTHER, agreed=OPEN_NEXT)], reading(free_mib))[1] is act
@@ -212,28 +228,28 @@ def test_who_was_let_in_and_loads_still_holds_what_it_needs(
 def test_who_loads_on_one_device_takes_nothing_of_the_other() -> None:
     loads = entrance(replicas=1, used_mib={"GPU-1": 1})
     newcomer = entrance(OTHER, agreed=OPEN_NEXT)
-    assert acts([loads, newcomer], reading(NEEDED_MIB, NEEDED_MIB + 2047))[1] is Act.OPEN
+    assert acts([loads, newcomer], reading(NEEDED_MIB, NEEDED_MIB + 2047))[1] is Action.OPEN
 
 
 def test_an_act_under_way_holds_its_slack_already() -> None:
-    begun = entrance(standing=Standing(entry=entry(replicas=1), under_way=True))
+    begun = entrance(standing=Ownership(entry=entry(replicas=1), under_way=True))
     newcomer = entrance(OTHER, agreed=OPEN_NEXT)
-    assert acts([begun, newcomer], reading(NEEDED_MIB + 2047)) == [Act.KEEP, Act.KEEP]
-    assert acts([begun, newcomer], reading(NEEDED_MIB + 2048)) == [Act.KEEP, Act.OPEN]
+    assert acts([begun, newcomer], reading(NEEDED_MIB + 2047)) == [Action.KEEP, Action.KEEP]
+    assert acts([begun, newcomer], reading(NEEDED_MIB + 2048)) == [Action.KEEP, Action.OPEN]
 
 
 @pytest.mark.parametrize(
     ("free_mib", "used_mib", "expected"),
     [
-        (1036, [1000, 1000], [Act.KEEP, Act.CLOSE]),
-        (536, [1000, 1000], [Act.KEEP, Act.CLOSE]),
-        (535, [1000, 1000], [Act.CLOSE, Act.CLOSE]),
-        (1036, [1000, None], [Act.CLOSE, Act.CLOSE]),
-        (1036, [None, 1000], [Act.KEEP, Act.CLOSE]),
+        (1036, [1000, 1000], [Action.KEEP, Action.CLOSE]),
+        (536, [1000, 1000], [Action.KEEP, Action.CLOSE]),
+        (535, [1000, 1000], [Action.CLOSE, Action.CLOSE]),
+        (1036, [1000, None], [Action.CLOSE, Action.CLOSE]),
+        (1036, [None, 1000], [Action.KEEP, Action.CLOSE]),
     ],
 )
 def test_under_pressure_the_last_leave_first_and_no_more_than_it_takes(
-    free_mib: int, used_mib: list[int | None], expected: list[Act]
+    free_mib: int, used_mib: list[int | None], expected: list[Action]
 ) -> None:
     held: list[dict[str, int]] = [{} if used is None else {"GPU-0": used} for used in used_mib]
     both = [
@@ -243,8 +259,8 @@ def test_under_pressure_the_last_leave_first_and_no_more_than_it_takes(
     assert acts(both, reading(free_mib)) == expected
 
 
-@pytest.mark.parametrize(("seconds", "act"), [(UNDER_WAY_SECONDS - 1, Act.KEEP), (UNDER_WAY_SECONDS, Act.CLOSE)])
-def test_what_a_closed_gate_gives_back_is_waited_for_but_not_for_ever(seconds: int, act: Act) -> None:
+@pytest.mark.parametrize(("seconds", "act"), [(UNDER_WAY_SECONDS - 1, Action.KEEP), (UNDER_WAY_SECONDS, Action.CLOSE)])
+def test_what_a_closed_gate_gives_back_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
     going = entrance(OTHER, replicas=0, used_mib={"GPU-0": 1000}, changed_at=NOW - seconds)
     stays = entrance(replicas=1, used_mib={"GPU-0": 1000}, agreed=PRESSED_BEFORE)
     assert acts([stays, going], reading(1036))[0] is act
@@ -275,7 +291,7 @@ def test_the_journal_holds_since_when_an_open_gate_is_idle(fields: dict[str, Any
 
 
 def test_the_journal_stays_as_it_is_while_somebody_else_scales() -> None:
-    theirs = entrance(replicas=1, standing=Standing(entry=entry(replicas=0), other="kubectl"), answer=NO)
+    theirs = entrance(replicas=1, standing=Ownership(entry=entry(replicas=0), other="kubectl"), answer=NO)
     assert entry_after(first(theirs, reading(9000)), NOW, acts=True) == entry(replicas=0)
 
 
@@ -297,7 +313,7 @@ def _placed(found: NodeTelemetry) -> NodeTelemetry:
     return replace(found, devices=tuple(replace(d, uuid=f"{found.node}/{d.gpu}") for d in found.devices))
 
 
-def random_entrance(dice: random.Random, index: int) -> Entrance:
+def random_entrance(dice: random.Random, index: int) -> GateState:
     gate = replace(
         dice.choice((TTS, NIGHTLY)),
         name=f"g{index}",
@@ -323,26 +339,28 @@ def random_entrance(dice: random.Random, index: int) -> Entrance:
         agreed=dice.choice(
             (
                 None,
-                Agreed(act=Act.OPEN, cause=Cause.ROOM, samples=dice.randint(1, 3)),
-                Agreed(act=Act.CLOSE, cause=dice.choice((Cause.NO_DEMAND, Cause.PRESSURE)), samples=dice.randint(1, 3)),
+                Streak(act=Action.OPEN, cause=Cause.ROOM, samples=dice.randint(1, 3)),
+                Streak(
+                    act=Action.CLOSE, cause=dice.choice((Cause.NO_DEMAND, Cause.PRESSURE)), samples=dice.randint(1, 3)
+                ),
             )
         ),
     )
     if replicas > 1 or dice.random() < 0.1:
         return replace(found, standing=replace(found.standing, other="somebody"))
     if dice.random() < 0.1:
-        return replace(found, standing=Standing(entry=entry(gate, 1 - replicas, changed_at=NOW), under_way=True))
+        return replace(found, standing=Ownership(entry=entry(gate, 1 - replicas, changed_at=NOW), under_way=True))
     return found
 
 
-def check(entrances: list[Entrance], readings: list[NodeTelemetry]) -> None:
+def check(entrances: list[GateState], readings: list[NodeTelemetry]) -> None:
     intents = decide(entrances, readings, NOW)
     for pool in ("t4", "l4"):
         _check_pool([i for i in intents if i.gate.pool == pool], [r for r in readings if r.pool.name == pool])
 
 
 def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
-    opened = [intent for intent in intents if intent.act is Act.OPEN]
+    opened = [intent for intent in intents if intent.act is Action.OPEN]
     free_mib = {device.uuid: device.free_bytes // MIB for reading in readings for device in reading.devices}
     floor_mib = readings[0].pool.floor_mib if readings else 0
     if opened:
@@ -357,7 +375,7 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
         _check_act(intent, pressed)
 
 
-def _may_still_take(found: Entrance, uuid: str, devices: Iterable[str]) -> int:
+def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
     """Of one device, at worst."""
     replicas = found.deployment.replicas
     if found.standing.under_way:
@@ -368,10 +386,10 @@ def _may_still_take(found: Entrance, uuid: str, devices: Iterable[str]) -> int:
 
 def _check_act(intent: Intent, pressed: bool) -> None:
     found, act = intent.entrance, intent.act
-    if act is Act.KEEP:
+    if act is Action.KEEP:
         return
     assert found.standing.own, "fought another owner"
-    if act is Act.OPEN:
+    if act is Action.OPEN:
         assert found.deployment.replicas == 0
         assert found.answer is not None
         assert found.answer.wanted
@@ -387,11 +405,12 @@ def _check_act(intent: Intent, pressed: bool) -> None:
         assert found.idle_for(NOW) >= found.gate.idle_seconds
 
 
+@pytest.mark.search
 def test_no_sample_of_many_lets_in_more_than_the_slack_or_acts_on_what_is_not_known() -> None:
-    dice = random.Random(20261121)  # noqa: S311 (no secret)
-    entrances = [[random_entrance(dice, index) for _ in range(1000)] for index in range(4)]
-    readings = [[random_readings(dice, pool) for _ in range(500)] for pool in POOLS]
-    for _ in range(CASES):
+    dice, made = search.dice("samples"), search.cases(50, soak=1000)
+    entrances = [[random_entrance(dice, index) for _ in range(made)] for index in range(4)]
+    readings = [[random_readings(dice, pool) for _ in range(made // 2)] for pool in POOLS]
+    for _ in range(search.cases(1000, soak=CASES)):
         found = [dice.choice(kind) for kind in entrances[: dice.randint(1, 4)]]
         check(found, [each for pool in readings for each in dice.choice(pool)])
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agents import deployments
-from agents.api import ApiError
+from agents.gate import deployments
+from agents.kube.client import ApiError
 from tenancy.names import GATE
-from tests.agents.cluster import Fault, Served
-from tests.agents.gating import TTS, add_deployment, add_running_pod, owner, path_of
+from tests.support.fake_cluster import Fault, Served
+from tests.support.gating import TTS, add_deployment, add_running_pod, owner, path_of
 
 
 def read(served: Served) -> deployments.Deployment:

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from agents import gate
-from agents.api import ApiError
-from agents.clock import Clock
-from agents.demand import HttpJson, Window
-from agents.entrance import Cause
-from agents.gate import Settings
-from agents.gates import Gate
-from agents.journal import JournalError
+from agents.gate import main as gate
+from agents.gate.config import GateConfig
+from agents.gate.main import Settings
+from agents.gate.probes import HttpJson, Window
+from agents.gate.types import Cause
+from agents.kube.client import ApiError
+from agents.kube.journal import JournalError
+from agents.runtime.clock import Clock
 from tenancy import names
-from tests.agents.cluster import SYSTEM, Fault, Served
-from tests.agents.exporters import card, measured
-from tests.agents.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
+from tests.support.exporters import card, measured
+from tests.support.fake_cluster import SYSTEM, Fault, Served
+from tests.support.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
 
 START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 ALWAYS = replace(TTS, demand=Window(between="00:00-23:59"))
@@ -48,7 +48,7 @@ def roomy(served: Served) -> Iterator[Served]:
 
 
 def run(
-    served: Served, *gates: Gate, ahead: Callable[[float], int] = lambda second: 0, apart: int = 0, **changes: Any
+    served: Served, *gates: GateConfig, ahead: Callable[[float], int] = lambda second: 0, apart: int = 0, **changes: Any
 ) -> int:
     """`ahead` is by how many seconds the clocks are ahead at a second of the test, `apart` how far this node's is from
     the API server's."""
@@ -67,7 +67,7 @@ def run(
     return gate.run(settings, served.api(), clock, served.log())
 
 
-def replicas(served: Served, of: Gate = TTS) -> int:
+def replicas(served: Served, of: GateConfig = TTS) -> int:
     return int(served.cluster.objects[path_of(of)]["spec"]["replicas"])
 
 
@@ -134,7 +134,7 @@ def test_two_gates_are_not_let_into_one_slack_not_even_by_two_runs(roomy: Served
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (1, 0)
     waits = [note for reason, note in events(roomy) if reason == names.EVENT_GATE_WAITS]
     assert waits == [
-        "there is demand, and no room: 2048 MiB beside the floor and a margin of 256 must be free on every device of t4"
+        "there is demand, but no room: 2048 MiB above the floor and a margin of 256 must be free on every device of t4"
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwr
     roomy.cluster.before_patch = change_when_it_acts
     assert run(roomy) == 0
     assert replicas(roomy) == 2
-    assert "the Deployment changed meanwhile; it is read again" in messages(roomy)
+    assert "the Deployment has changed; retrying" in messages(roomy)
     assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_LEFT_ALONE]
     assert journaled(roomy)["tts"]["replicas"] == 0, "the act that did not happen is taken back"
 
@@ -219,7 +219,7 @@ def test_of_two_runs_at_once_one_acts(roomy: Served) -> None:
     roomy.cluster.before_patch = write_first
     assert run(roomy, run_seconds=21) == 0
     assert replicas(roomy) == 0
-    assert messages(roomy)[-1] == "nothing is done: another run of the gate wrote the journal meanwhile"
+    assert messages(roomy)[-1] == "skipped: another run of the gate updated the journal in the meantime"
 
 
 def test_a_run_that_died_between_journal_and_act_holds_its_slack_and_is_then_forgotten(roomy: Served) -> None:
@@ -227,7 +227,7 @@ def test_a_run_that_died_between_journal_and_act_holds_its_slack_and_is_then_for
     assert run(roomy, ALWAYS, run_seconds=21) == 1
     assert run(roomy, ALWAYS, YTDLP, run_seconds=21) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 0)
-    assert "a run began to scale it and has not ended yet" in {line.get("why") for line in roomy.lines()}
+    assert "a run started to scale it and has not finished yet" in {line.get("why") for line in roomy.lines()}
 
 
 def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served) -> None:
@@ -237,7 +237,7 @@ def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served)
 
     roomy.cluster.before_patch = answer_late
     assert run(roomy) == 0
-    assert "nothing is done: the API took so long that the sample is old" in messages(roomy)
+    assert "skipped: the API took so long that the sample is stale" in messages(roomy)
     assert replicas(roomy) == 0
 
 
@@ -345,7 +345,7 @@ def test_without_the_right_to_scale_the_run_ends_loudly(roomy: Served) -> None:
 
 def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
     roomy.cluster.objects[JOURNAL_PATH]["data"] = {names.JOURNAL_KEY: '{"tts": {"uid": 1}}'}
-    with pytest.raises(JournalError, match=r"tts\.uid: must be a string .* remove its data to begin anew"):
+    with pytest.raises(JournalError, match=r"tts\.uid: must be a string .* delete its data to start over"):
         run(roomy)
 
 

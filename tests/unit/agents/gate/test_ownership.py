@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agents.tenure import UNDER_WAY_SECONDS, Entry, Standing, follow, standing
+from agents.gate.ownership import UNDER_WAY_SECONDS, JournalEntry, Ownership, follow, standing
 from tenancy.names import GATE
-from tests.agents.gating import NOW, deployment, entry
+from tests.support.gating import NOW, deployment, entry
 
 LONG_AGO = NOW - UNDER_WAY_SECONDS
 
@@ -15,21 +15,21 @@ LONG_AGO = NOW - UNDER_WAY_SECONDS
 def test_at_first_sight_a_deployment_is_the_gates_as_it_is_found() -> None:
     for replicas in (0, 1):
         found = deployment(replicas=replicas, generation=4, scaled_by="helm")
-        assert standing(found, None, None, NOW) == Standing(entry=entry(replicas=replicas, generation=4))
+        assert standing(found, None, None, NOW) == Ownership(entry=entry(replicas=replicas, generation=4))
 
 
 def test_one_that_was_made_anew_is_a_first_sight() -> None:
-    assert standing(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Standing(entry=entry())
+    assert standing(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Ownership(entry=entry())
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_what_is_found_as_it_was_left_is_the_gates(replicas: int) -> None:
     left = entry(replicas=replicas, changed_at=NOW - 9, idle_since=NOW - 5)
     found = deployment(replicas=replicas, generation=7, scaled_by="somebody who applies the same value")
-    assert standing(found, left, None, NOW) == Standing(entry=left)
+    assert standing(found, left, None, NOW) == Ownership(entry=left)
 
 
-OTHERS: dict[str, tuple[dict[str, Any], Entry | None, str | None, str]] = {
+OTHERS: dict[str, tuple[dict[str, Any], JournalEntry | None, str | None, str]] = {
     "an autoscaler": ({}, None, "HorizontalPodAutoscaler tts", "HorizontalPodAutoscaler tts scales it"),
     "a seat": (
         {"seats": ("example.com/gpumem",)},
@@ -71,12 +71,12 @@ def test_the_gate_leaves_it_alone_for(case: str) -> None:
 
 def test_an_act_that_was_begun_is_waited_for_as_long_as_its_run_may_last() -> None:
     begun = entry(replicas=1, changed_at=LONG_AGO + 1)
-    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Standing(entry=begun, under_way=True)
+    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=begun, under_way=True)
 
 
 def test_an_act_that_never_happened_is_forgotten() -> None:
     begun = entry(replicas=1, changed_at=LONG_AGO)
-    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Standing(entry=entry(changed_at=NOW))
+    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=entry(changed_at=NOW))
 
 
 def test_an_act_in_the_future_was_begun_by_a_clock_that_jumped() -> None:

@@ -1,15 +1,15 @@
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from agents.api import ApiError
-from agents.protection import PAUSE_SECONDS, Follower, Protected, Rule, limit
-from tenancy.memory import guarded_oom_score_adj
-from tests.agents.cluster import Fault, Served
+from agents.guard.follow import AdjustmentRule, Follower, Protected, limit
+from agents.kube.pods import Pod
+from tenancy.host_memory.oom import guarded_oom_score_adj
+from tests.support.fake_cluster import Fault, Served
+from tests.support.informing import HurriedTime, eventually, running
 
 TOTAL_MIB = 62464
-RULE = Rule(members=frozenset({"inference/critical"}), total_mib=TOTAL_MIB, victim_adj=1000)
+RULE = AdjustmentRule(members=frozenset({"inference/critical"}), total_mib=TOTAL_MIB, victim_adj=1000)
 GUARDED = guarded_oom_score_adj(32768, TOTAL_MIB)
 
 
@@ -31,9 +31,9 @@ def protected(name: str = "llm", adj: int = GUARDED) -> Protected:
 
 
 def test_a_pod_of_the_tenant_and_the_class_is_protected_by_its_own_limit() -> None:
-    assert RULE.protect(pod()) == protected()
+    assert RULE.protect(Pod(pod())) == protected()
     smaller = pod(containers=[limited("16Gi")])
-    assert RULE.protect(smaller) == protected(adj=guarded_oom_score_adj(16384, TOTAL_MIB))
+    assert RULE.protect(Pod(smaller)) == protected(adj=guarded_oom_score_adj(16384, TOTAL_MIB))
 
 
 @pytest.mark.parametrize(
@@ -46,29 +46,32 @@ def test_a_pod_of_the_tenant_and_the_class_is_protected_by_its_own_limit() -> No
     ids=["of another class", "of another tenant", "of no class"],
 )
 def test_any_other_pod_is_not_protected(other: dict[str, Any]) -> None:
-    assert RULE.protect(other) is None
+    assert RULE.protect(Pod(other)) is None
 
 
 def test_a_static_pod_is_known_by_the_uid_that_its_control_group_bears() -> None:
     static = pod()
     static["metadata"]["annotations"] = {"kubernetes.io/config.hash": "hash"}
-    found = RULE.protect(static)
+    found = RULE.protect(Pod(static))
     assert found is not None
     assert (found.uid, found.group_uid) == ("uid-llm", "hash")
 
 
 @pytest.mark.parametrize("memory", [None, "100Gi"])
 def test_a_pod_that_may_take_all_memory_scores_below_a_victim_even_then(memory: str | None) -> None:
-    assert RULE.protect(pod(containers=[limited(memory)])) == protected(adj=guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB))
+    found = RULE.protect(Pod(pod(containers=[limited(memory)])))
+    assert found == protected(adj=guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB))
 
 
 def test_a_victim_that_requests_something_has_a_lower_value_to_stay_below() -> None:
-    found = Rule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=990).protect(pod())
+    found = AdjustmentRule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=990).protect(Pod(pod()))
     assert found == protected(adj=GUARDED - 10)
 
 
 def test_what_may_be_swapped_out_counts_beside_the_limit() -> None:
-    found = Rule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=1000, swap_mib=4096).protect(pod())
+    found = AdjustmentRule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=1000, swap_mib=4096).protect(
+        Pod(pod())
+    )
     assert found == protected(adj=guarded_oom_score_adj(32768 + 4096, TOTAL_MIB))
 
 
@@ -92,67 +95,51 @@ def test_a_pods_limit_is_what_its_containers_may_hold_at_once(spec: dict[str, An
     assert limit(spec) == mib
 
 
-def follower(served: Served) -> Follower:
-    return Follower(api=served.api(), node="node-4", rule=RULE, clock=served.time.clock())
+def follower(served: Served, time: HurriedTime | None = None) -> Follower:
+    clock = (time or HurriedTime()).clock()
+    return Follower(api=served.api(), node="node-4", rule=RULE, clock=clock, log=served.log())
 
 
 def test_the_nodes_pods_are_listed_and_others_are_not(served: Served) -> None:
     served.cluster.pods += [pod(), pod("elsewhere", node="node-5"), pod("vm", priority="disposable")]
     following = follower(served)
-    following.follow(seconds=1)
-    assert following.last == {"uid-llm": protected()}
+    assert following.last is None
+    with running(following.informer, served.cluster):
+        assert following.last == {"uid-llm": protected()}
     assert all("fieldSelector=spec.nodeName%3Dnode-4" in url for _, url in served.cluster.requests)
 
 
 def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served: Served) -> None:
     served.cluster.pods += [pod()]
-    served.cluster.watches_last = True
     following = follower(served)
-    with ThreadPoolExecutor() as pool:
-        run = pool.submit(following.follow, seconds=60)
-        served.cluster.await_watches(1)
+    with running(following.informer, served.cluster):
         for kind, found in (("ADDED", pod("new")), ("DELETED", pod())):
             version = {"resourceVersion": served.cluster.next_version()}
             served.cluster.tell(kind, "/api/v1/pods", {**found, "metadata": {**found["metadata"], **version}})
-        while set(following.last) != {"uid-new"}:
-            assert not run.done()
-        served.cluster.end_watches()
-        run.result()
-    assert following.last == {"uid-new": protected("new")}
+        eventually(lambda: following.last == {"uid-new": protected("new")}, lambda: following.last)
 
 
 def test_while_the_api_is_away_who_was_protected_stays_so(served: Served) -> None:
     served.cluster.pods += [pod()]
     following = follower(served)
-    following.follow(seconds=1)
-    served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, "Forbidden"))
-    served.time.seconds += 100
-    with pytest.raises(ApiError, match="Forbidden"):
-        following.follow(seconds=1)
-    assert following.last == {"uid-llm": protected()}
-    assert following.age_seconds == 100
+    with running(following.informer, served.cluster):
+        served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, "Forbidden", "no right", times=999))
+        served.cluster.pods.clear()
+        following.informer.relist()
+        eventually(served.lines)
+        assert following.last == {"uid-llm": protected()}
+    assert [line["message"] for line in served.lines()] == [
+        "relists the pods, and protects the same until then: GET /api/v1/pods: 403 Forbidden: no right"
+    ]
 
 
-class EnoughError(Exception):
-    """Ends what never ends."""
-
-
-def test_an_error_is_told_once_and_the_pods_are_listed_again(served: Served) -> None:
-    served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, "Forbidden", times=2))
-    pauses: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            raise EnoughError
-        if len(pauses) == 2:
-            served.cluster.pods.append(pod())
-            served.cluster.faults.append(Fault("GET", "/api/v1/pods?watch", 500, times=1))
-
-    following = follower(served)
-    following.clock = type(following.clock)(monotonic=lambda: 0.0, sleep=sleep)
-    with pytest.raises(EnoughError):
-        following.keep_following(served.log())
-    assert pauses == [PAUSE_SECONDS] * 3
-    assert following.last == {"uid-llm": protected()}
-    assert served.output.getvalue().count("who is protected stays as it was") == 1
+def test_a_quiet_watch_is_resumed_and_the_pods_are_not_listed_again(served: Served) -> None:
+    served.cluster.pods += [pod()]
+    time = HurriedTime()
+    following = follower(served, time)
+    with running(following.informer, served.cluster):
+        time.ahead_seconds = 200
+        served.cluster.end_open_watches()
+        eventually(lambda: sum("watch=1" in url for _, url in served.cluster.requests) > 1)
+        eventually(lambda: following.age_seconds < 100)
+    assert sum("limit=" in url for _, url in served.cluster.requests) == 1

@@ -1,4 +1,4 @@
-"""The guard's sweeps and what it tells of them. Real processes, and the kernel's refusals: tests/kernel."""
+"""The guard's sweeps and what it tells of them. Real processes, and the kernel's refusals: tests/integration/kernel."""
 
 import io
 import json
@@ -10,15 +10,15 @@ from threading import Thread, current_thread
 
 import pytest
 
-from agents import exposition
-from agents.cgroup import Container, ProcError
-from agents.events import Event, Recorder
-from agents.guard import STALE_SECONDS, Guard, Machine, Settings, keep_recording, machine_of, rule_of
-from agents.log import Log
-from agents.oom_score import Held, OomScoreError
-from agents.protection import Follower, Protected, Rule
+from agents.guard.follow import AdjustmentRule, Follower, Protected
+from agents.guard.main import STALE_SECONDS, Machine, Settings, Sweeper, keep_recording, machine_of, rule_of
+from agents.guard.oom_score_adj import Held, OomScoreError
+from agents.kube.events import Event, Recorder
+from agents.node.cgroup import Container, ProcError
+from agents.runtime import exposition
+from agents.runtime.log import Log
 from tenancy import names
-from tests.agents.cluster import FakeTime, Fault, Served
+from tests.support.fake_cluster import FakeTime, Fault, Served
 
 LLM = Protected(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
 STATIC = Protected(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
@@ -57,13 +57,13 @@ class Guarded:
     node: Node = field(default_factory=Node)
     now: FakeTime = field(default_factory=FakeTime)
     output: io.StringIO = field(default_factory=io.StringIO)
-    guard: Guard = field(init=False)
+    guard: Sweeper = field(init=False)
 
     def __post_init__(self) -> None:
-        nobody = Rule(members=frozenset(), total_mib=1000, victim_adj=1000)
-        follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock())  # type: ignore[arg-type]
+        nobody = AdjustmentRule(members=frozenset(), total_mib=1000, victim_adj=1000)
+        follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
-        self.guard = Guard(
+        self.guard = Sweeper(
             census=self.node.census,
             hold=self.node.hold,
             follower=follower,
@@ -178,6 +178,7 @@ def test_a_sweep_that_fails_is_no_success_and_the_next_one_recovers(guarded: Gua
     guarded.node.broken = False
     guarded.guard.sweep()
     assert guarded.guard.metrics()[0] == 200
+    assert guarded.lines()[-1] == "sweeps again"
 
 
 def test_sweeps_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded) -> None:
@@ -190,7 +191,7 @@ def test_sweeps_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded)
 def test_whom_to_protect_must_be_known_before_there_is_success(guarded: Guarded) -> None:
     guarded.guard.follower.last = None
     guarded.guard.sweep()
-    assert guarded.guard.metrics() == (503, "the API has not told yet whom to protect\n")
+    assert guarded.guard.metrics() == (503, "the API has not reported yet which pods to protect\n")
     assert guarded.guard.health() == (200, "ok\n")
     guarded.guard.follower.last = {}
     assert guarded.guard.metrics()[0] == 200
@@ -204,7 +205,7 @@ def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Gu
     guarded.guard.threads = (running,)
     assert guarded.guard.health() == (200, "ok\n")
     guarded.guard.threads = (running, ended)
-    assert guarded.guard.health() == (503, "following pods has ended by an error\n")
+    assert guarded.guard.health() == (503, "following pods has ended with an error\n")
     assert guarded.guard.metrics()[0] == 503
 
 
@@ -248,6 +249,6 @@ def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(mach
     settings = Settings(
         port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
     )
-    assert rule_of(settings, Machine(memory_mib=machine_mib, swap_mib=7)) == Rule(
+    assert rule_of(settings, Machine(memory_mib=machine_mib, swap_mib=7)) == AdjustmentRule(
         members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=7
     )

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from agents.cgroup import Container, container_in
-from agents.oom_score import Held, hold
+from agents.guard.oom_score_adj import Held, hold
+from agents.node.cgroup import Container, container_in
 
 UID, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "1bbf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
 ID = "a" * 64
@@ -56,7 +56,7 @@ def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
         (process / "oom_score_adj").write_text("900\n")
         return container_in(text)
 
-    monkeypatch.setattr("agents.oom_score.container_in", replaced)
+    monkeypatch.setattr("agents.guard.oom_score_adj.container_in", replaced)
     hold(process.parent, 7, POD, 474)
     assert adj(process) == 900
 

@@ -1,17 +1,15 @@
-"""The API client against a server over real TLS."""
+"""The API client: what it asks, what it asks again and what it makes of the answers. TLS has tests of its own."""
 
-import shutil
-import ssl
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from agents import api as api_module
-from agents.api import Api, ApiError, in_cluster
-from agents.errors import AgentError
-from tests.agents.cluster import Fault, Served
+from agents.kube import client as api_module
+from agents.kube.client import ApiError, in_cluster
+from agents.runtime.errors import AgentError
+from tests.support.fake_cluster import Fault, Served
+
+POD = "/api/v1/namespaces/immich/pods/ml"
 
 
 def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,28 +23,6 @@ def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyP
         "/api/v1/nodes?limit=2&continue=2",
         "/api/v1/nodes?limit=2&continue=4",
     ]
-
-
-def test_a_server_that_another_ca_signed_is_refused_at_once(served: Served, certificates: Path) -> None:
-    shutil.copy(certificates / "stranger.crt", served.mount / "ca.crt")
-    with pytest.raises(ApiError, match="certificate") as caught:
-        served.api().get("/api/v1/nodes")
-    assert not caught.value.transient
-    assert served.time.slept == []
-    assert served.cluster.requests == []
-
-
-def test_a_certificate_for_another_host_is_refused(served: Served) -> None:
-    endpoint = replace(served.endpoint(), host="localhost")
-    with pytest.raises(ApiError, match="certificate"):
-        Api(endpoint, clock=served.time.clock()).get("/api/v1/nodes")
-
-
-def test_cluster_cas_without_key_identifiers_are_accepted_by_every_python(served: Served) -> None:
-    context = served.api()._connection._context
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.check_hostname
 
 
 def test_the_token_is_read_again_for_each_request(served: Served) -> None:
@@ -98,22 +74,6 @@ def test_a_refusal_is_not_repeated(served: Served, status: int) -> None:
     assert len(served.cluster.requests) == 1
 
 
-def test_a_connection_that_broke_is_made_again(served: Served) -> None:
-    client = served.api()
-    served.cluster.objects["/x"] = {}
-    client.get("/x")
-    client._connection.sock.close()
-    assert client.get("/x") == {}
-
-
-def test_a_server_that_is_away_is_a_transient_error(served: Served) -> None:
-    client = Api(replace(served.endpoint(), port=1), clock=served.time.clock())
-    with pytest.raises(ApiError, match="NoAnswer") as caught:
-        client.get("/x")
-    assert caught.value.transient
-    assert len(served.time.slept) == 3
-
-
 def test_an_expired_list_is_for_the_next_pass(served: Served) -> None:
     served.cluster.faults = [Fault("GET", "/api/v1/nodes", 410, "Expired", "too old")]
     with pytest.raises(ApiError) as caught:
@@ -131,15 +91,6 @@ def test_a_missing_token_names_the_file(served: Served) -> None:
     (served.mount / "token").unlink()
     with pytest.raises(AgentError, match="serviceaccount/token"):
         served.api().get("/x")
-
-
-def test_a_missing_ca_names_the_file(served: Served) -> None:
-    (served.mount / "ca.crt").unlink()
-    with pytest.raises(AgentError, match=r"serviceaccount/ca\.crt"):
-        served.api()
-
-
-POD = "/api/v1/namespaces/immich/pods/ml"
 
 
 def test_an_eviction_names_the_pod_by_its_uid(served: Served) -> None:

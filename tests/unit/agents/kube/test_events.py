@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agents.api import ApiError
-from agents.events import Event, Recorder, Reference
-from tests.agents.cluster import Fault, Served
+from agents.kube.client import ApiError
+from agents.kube.events import Event, Recorder, Reference
+from tests.support.fake_cluster import Fault, Served
 
 NOW = datetime(2026, 11, 20, 22, 0, 0, 5, tzinfo=UTC)
 NODE = Reference(api_version="v1", kind="Node", name="n", uid="u")

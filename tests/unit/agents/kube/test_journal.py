@@ -2,10 +2,10 @@
 
 import pytest
 
-from agents.api import ApiError
-from agents.journal import Journal, JournalError, Record
+from agents.kube.client import ApiError
+from agents.kube.journal import Journal, JournalError, Record
 from tenancy.names import JOURNAL_KEY
-from tests.agents.cluster import SYSTEM, Fault, Served
+from tests.support.fake_cluster import SYSTEM, Fault, Served
 
 NAME = "gpu-vram-watchdog-journal"
 PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{NAME}"
@@ -54,7 +54,7 @@ def test_a_journal_that_went_is_not_written(declared: Served) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
 def test_what_is_no_journal_is_no_empty_one(declared: Served, text: str) -> None:
     declared.cluster.objects[PATH]["data"] = {JOURNAL_KEY: text}
-    with pytest.raises(JournalError, match=f"ConfigMap {NAME}, {JOURNAL_KEY}: is no JSON object"):
+    with pytest.raises(JournalError, match=f"ConfigMap {NAME}, {JOURNAL_KEY}: is not a JSON object"):
         journal(declared).read()
 
 

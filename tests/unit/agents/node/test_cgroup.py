@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cgroup import Container, ProcError, container_in, reader
+from agents.node.cgroup import Container, ProcError, container_in, reader
 
 UID = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
 SLICE = UID.replace("-", "_")

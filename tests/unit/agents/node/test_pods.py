@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from agents import roster
-from agents.cgroup import Container
-from agents.errors import AgentError
-from agents.roster import Owner
+from agents.node import pods as roster
+from agents.node.cgroup import Container
+from agents.node.pods import Owner
+from agents.runtime.errors import AgentError
 from tenancy.ledger import Ledger, Seat
-from tests.agents.cluster import DOMAIN, NAMES, T4, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 
 CHAT = {
     "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import view
-from agents.errors import AgentError
-from agents.view import View
-from tests.agents.cluster import LABELS, NAMES, Served
+from agents.reconcile import cache as view
+from agents.reconcile.cache import NodeCache
+from agents.runtime.errors import AgentError
+from tests.support.fake_cluster import LABELS, NAMES, Served
 
 GPUMEM = NAMES.gpumem
 PLACES = ("a", "b")
@@ -28,10 +28,10 @@ def pod(name: str, place: str, gpumem: str) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "n", "uid": f"uid-{name}"}, "spec": spec}
 
 
-def listed(objects: Mapping[str, dict[str, Any]]) -> View:
-    seen = View(resource=GPUMEM)
+def listed(objects: Mapping[str, dict[str, Any]]) -> NodeCache:
+    seen = NodeCache(resource=GPUMEM)
     for found in objects.values():
-        (seen.add_nodes if found["kind"] == "Node" else seen.add_pods)([found])
+        (seen.add_node if found["kind"] == "Node" else seen.add_pod)(found)
     return seen
 
 
@@ -52,19 +52,19 @@ def test_told_of_every_change_it_is_what_a_list_would_show(before: list[Any], af
             seen = listed(there)
         elif isinstance(change, str):
             if gone := there.pop(change, None):
-                seen.tell({"type": "DELETED", "object": gone})
+                seen.apply({"type": "DELETED", "object": gone})
         else:
             key = f"{change['kind']} {change['metadata']['name']}"
             if change["kind"] == "Pod" and key in there:
                 continue  # what a pod requests and where it is bound cannot change
-            seen.tell({"type": "MODIFIED" if key in there else "ADDED", "object": change})
+            seen.apply({"type": "MODIFIED" if key in there else "ADDED", "object": change})
             there[key] = change
     assert seen.snapshot() == listed(there).snapshot()
 
 
 def test_a_bookmark_is_no_object() -> None:
     seen = listed({"a": node("a", "1")})
-    assert not seen.tell({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
+    assert not seen.apply({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
     assert list(seen.nodes) == ["a"]
 
 
@@ -73,7 +73,7 @@ def test_a_heartbeat_is_nothing_to_decide_on_and_yet_the_version_to_write_on() -
     beat = node("a", "1")
     beat["metadata"]["resourceVersion"] = "2"
     beat["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}]
-    assert not seen.tell({"type": "MODIFIED", "object": beat})
+    assert not seen.apply({"type": "MODIFIED", "object": beat})
     assert seen.nodes["a"].resource_version == "2"
 
 
@@ -89,13 +89,13 @@ def test_a_heartbeat_is_nothing_to_decide_on_and_yet_the_version_to_write_on() -
 )
 def test_what_may_change_what_a_node_advertises_is(kind: str, found: dict[str, Any]) -> None:
     seen = listed({"a": node("a", "1"), "p": pod("p", "a", "1")})
-    assert seen.tell({"type": kind, "object": found})
-    assert not seen.tell({"type": kind, "object": found})
+    assert seen.apply({"type": kind, "object": found})
+    assert not seen.apply({"type": kind, "object": found})
 
 
 def test_a_pod_whose_request_cannot_be_read_is_named() -> None:
     with pytest.raises(AgentError, match=r"pod n/p: viktorbarzin\.me/gpumem: "):
-        listed({}).tell({"type": "ADDED", "object": pod("p", "a", "x")})
+        listed({}).apply({"type": "ADDED", "object": pod("p", "a", "x")})
 
 
 def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
@@ -105,4 +105,7 @@ def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
     seen = view.read(served.api(), GPUMEM)
     assert seen.snapshot().bound_mib == {"k8s-node1": 3000}
     assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
-    assert (seen.nodes_version, seen.pods_version) == (str(served.cluster.version),) * 2
+    assert [(source.path, source.resource_version) for source in seen.sources] == [
+        ("/api/v1/nodes", str(served.cluster.version)),
+        ("/api/v1/pods", str(served.cluster.version)),
+    ]

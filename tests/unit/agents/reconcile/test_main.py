@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.api import ApiError
-from agents.ledger import LedgerError
-from agents.reconcile import Reconcile, Settings
+from agents.kube.client import ApiError
+from agents.kube.ledger import LedgerError
+from agents.reconcile.main import Reconciler, Settings
 from tenancy.names import EVENT_ADVERTISED, EVENT_REFUSED, EVENT_REMOVED, LABEL_GPU_MEMORY, RECONCILE
-from tests.agents.cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
 
 FULL = ("14k", "1", "14k", "1")
 MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
@@ -19,7 +19,7 @@ NOTHING = (None, None, None, None)
 
 def agent(
     served: Served, *, run_seconds: int = 0, dry_run: bool = False, pod_name: str = "gpumem-reconcile-1"
-) -> Reconcile:
+) -> Reconciler:
     settings = Settings(
         ledger_namespace=SYSTEM,
         pod_name=pod_name,
@@ -28,7 +28,7 @@ def agent(
         run_seconds=run_seconds,
     )
     clock = replace(served.time.clock(), now=lambda: MINUTE + timedelta(seconds=served.time.seconds))
-    return Reconcile(settings=settings, api=served.api(), clock=clock, log=served.log())
+    return Reconciler(settings=settings, api=served.api(), clock=clock, log=served.log())
 
 
 def patches(served: Served) -> list[str]:
@@ -194,7 +194,7 @@ def test_the_job_fails_at_once_when_a_pool_has_no_node(served: Served) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node(labels={"gpu": "l4"})
     assert agent(served).run() == 1
-    assert served.lines()[-1]["message"] == "not as wanted: pool t4: no node matches its node_selector"
+    assert served.lines()[-1]["message"] == "not up to date: pool t4: no node matches its node_selector"
     assert served.time.slept == []
 
 
@@ -272,7 +272,7 @@ def test_pods_that_run_on_a_retired_node_are_told_of(served: Served) -> None:
     served.cluster.add_pod("immich-ml", "k8s-node1", "3k")
     assert agent(served).run() == 0
     (event,) = served.cluster.events.values()
-    assert "pods that ask for 3000 MiB run here" in event["note"]
+    assert "pods that request 3000 MiB run here" in event["note"]
 
 
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:

@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from dataclasses import replace
 
-from agents.api import PAGE
-from agents.reconcile import Reconcile, Settings
-from tests.agents.cluster import LABELS, SYSTEM, T4, Served
+from agents.kube.client import PAGE
+from agents.reconcile.main import Reconciler, Settings
+from tests.support.fake_cluster import LABELS, SYSTEM, T4, Served
 
 FEW, TIMES = 20, 10
 MANY = FEW * TIMES
@@ -25,7 +25,7 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
             cluster.add_pod(f"pod-{number}-{seat}", f"node-{number}", "1k")
     cluster.requests.clear()
     settings = Settings(ledger_namespace=SYSTEM, pod_name="one", dry_run=False, interval_seconds=10, run_seconds=0)
-    assert Reconcile(settings=settings, api=served.api(), clock=served.time.clock(), log=served.log()).run() == 0
+    assert Reconciler(settings=settings, api=served.api(), clock=served.time.clock(), log=served.log()).run() == 0
     return Counter(method for method, _ in cluster.requests)
 
 

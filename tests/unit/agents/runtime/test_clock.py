@@ -1,14 +1,30 @@
-"""How long a run lasts, by the name of its pod and the time at which it starts."""
+"""The passes of a run, however long each takes; and how long the run lasts, by its pod's name and when it starts."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.schedule import LAST_PASS_SECONDS, seconds_left
-from components.agent import DEADLINE_SECONDS, RUN_SECONDS
+from agents.runtime.clock import LAST_PASS_SECONDS, seconds_left
+from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS
+from tests.support.fake_cluster import FakeTime
 
 MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
 SCHEDULED = f"gpu-vram-watchdog-{int(MINUTE.timestamp()) // 60}-x7k2p"
+
+
+def test_a_pass_longer_than_its_interval_is_followed_at_once() -> None:
+    """Time goes on between any two looks at the clock."""
+    time = FakeTime()
+
+    def monotonic() -> float:
+        time.seconds += 0.001
+        return time.seconds
+
+    clock = replace(time.clock(), monotonic=monotonic)
+    for _ in clock.passes(run_seconds=10, interval_seconds=2):
+        time.seconds += 3
+    assert time.slept == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable
 
-from agents import exposition
-from agents.measures import BUCKETS, Counter, Histogram
+from agents.runtime import exposition
+from agents.runtime.metrics import BUCKETS, Counter, Histogram
 
 
 def shown(*measures: Counter | Histogram) -> dict[str, float]:

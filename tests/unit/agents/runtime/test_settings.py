@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from agents import exporter, gate, reconcile, watchdog
-from agents.demand import HttpJson, Prometheus, Window
-from agents.environment import SettingsError, read
+from agents.exporter import main as exporter
+from agents.gate import main as gate
+from agents.gate.probes import HttpJson, Prometheus, Window
+from agents.reconcile import main as reconcile
+from agents.runtime.settings import SettingsError, read
+from agents.watchdog import main as watchdog
 
 RECONCILE = {
     "LEDGER_NAMESPACE": "gpu-tenancy-system",

@@ -5,19 +5,22 @@ from threading import Barrier
 
 import pytest
 
-from agents import fetch as fetch_module
-from agents import telemetry
-from agents.device import Device
-from agents.fetch import FetchError, fetch
-from agents.nodes import Node
-from agents.reading import Trouble
-from agents.telemetry import NodeTelemetry
-from tenancy.ledger import Pool
-from tests.agents.cluster import LABELS, T4, Served
-from tests.agents.exporters import add_exporter, card, gauge, measured
+from agents.kube.nodes import Node
+from agents.runtime.http_client import FetchError
+from agents.telemetry import client
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Device
+from agents.telemetry.reading import Trouble
+from tenancy.ledger import Ledger, Pool, Sharing
+from tests.support.exporters import add_exporter, card, gauge, measured
+from tests.support.fake_cluster import DOMAIN, LABELS, T4, Served
 
 CARD = Device(gpu=0, uuid="GPU-1", total_bytes=1000, used_bytes=600, free_bytes=400)
 NODES = (Node(name="k8s-node1", labels=LABELS), Node(name="elsewhere"))
+
+
+def ledger(*pools: Pool) -> Ledger:
+    return Ledger(domain=DOMAIN, pools=pools)
 
 
 def served_text(*cards: Device, age_seconds: float = 0) -> str:
@@ -34,8 +37,8 @@ def read(served: Served, answer: str | FetchError, pool: Pool = T4) -> tuple[lis
             raise answer
         return answer.encode()
 
-    (found,) = telemetry.read(
-        served.api(), [pool], NODES, namespace="nodes", port=9401, get=get, monotonic=lambda: 100.0
+    (found,) = client.read(
+        served.api(), ledger(pool), NODES, namespace="nodes", port=9401, get=get, monotonic=lambda: 100.0
     )
     return asked, found
 
@@ -88,6 +91,21 @@ def test_fewer_devices_than_declared_are_partial_telemetry(served: Served) -> No
     )
 
 
+def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> None:
+    add_exporter(served)
+    other = replace(T4, name="other", floor_mib=100)
+    batch = replace(T4, name="batch", sharing=Sharing.WHOLE)
+    found = client.read(served.api(), ledger(T4, other, batch), NODES, namespace="nodes", port=9401, get=lambda _: b"")
+    assert [(each.pool, each.node, each.trouble) for each in found] == [
+        (T4, "k8s-node1", Trouble.UNOWNED),
+        (other, "k8s-node1", Trouble.UNOWNED),
+    ]
+    assert {each.problem for each in found} == {
+        "matched by pools.t4, pools.other, pools.batch: a node belongs to one pool; narrow a node_selector or relabel "
+        "the node"
+    }
+
+
 def test_a_text_that_breaks_off_is_partial_telemetry(served: Served) -> None:
     add_exporter(served)
     assert read(served, served_text(CARD)[:-1])[1].trouble is Trouble.PARTIAL
@@ -104,22 +122,11 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
         both.wait(timeout=60)
         return served_text(CARD).encode()
 
-    found = telemetry.read(served.api(), [T4], nodes, namespace="nodes", port=9401, get=get)
+    found = client.read(served.api(), ledger(T4), nodes, namespace="nodes", port=9401, get=get)
     assert [(each.node, each.problem) for each in found] == [("a", None), ("b", None)]
 
 
 def test_an_exporter_is_asked_over_http(served: Served) -> None:
     with measured(served, card(1024)):
-        (found,) = telemetry.read(served.api(), [T4], NODES, namespace="nodes", port=served.exporter_port)
+        (found,) = client.read(served.api(), ledger(T4), NODES, namespace="nodes", port=served.exporter_port)
     assert found.devices == (card(1024),)
-
-
-def test_an_error_carries_the_exporters_words(served: Served) -> None:
-    with measured(served), pytest.raises(FetchError, match="HTTP 404: there are /metrics and /healthz"):
-        fetch(f"http://127.0.0.1:{served.exporter_port}/nothing")
-
-
-def test_an_answer_over_the_limit_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch_module, "LIMIT_BYTES", 2)
-    with measured(served), pytest.raises(FetchError, match="over 2 bytes"):
-        fetch(f"http://127.0.0.1:{served.exporter_port}/healthz")

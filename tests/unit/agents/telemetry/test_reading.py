@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from agents.device import MIB, Device
-from agents.errors import AgentError
-from agents.reading import PodUse, TelemetryError, Trouble, parse
-from tests.agents.curves import Use, answer
+from agents.runtime.errors import AgentError
+from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse, TelemetryError, Trouble, parse
+from tenancy.units import MIB
+from tests.support.curves import Use, answer
 
 ML = Use("immich", "immich-ml-0", "uid-ml", 2_000)
 FRIGATE = Use("frigate", "frigate-0", "uid-frigate", 1_900)
@@ -52,7 +53,7 @@ def test_without_unattributed_memory_the_devices_are_believed_and_the_users_not_
 
 def test_a_process_whose_memory_nvml_does_not_tell_leaves_the_users_unknown() -> None:
     reading = parse(text() + 'gpu_memory_unknown_processes{gpu="0",uuid="GPU-0"} 2\n')
-    assert (reading.uses, reading.uses_problem) == (None, "NVML does not tell the memory of 2 processes")
+    assert (reading.uses, reading.uses_problem) == (None, "NVML does not report the memory of 2 processes")
 
 
 @pytest.mark.parametrize(("apart_mib", "believed"), [(768, True), (769, False), (-768, True), (-769, False)])
@@ -95,9 +96,9 @@ def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
         (doubled(text(), "uid-ml"), "impossible series"),
         (doubled(text(), "uid-ml", "GPU-0", "GPU-1"), "impossible series"),
         (text().replace('pod_uid="uid-ml"', 'pod_uid=""'), "impossible series"),
-        (doubled(text(), "unattributed", 'gpu="0",uuid="GPU-0"', 'gpu="1",uuid="GPU-1"'), "not there for each device"),
-        (text()[:-1], "breaks off"),
-        ("<html>404</html>\n", "no sample"),
+        (doubled(text(), "unattributed", 'gpu="0",uuid="GPU-0"', 'gpu="1",uuid="GPU-1"'), "missing for some device"),
+        (text()[:-1], "is truncated"),
+        ("<html>404</html>\n", "not a sample"),
     ],
 )
 def test_what_is_missing_partial_or_impossible_is_refused(wrong: str, words: str) -> None:

@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from agents.device import MIB, Device, Fault, Survey
-from agents.slices import Host, differs, slice_of
-from tests.agents.cluster import NAMES, T4
+from agents.telemetry.device import Device, Fault, Survey
+from agents.telemetry.resourceslice import Host, differs, slice_of
+from tenancy.units import MIB
+from tests.support.fake_cluster import NAMES, T4
 
 HOST = Host(name="k8s-node1", uid="uid-1", pool=T4)
 

@@ -9,15 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.device import MIB
-from agents.pods import Owner, Pod
-from agents.reading import PodUse, Trouble
-from agents.recycling import decide
-from agents.telemetry import NodeTelemetry
-from agents.verdict import Decision, DeviceVerdict, Limits, Memory, Recycled, Snapshot
-from tests.agents.cluster import T4
-from tests.agents.disorder import live
-from tests.agents.exporters import card
+from agents.kube.pods import Controller
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.reading import PodUse, Trouble
+from agents.watchdog.decide import decide
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled
+from tenancy.units import MIB
+from tests.support import search
+from tests.support.disorder import live
+from tests.support.exporters import card
+from tests.support.fake_cluster import T4
 
 NOW = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 LIMITS = Limits(
@@ -27,8 +29,8 @@ LIMITS = Limits(
     bare_pods=False,
     tenants=frozenset({"immich", "llama-swap", "team-a"}),
 )
-REPLICA_SET = Owner(kind="ReplicaSet", name="immich-ml-5c9d", uid="rs-1")
-ARENA = Pod(
+REPLICA_SET = Controller(kind="ReplicaSet", name="immich-ml-5c9d", uid="rs-1")
+ARENA = GpuPod(
     namespace="immich",
     name="immich-ml-5c9d-x",
     uid="uid-ml",
@@ -46,7 +48,7 @@ LLAMA = replace(
     uid="uid-llama",
     declared_mib=5000,
     workload="llama-swap/StatefulSet/llama-swap",
-    owner=Owner(kind="StatefulSet", name="llama-swap", uid="sts-1"),
+    owner=Controller(kind="StatefulSet", name="llama-swap", uid="sts-1"),
 )
 EMULATOR = replace(ARENA, namespace="android-emulator", name="emulator", uid="uid-emulator", declared_mib=0)
 
@@ -60,13 +62,13 @@ class Watch:
     on_record: frozenset[str] = frozenset()
     seconds: float = 100.0
     skew_seconds: float = 0.0
-    memory: Memory = field(default_factory=Memory)
+    memory: PassState = field(default_factory=PassState)
 
     @property
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.seconds + self.skew_seconds)
 
-    def sample(self, *uses: tuple[Pod, int], pods: tuple[Pod, ...] | None = None, **reading: Any) -> Decision:
+    def sample(self, *uses: tuple[GpuPod, int], pods: tuple[GpuPod, ...] | None = None, **reading: Any) -> Decision:
         """One pass over what these pods use, in MiB; `pods` are those that the API shows, else the same."""
         self.seconds += 5
         used_mib = sum(mib for _, mib in uses)
@@ -86,8 +88,8 @@ class Watch:
         )
         return self.look(found, tuple(pod for pod, _ in uses) if pods is None else pods)
 
-    def look(self, found: NodeTelemetry, pods: tuple[Pod, ...], *, server_ahead_seconds: float = 0) -> Decision:
-        snapshot = Snapshot(
+    def look(self, found: NodeTelemetry, pods: tuple[GpuPod, ...], *, server_ahead_seconds: float = 0) -> Decision:
+        snapshot = PassInput(
             at=self.seconds,
             local_now=self.now,
             readings=(found,),
@@ -111,7 +113,7 @@ def recycled(decision: Decision) -> list[str]:
     return [pod.name for found in decision.verdicts for target in found.recycle for pod in target.pods]
 
 
-def second(watch: Watch, *uses: tuple[Pod, int], **reading: Any) -> Decision:
+def second(watch: Watch, *uses: tuple[GpuPod, int], **reading: Any) -> Decision:
     """The second of two samples that are alike."""
     watch.sample(*uses)
     return watch.sample(*uses, **reading)
@@ -191,13 +193,13 @@ def test_what_a_watchdog_has_just_recycled_is_credited_before_it_is_seen_to_term
 @pytest.mark.parametrize(
     ("pod", "limits", "why", "lasting"),
     [
-        (replace(ARENA, owner=None), LIMITS, "no controller would bring it back", True),
-        (replace(ARENA, owner=Owner(kind="Node", name="n", uid="n")), LIMITS, "static pod", True),
-        (replace(ARENA, namespace="games"), LIMITS, "games is no tenant with a budget", True),
+        (replace(ARENA, owner=None), LIMITS, "no controller would recreate it", True),
+        (replace(ARENA, owner=Controller(kind="Node", name="n", uid="n")), LIMITS, "static pod", True),
+        (replace(ARENA, namespace="games"), LIMITS, "games is not a tenant with a budget", True),
         (replace(ARENA, started=NOW), LIMITS, "it is 110 s old; it is left alone for 120 s", False),
     ],
 )
-def test_left_alone_is(pod: Pod, limits: Limits, why: str, lasting: bool) -> None:
+def test_left_alone_is(pod: GpuPod, limits: Limits, why: str, lasting: bool) -> None:
     decision = second(Watch(limits=limits), (pod, 14_000))
     (spared,) = verdict(decision).spared
     assert (recycled(decision), spared.lasting) == ([], lasting)
@@ -252,7 +254,7 @@ JOB = replace(
     name="train-0",
     uid="uid-0",
     workload="team-a/Workload/job-train",
-    owner=Owner(kind="Job", name="train", uid="job-1"),
+    owner=Controller(kind="Job", name="train", uid="job-1"),
     queued_as="job-train",
 )
 
@@ -279,7 +281,9 @@ def test_a_queued_job_that_is_stopped_takes_all_its_pods() -> None:
         ((replace(ARENA, name="other"),), "pod uid-ml is immich/immich-ml-5c9d-x there, and immich/other to the API"),
     ],
 )
-def test_pods_of_which_telemetry_and_the_api_disagree_are_no_reason_to_act(pods: tuple[Pod, ...], problem: str) -> None:
+def test_pods_of_which_telemetry_and_the_api_disagree_are_no_reason_to_act(
+    pods: tuple[GpuPod, ...], problem: str
+) -> None:
     watch = Watch()
     watch.sample((ARENA, 14_000))
     decision = watch.sample((ARENA, 14_000), pods=pods)
@@ -342,7 +346,7 @@ def test_clocks_that_disagree_are_no_reason_to_act(
     assert (blind.trouble, blind.problem) == (Trouble.IMPLAUSIBLE, problem)
 
 
-def two_cards(watch: Watch, *uses: tuple[Pod, int, int]) -> Decision:
+def two_cards(watch: Watch, *uses: tuple[GpuPod, int, int]) -> Decision:
     """The second of two samples of a node with two devices."""
     devices = tuple(card(15360 - sum(mib for _, mib, at in uses if at == gpu), gpu) for gpu in (0, 1))
     found = tuple(
@@ -364,13 +368,14 @@ def test_a_pod_that_is_over_on_two_pressed_devices_is_recycled_once() -> None:
     assert recycled(two_cards(Watch(), (ARENA, 14_000, 0), (ARENA, 14_000, 1))) == ["immich-ml-5c9d-x"]
 
 
-LIVES, PASSES = 500, 20
+LIVES, PASSES = search.cases(30, soak=500), 20
 
 
+@pytest.mark.search
 @pytest.mark.parametrize("part", range(10))
 def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
-    """100000 decisions in all; tests/agents/disorder.py says what would be wrong."""
-    recycles = sum(live(Random(f"{part} {index}"), PASSES) for index in range(LIVES))  # noqa: S311 (dice)
+    """In all 6,000 decisions, 100,000 in a soak; tests/support/disorder.py says what would be wrong."""
+    recycles = sum(live(search.dice(f"life {part} {index}"), PASSES) for index in range(LIVES))
     assert recycles > LIVES / 4, "it does act"
 
 

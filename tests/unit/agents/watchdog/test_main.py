@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from agents import watchdog
-from agents.api import ApiError
-from agents.device import MIB
-from agents.errors import AgentError
-from agents.watchdog import Settings
+from agents.kube.client import ApiError
+from agents.runtime.errors import AgentError
+from agents.watchdog import main as watchdog
+from agents.watchdog.main import Settings
 from tenancy import names
 from tenancy.ledger import Unbudgeted
-from tests.agents.card import BEGIN, JOURNAL, NODE, Card
-from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
-from tests.agents.curves import serving
-from tests.agents.exporters import add_exporter
+from tenancy.units import MIB
+from tests.support.card import BEGIN, JOURNAL, NODE, Card
+from tests.support.exporters import add_exporter
+from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
+from tests.support.in_memory_http import serving
 
 SETTINGS = Settings(
     ledger_namespace=SYSTEM,
@@ -104,7 +104,7 @@ def test_of_two_watchdogs_one_evicts(card: Card) -> None:
 
     card.served.cluster.before_patch = interfere
     assert run(card, run_seconds=25) == 0
-    assert "another watchdog recycles; decided again in the next pass" in [
+    assert "another watchdog run has recycled; the next pass decides again" in [
         line["message"] for line in card.served.lines()
     ]
     assert not any("eviction" in url for url in card.calls("POST"))
@@ -180,7 +180,7 @@ def test_what_is_too_old_to_count_is_dropped_from_the_journal(card: Card) -> Non
 )
 def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: str) -> None:
     card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
-    with pytest.raises(AgentError, match="to begin anew"):
+    with pytest.raises(AgentError, match="to start over"):
         run(card)
 
 
@@ -224,7 +224,7 @@ def test_a_bare_pod_is_told_of_and_left_alone(card: Card) -> None:
     card.served.cluster.pods[1]["metadata"]["ownerReferences"] = []
     assert run(card) == 0
     (event,) = card.events(names.EVENT_SPARED)
-    assert event["note"].endswith("and is left alone: no controller would bring it back")
+    assert event["note"].endswith("and is left alone: no controller would recreate it")
 
 
 def test_a_user_that_declared_nothing_is_told_of_once_though_nothing_is_short(card: Card) -> None:
@@ -295,8 +295,8 @@ FAULTS: dict[str, tuple[Tamper, int, str]] = {
     "an exporter that has read nothing for a minute": (edit(("seconds 1.", "seconds 61.")), 1, "at most 30 s"),
     "pods far over the device": (edit(amount(10_700, 14_000)), 1, "pods use 18000 MiB and 0 are unattributed"),
     "no memory free, and not much used": (edit(amount(660, 0), amount(14_700, 9_000)), 1, "far less than the device"),
-    "a text that breaks off": (lambda card: setattr(card.script, "edit", lambda text: text[:-9]), 1, "breaks off"),
-    "no use by pod": (edit(("unattributed", "other")), 1, "the exporter does not tell who uses the devices"),
+    "a text that breaks off": (lambda card: setattr(card.script, "edit", lambda text: text[:-9]), 1, "is truncated"),
+    "no use by pod": (edit(("unattributed", "other")), 1, "the exporter does not report who uses the devices"),
     "a server whose clock is wrong": (set_servers_clock, 1, "clock and this node's are"),
     "a pod that the API does not know": (show_a_pod_that_is_gone, 1, "does not run there"),
 }

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from agents.errors import AgentError
-from agents.pods import Owner, Pod, read_pods
+from agents.kube.pods import Controller
+from agents.runtime.errors import AgentError
+from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
-from tests.agents.cluster import DOMAIN, NAMES, T4, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
 
-def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = "5k", **metadata: Any) -> Pod:
+def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = "5k", **metadata: Any) -> GpuPod:
     limits = {NAMES.gpumem: gpumem}
     served.cluster.pods = [
         {
@@ -37,7 +38,7 @@ def owner(kind: str, name: str, *, controller: bool = True) -> list[dict[str, An
 
 
 def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Served) -> None:
-    assert read(served, ownerReferences=owner("ReplicaSet", "llama-swap-5c9d")) == Pod(
+    assert read(served, ownerReferences=owner("ReplicaSet", "llama-swap-5c9d")) == GpuPod(
         namespace="llama-swap",
         name="llama-swap-5c9d-x",
         uid="uid-1",
@@ -46,7 +47,7 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
         started=datetime(2026, 6, 2, 6, 0, tzinfo=UTC),
         workload="llama-swap/ReplicaSet/llama-swap-5c9d",
         priority=1200000,
-        owner=Owner(kind="ReplicaSet", name="llama-swap-5c9d", uid="owner-1"),
+        owner=Controller(kind="ReplicaSet", name="llama-swap-5c9d", uid="owner-1"),
     )
 
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.agents.replay import BURST, CAP, CRASH_LOOP, DRIFT, SLOW_END, Ours, Replay, Seed
-from tests.bench import watchdog
-from tests.preview.cli import ROOT
+from tests.support.replay import BURST, CAP, CRASH_LOOP, DRIFT, SLOW_END, Ours, Polling, Replay
 
 GRACE_SECONDS = 10
 # The last pass of a run that may be the first to see, to the second pass of the next; then the pod's end.
@@ -23,9 +21,9 @@ def test_the_arena_of_2026_06_02_is_recycled_and_its_neighbour_never_goes_short(
 
 
 def test_a_pod_that_takes_long_to_end_is_not_recycled_again() -> None:
-    ours, seed = (SLOW_END.under(design) for design in (Ours(), Seed()))
+    ours, polling = (SLOW_END.under(design) for design in (Ours(), Polling()))
     assert (len(ours.outcome.recycled), ours.outcome.wrong) == (2, 0)
-    assert seed.outcome.wrong > 0
+    assert polling.outcome.wrong > 0
 
 
 @pytest.mark.parametrize("phase", [0, 17, 43, 59])
@@ -36,7 +34,3 @@ def test_the_crash_loop_of_2026_07_07_ends_at_the_cap_with_an_alert(phase: int) 
     assert told.outcome.wrong == 0
     assert told.outcome.alerts
     assert told.outcome.alerts[0] > moments[CAP - 1]
-
-
-def test_the_docs_compare_the_two_designs_as_they_are() -> None:
-    assert watchdog.table() in (ROOT / "docs" / "watchdog.md").read_text(encoding="utf-8")

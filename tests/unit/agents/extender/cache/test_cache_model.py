@@ -3,27 +3,25 @@
 A string of bytes is a history: each step reads an operation and its choices from it, so that hypothesis shrinks a
 failure to the shortest history that shows it. The API has the truth; the ledger hears of it late, in order.
 
-By default 100,000 histories of 30 to 80 steps, others at each run: three minutes. GPU_TENANCY_HISTORIES says how many
-otherwise.
+A search (tests/support/search.py) of histories of 30 to 80 steps.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.allocated import Allocated, Bystander
-from agents.allocations import MEASURED_SECONDS, RESERVE_SECONDS, Allocations, Chosen
-from agents.inventory import NodeDevices
-from agents.usage import Drift
-from tenancy.devices import Ask, Scoring
-from tests.agents.devices import bound, inventory
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache
+from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.pod_info import Bystander, PodInfo
+from agents.extender.cache.snapshot import Drift
+from tenancy.devices.allocate import Ask, Scoring
+from tests.support import search
+from tests.support.devices import bound, inventory
 
-HISTORIES = int(os.environ.get("GPU_TENANCY_HISTORIES", "100000"))
 NODES = ("A", "B")
 SIZES = (0, 3, 4, 6)
 
@@ -35,19 +33,19 @@ class World:
     choices: Iterator[int]
     now: float = 0.0
     scoring: Scoring = field(init=False)
-    ledger: Allocations = field(init=False)
+    ledger: Cache = field(init=False)
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
-    pods: dict[str, Allocated] = field(default_factory=dict)
+    pods: dict[str, PodInfo] = field(default_factory=dict)
     bystanders: dict[str, Bystander] = field(default_factory=dict)
     waiting: dict[str, Ask] = field(default_factory=dict)
-    binding: dict[str, Allocated] = field(default_factory=dict)
+    binding: dict[str, PodInfo] = field(default_factory=dict)
     unsettled: list[str] = field(default_factory=list)
     news: deque[Callable[[], None]] = field(default_factory=deque)
     born: int = 0
 
     def __post_init__(self) -> None:
         self.scoring = (*Scoring,)[self.pick(len(Scoring))]
-        self.ledger = Allocations(self.scoring)
+        self.ledger = Cache(self.scoring)
         for name in NODES:
             self._set_node(replace(inventory(name, 4, 6), cpu_milli=9))
 
@@ -86,8 +84,8 @@ class World:
         if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
             return
         node = max(scores, key=lambda name: scores[name]) if outcomes > 1 else fits.nodes[self.pick(len(fits.nodes))]
-        chosen = self.ledger.take(uid, ask, node, self.now)
-        if isinstance(chosen, Chosen):
+        chosen = self.ledger.assume(uid, ask, node, self.now)
+        if isinstance(chosen, AssumedPod):
             del self.waiting[uid]
             self.binding[uid] = replace(bound(uid, node, ask.mib, *chosen.indices), uuids=chosen.uuids)
             self._check_sizes(node, chosen)
@@ -104,13 +102,13 @@ class World:
         uid = self._one_of(self.unsettled)
         if uid is not None:
             self.unsettled.remove(uid)
-            self.ledger.settle(uid, self.now)
+            self.ledger.finish_binding(uid, self.now)
 
     def failed(self) -> None:
         uid = self._one_of(self.binding)
         if uid is not None:
             self.waiting[uid] = self.binding.pop(uid).ask
-            self.ledger.give_back(uid)
+            self.ledger.forget(uid)
 
     def hear(self) -> None:
         if self.news:
@@ -137,7 +135,7 @@ class World:
         before = self.nodes.get(name)
         if what == 0:
             self.nodes.pop(name, None)
-            self.ledger.drop_node(name)
+            self.ledger.remove_node(name)
         elif what == 1:
             self._set_node(NodeDevices(node=name, pool="t4", unusable="its devices are not published"))
         elif what == 2 and before and before.devices:
@@ -167,11 +165,11 @@ class World:
                 self.waiting[uid] = pod.ask
         self.binding.clear()
         self.unsettled.clear()
-        self.ledger = Allocations(self.scoring)
+        self.ledger = Cache(self.scoring)
         self.relist()
 
     def audit(self) -> Drift:
-        return self.ledger.audit(self.pods.values(), self.now)
+        return self.ledger.compare(self.pods.values(), self.now)
 
     def measure(self) -> None:
         name = NODES[self.pick(len(NODES))]
@@ -189,10 +187,10 @@ class World:
         uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
         if uid in self.bystanders:
             del self.bystanders[uid]
-            self.news.append(lambda: self.ledger.drop_pod(uid))
+            self.news.append(lambda: self.ledger.remove_pod(uid))
         else:
             self.bystanders[uid] = pod = Bystander(uid=uid, node=node, cpu_milli=self.pick(4))
-            self.news.append(lambda: self.ledger.set_pod(pod))
+            self.news.append(lambda: self.ledger.update_pod(pod))
 
     def come_to_rest(self) -> None:
         """Every bind ends, the watch tells everything, and every time runs out."""
@@ -206,8 +204,8 @@ class World:
         self.audit()
         self.ledger.fit("nobody", Ask(1000), NODES, self.now)
 
-    def rebuilt(self) -> Allocations:
-        found = Allocations()
+    def rebuilt(self) -> Cache:
+        found = Cache()
         found.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
         return found
 
@@ -217,18 +215,18 @@ class World:
 
     def _set_node(self, devices: NodeDevices) -> None:
         self.nodes[devices.node] = devices
-        self.ledger.set_node(devices)
+        self.ledger.update_node(devices)
 
     def _tell(self, uid: str) -> None:
         pod = self.pods[uid]
-        self.news.append(lambda: self.ledger.set_pod(pod))
+        self.news.append(lambda: self.ledger.update_pod(pod))
 
     def end(self, uid: str | None) -> None:
         if uid is not None:
             del self.pods[uid]
-            self.news.append(lambda: self.ledger.drop_pod(uid))
+            self.news.append(lambda: self.ledger.remove_pod(uid))
 
-    def _check_sizes(self, node: str, chosen: Chosen) -> None:
+    def _check_sizes(self, node: str, chosen: AssumedPod) -> None:
         """No device over its size by what we placed: bound by the API, or being bound."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
         for uuid in chosen.uuids:
@@ -236,24 +234,24 @@ class World:
             assert sum(held) <= sizes[uuid], (uuid, held)
 
 
-@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@search.examples(300, soak=100_000)
 @given(st.binary(min_size=90, max_size=240))
 def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(history: bytes) -> None:
     world = World(chain(history, repeat(0)))
     for _ in range(len(history) // 3):
         world.step()
     world.come_to_rest()
-    assert world.ledger.usage() == world.rebuilt().usage()
-    assert world.audit() == world.rebuilt().audit(world.pods.values(), world.now)
+    assert world.ledger.snapshot() == world.rebuilt().snapshot()
+    assert world.audit() == world.rebuilt().compare(world.pods.values(), world.now)
     for uid in [*world.pods]:
         world.end(uid)
     for uid in [*world.bystanders]:
-        world.ledger.drop_pod(uid)
+        world.ledger.remove_pod(uid)
     world.bystanders.clear()
     world.come_to_rest()
-    assert world.ledger.usage() == world.rebuilt().usage()
+    assert world.ledger.snapshot() == world.rebuilt().snapshot()
     assert all(
-        device.free_mib == device.mib * device.healthy for node in world.ledger.usage() for device in node.devices
+        device.free_mib == device.mib * device.healthy for node in world.ledger.snapshot() for device in node.devices
     )
     assert {name: kept for name, kept in vars(world.ledger).items() if kept and name in REMEMBERED} == {}
 

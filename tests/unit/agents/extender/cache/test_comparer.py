@@ -5,12 +5,12 @@ from contextlib import suppress
 
 import pytest
 
-from agents.allocated import Allocated
-from agents.allocations import Allocations
-from agents.audit import INTERVAL_SECONDS, Audit
-from agents.errors import AgentError
-from tests.agents.cluster import Served
-from tests.agents.devices import bound, inventory
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.comparer import INTERVAL_SECONDS, Comparer
+from agents.extender.cache.pod_info import PodInfo
+from agents.runtime.errors import AgentError
+from tests.support.devices import bound, inventory
+from tests.support.fake_cluster import Served
 
 PLACED = bound("placed", "N", 5000, 0)
 
@@ -20,18 +20,18 @@ class Bench:
 
     def __init__(self, served: Served) -> None:
         self.time, self.lines = served.time, served.lines
-        self.allocations = Allocations()
-        self.allocations.set_node(inventory("N", 8000))
-        self.allocations.set_pod(PLACED)
-        self.listed: list[Allocated] = [PLACED]
+        self.cache = Cache()
+        self.cache.update_node(inventory("N", 8000))
+        self.cache.update_pod(PLACED)
+        self.listed: list[PodInfo] = [PLACED]
         self.failures = 0
         self.renewals = 0
-        self.audit = Audit(
-            bound=self.bound, renew=self.renew, allocations=self.allocations, clock=served.time.clock(),
+        self.audit = Comparer(
+            bound=self.bound, renew=self.renew, cache=self.cache, clock=served.time.clock(),
             log=served.log(),
         )  # fmt: skip
 
-    def bound(self) -> Iterable[Allocated]:
+    def bound(self) -> Iterable[PodInfo]:
         if self.failures:
             self.failures -= 1
             raise AgentError("the API is away")
@@ -78,7 +78,7 @@ def test_another_one_each_time_is_no_drift(bench: Bench) -> None:
 
 
 def test_what_lists_cannot_cure_is_told_alone(bench: Bench) -> None:
-    bench.allocations.set_node(inventory("N", 4000))
+    bench.cache.update_node(inventory("N", 4000))
     bench.audit.pass_once()
     bench.audit.pass_once()
     (told,) = bench.told()
@@ -86,16 +86,16 @@ def test_what_lists_cannot_cure_is_told_alone(bench: Bench) -> None:
     assert bench.renewals == 0
 
 
-def test_an_api_that_is_away_is_told_of_and_the_last_audit_stays(bench: Bench) -> None:
+def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Bench) -> None:
     bench.audit.pass_once()
-    bench.failures = 1
+    bench.failures = 2
 
     def stop() -> None:
-        if bench.time.seconds > 2 * INTERVAL_SECONDS:
+        if bench.time.seconds > 3 * INTERVAL_SECONDS:
             raise KeyboardInterrupt
 
     bench.time.meanwhile = stop
     with suppress(KeyboardInterrupt):
         bench.audit.keep()
-    assert [line["message"] for line in bench.lines()] == ["no audit: the API is away"]
+    assert [line["message"] for line in bench.lines()] == ["no audit: the API is away", "audits again"]
     assert bench.audit.counts()["missing"] == 0

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from agents.allocations import Allocations
-from agents.api import Api
-from agents.clock import Clock
-from agents.device import MIB, Device, Survey
-from agents.feed import FeedError
-from agents.mirror import Mirror
-from agents.slices import SLICES, Host, slice_of
-from tenancy.devices import Ask
+from agents.extender.cache.cache import Cache
+from agents.extender.cache.informers import Informers
+from agents.runtime.clock import Clock
+from agents.telemetry.device import Device, Survey
+from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from tenancy.devices.allocate import Ask
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tests.agents.cluster import NAMES, SYSTEM, T4, Fault, Served
+from tenancy.units import MIB
+from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
 
 PATIENCE_SECONDS = 60
 ASK = Ask(5000)
@@ -33,15 +32,15 @@ class Followed:
         self.cluster.add_ledger(T4)
         self.cluster.add_node()
         self.publish()
-        self.allocations = Allocations()
+        self.cache = Cache()
         self.growths = 0
         # The thread really waits, but never for long.
         clock = Clock(sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
-        self.mirror = Mirror(
-            api=served.opened(Api(served.endpoint(), clock=clock)), allocations=self.allocations,
+        self.informers = Informers(
+            api=served.api(clock=clock), cache=self.cache,
             ledger_namespace=SYSTEM, clock=clock, log=served.log(), grown=self._grow, ledger_seconds=0.1,
         )  # fmt: skip
-        self.thread = threading.Thread(target=self.mirror.keep, daemon=True)
+        self.thread = threading.Thread(target=self.informers.keep, daemon=True)
 
     def start(self) -> None:
         self.thread.start()
@@ -49,7 +48,7 @@ class Followed:
 
     def stop(self) -> None:
         """Leaves no thread behind for the tests that follow."""
-        self.mirror.stop()
+        self.informers.stop()
         if self.thread.ident is not None:
             self.thread.join(PATIENCE_SECONDS)
 
@@ -66,12 +65,12 @@ class Followed:
 
     @property
     def free_mib(self) -> int | None:
-        (usage,) = self.allocations.usage()
+        (usage,) = self.cache.snapshot()
         return usage.devices[0].free_mib if usage.devices else None
 
     @property
     def cpu_milli(self) -> int | None:
-        (usage,) = self.allocations.usage()
+        (usage,) = self.cache.snapshot()
         return usage.cpu_milli
 
     def eventually(self, holds: Callable[[], object]) -> None:
@@ -90,7 +89,7 @@ def followed(served: Served) -> Iterator[Followed]:
 def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Followed) -> None:
     followed.cluster.add_pod("first", "k8s-node1", "4000")
     followed.start()
-    assert followed.mirror.problem is None
+    assert followed.informers.problem is None
     followed.eventually(lambda: followed.free_mib == 10000)
     followed.cluster.add_pod("second", "k8s-node1", "5000")
     followed.eventually(lambda: followed.free_mib == 5000)
@@ -118,21 +117,21 @@ def test_a_device_that_changes_is_followed(followed: Followed) -> None:
 def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
     followed.start()
     followed.cluster.add_node(labels={"gpu": "none"})
-    followed.eventually(lambda: not followed.allocations.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
+    followed.eventually(lambda: not followed.cache.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
 
 
 def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed) -> None:
     followed.start()
     followed.cluster.delete_ledger()
-    followed.eventually(lambda: "there is no ledger" in (followed.mirror.problem or ""))
+    followed.eventually(lambda: "there is no ledger" in (followed.informers.problem or ""))
     followed.cluster.add_ledger(T4)
-    followed.eventually(lambda: followed.mirror.problem is None)
+    followed.eventually(lambda: followed.informers.problem is None)
 
 
 def test_a_ledger_that_cannot_be_read_is_a_problem(followed: Followed) -> None:
     followed.start()
     followed.cluster.add_ledger(text="{")
-    followed.eventually(lambda: "is not JSON" in (followed.mirror.problem or ""))
+    followed.eventually(lambda: "is not JSON" in (followed.informers.problem or ""))
 
 
 def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_anew(
@@ -150,17 +149,17 @@ def test_under_another_resource_domain_nothing_is_placed_until_everything_is_lis
     monkeypatch.setattr(followed.cluster, "answer", held)
     followed.cluster.add_ledger(text=json.dumps(Ledger(domain="other.example", pools=(T4,)).to_data()))
     assert asked.wait(PATIENCE_SECONDS)
-    assert (followed.mirror.names, followed.mirror.listed_at) == (Names("other.example"), None)
+    assert (followed.informers.names, followed.informers.listed_at) == (Names("other.example"), None)
     may_answer.set()
-    followed.eventually(lambda: followed.mirror.listed_at is not None)
+    followed.eventually(lambda: followed.informers.listed_at is not None)
 
 
 def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> None:
     followed.start()
-    first = followed.mirror.listed_at
+    first = followed.informers.listed_at
     followed.cluster.faults.append(Fault("GET", "/api/v1/pods?watch", 410, reason="Expired"))
-    followed.mirror.renew()
-    followed.eventually(lambda: followed.mirror.listed_at != first)
+    followed.informers.renew()
+    followed.eventually(lambda: followed.informers.listed_at != first)
     followed.cluster.add_pod("later", "k8s-node1", "4000")
     followed.eventually(lambda: followed.free_mib == 10000)
 
@@ -168,23 +167,5 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
 def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Followed) -> None:
     followed.start()
     asked_at = time.monotonic()
-    followed.mirror.renew()
-    followed.eventually(lambda: (followed.mirror.listed_at or 0) >= asked_at)
-
-
-def test_it_lists_anew_at_once_where_it_had_followed_well(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror(
-        api=served.api(), allocations=Allocations(), ledger_namespace=SYSTEM, clock=served.time.clock(),
-        log=served.log(),
-    )  # fmt: skip
-    lasting = [0, 0, 0, 0, 0, 100, 0]
-
-    def follow() -> None:
-        served.time.seconds += lasting.pop(0)
-        if not lasting:
-            mirror.stop()
-        raise FeedError("the watch is over")
-
-    monkeypatch.setattr(mirror, "_follow", follow)
-    mirror.keep()
-    assert served.time.slept == [0.5, 1.0, 2.0, 5.0, 5.0, 0.5, 1.0]
+    followed.informers.renew()
+    followed.eventually(lambda: (followed.informers.listed_at or 0) >= asked_at)

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from agents.device import MIB, Device, Survey
-from agents.inventory import NodeDevice, devices_of
-from agents.slices import Host, slice_of
+from agents.extender.cache.inventory import NodeDevice, devices_of
+from agents.telemetry.device import Device, Survey
+from agents.telemetry.resourceslice import Host, slice_of
 from tenancy.ledger import Ledger, Pool, Sharing
-from tests.agents.cluster import DOMAIN, NAMES, T4
-from tests.agents.devices import device_object, node_object, slice_object
+from tenancy.units import MIB
+from tests.support.devices import device_object, node_object, slice_object
+from tests.support.fake_cluster import DOMAIN, NAMES, T4
 
 BATCH = Pool(name="batch", node_selector={"queue": "yes"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
 LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH))
@@ -90,7 +91,11 @@ def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> N
 UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "no pool": (node_object(labels={"gpu": "none"}), [slice_object(device_object(0))], "is in no pool that shares"),
     "whole devices": (node_object(labels={"queue": "yes"}), [slice_object(device_object(0))], "is in no pool"),
-    "two pools": (node_object(labels={"gpu": "t4", "queue": "yes"}), [slice_object()], "is in 2 pools: t4, batch"),
+    "two pools": (
+        node_object(labels={"gpu": "t4", "queue": "yes"}),
+        [slice_object()],
+        "is matched by pools.t4, pools.batch: a node belongs to one pool; narrow a node_selector or relabel the node",
+    ),
     "no slice": (node_object(), [], "its devices are not published"),
     "two names of pools": (
         node_object(),
@@ -136,7 +141,7 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "unreadable exclusion": (
         node_object(annotations={NAMES.device_excluded: "all"}),
         [slice_object(device_object(0))],
-        "its annotation device.viktorbarzin.me/excluded is no list of devices: 'all'",
+        "its annotation device.viktorbarzin.me/excluded is not a list of devices: 'all'",
     ),
 }
 

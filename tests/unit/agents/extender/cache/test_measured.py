@@ -4,15 +4,15 @@ from contextlib import suppress
 
 import pytest
 
-from agents.allocations import MEASURED_SECONDS, Allocations
-from agents.errors import AgentError
-from agents.measured import Measured
-from agents.reading import Trouble
-from agents.telemetry import NodeTelemetry
-from tenancy.devices import Ask
-from tests.agents.cluster import T4, Served
-from tests.agents.devices import inventory
-from tests.agents.exporters import card
+from agents.extender.cache.cache import MEASURED_SECONDS, Cache
+from agents.extender.cache.measured import Measured
+from agents.runtime.errors import AgentError
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.reading import Trouble
+from tenancy.devices.allocate import Ask
+from tests.support.devices import inventory
+from tests.support.exporters import card
+from tests.support.fake_cluster import T4, Served
 
 NODE = inventory("N", 14000)
 
@@ -24,10 +24,10 @@ class Bench:
         self.time, self.lines = served.time, served.lines
         self.answers: list[list[NodeTelemetry] | AgentError | None] = []
         self.growths = 0
-        self.allocations = Allocations()
-        self.allocations.set_node(NODE)
+        self.cache = Cache()
+        self.cache.update_node(NODE)
         self.measured = Measured(
-            read=self.read, allocations=self.allocations, grown=self.grow, clock=served.time.clock(), log=served.log()
+            read=self.read, cache=self.cache, grown=self.grow, clock=served.time.clock(), log=served.log()
         )
 
     def read(self) -> list[NodeTelemetry] | None:
@@ -52,7 +52,7 @@ class Bench:
 
     @property
     def free_mib(self) -> int:
-        (usage,) = self.allocations.usage()
+        (usage,) = self.cache.snapshot()
         return usage.devices[0].free_mib
 
 
@@ -78,8 +78,8 @@ def test_a_device_that_is_used_has_no_more_to_give_than_is_free(bench: Bench) ->
 def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is_old(bench: Bench) -> None:
     bench.refresh(shown(5000, at=0.0))
     bench.refresh(blind())
-    assert bench.allocations.with_room(Ask(6000), MEASURED_SECONDS - 1) == frozenset()
-    assert bench.allocations.with_room(Ask(6000), MEASURED_SECONDS) == {"N"}
+    assert bench.cache.feasible_nodes(Ask(6000), MEASURED_SECONDS - 1) == frozenset()
+    assert bench.cache.feasible_nodes(Ask(6000), MEASURED_SECONDS) == {"N"}
 
 
 def test_a_problem_is_told_once_and_again_when_it_came_back(bench: Bench) -> None:
@@ -104,9 +104,13 @@ def test_nothing_counts_as_tried_before_it_is_known_whom_to_ask(bench: Bench) ->
     assert bench.time.slept == [0.2, 0.2, 5.0]
 
 
-def test_an_api_that_does_not_answer_is_told_of_and_asked_again(bench: Bench) -> None:
+def test_an_api_that_does_not_answer_is_logged_once_and_asked_again(bench: Bench) -> None:
     """Placement goes on by the ledger: an exporter that is away stops no scheduling."""
-    bench.keep(AgentError("the API is away"), [shown(5000)])
+    away = AgentError("the API is away")
+    bench.keep(away, away, away, [shown(5000)])
     assert bench.measured.tried
     assert bench.free_mib == 5000
-    assert [line["message"] for line in bench.lines()] == ["the devices are not measured: the API is away"]
+    assert [line["message"] for line in bench.lines()] == [
+        "the devices are not measured: the API is away",
+        "the devices are measured again",
+    ]

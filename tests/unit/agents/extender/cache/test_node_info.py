@@ -1,14 +1,14 @@
 """One node's devices, and what is read of them while they change."""
 
-from agents.room import Room
-from agents.usage import usage_of
-from tenancy.devices import Ask
-from tests.agents.devices import bound, inventory
+from agents.extender.cache.node_info import NodeInfo
+from agents.extender.cache.snapshot import usage_of
+from tenancy.devices.allocate import Ask
+from tests.support.devices import bound, inventory
 
 
 def test_what_is_read_of_a_room_stays_as_it_was_while_the_room_changes() -> None:
     """So that whoever asks for the use of a thousand nodes holds no lock meanwhile."""
-    room = Room("N")
+    room = NodeInfo("N")
     room.inventory = inventory("N", 8000, 4000)
     room.pods["bound"] = bound("bound", "N", 5000, 0)
     room.recount()

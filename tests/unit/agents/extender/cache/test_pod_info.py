@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from agents.allocated import AskError, Bystander, allocated, ask_of, holder
-from tenancy.devices import Ask
-from tests.agents.cluster import NAMES
-from tests.agents.devices import pod_object
+from agents.extender.cache.pod_info import AskError, Bystander, allocated, ask_of, holder
+from agents.kube.pods import PodError
+from tenancy.devices.allocate import Ask
+from tests.support.devices import pod_object
+from tests.support.fake_cluster import NAMES
 
 OURS = {NAMES.device_index: "0,2", NAMES.device_uuid: "GPU-a,GPU-c", NAMES.device_mib: "4069"}
 
@@ -45,7 +46,7 @@ def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_
 def test_a_request_that_cannot_be_read_is_told_with_the_pods_name() -> None:
     with pytest.raises(AskError, match="gpumem: 'lots' is not a quantity"):
         ask_of(pod_object("lots")["spec"], NAMES)
-    with pytest.raises(AskError, match="pod tenant/model: 'lots' is not a quantity"):
+    with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
         allocated(pod_object("lots"), NAMES)
 
 
@@ -68,7 +69,7 @@ def test_devices_are_known_by_our_annotations() -> None:
     assert (held.indices, held.uuids) == ((0, 2), ("GPU-a", "GPU-c"))
 
 
-def test_devices_are_known_by_the_annotations_of_seed_003() -> None:
+def test_devices_are_known_by_the_annotations_of_record_0003() -> None:
     held = allocated(pod_object(annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}), NAMES)
     assert held is not None
     assert (held.indices, held.uuids) == ((1,), None)
@@ -105,5 +106,5 @@ def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
 def test_a_pod_without_gpumem_whose_cpu_cannot_be_read_is_named() -> None:
     pod = pod_object()
     pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "much"}}}]
-    with pytest.raises(AskError, match="pod tenant/model: 'much' is not a quantity"):
+    with pytest.raises(PodError, match="pod tenant/model: cpu: 'much' is not a quantity"):
         holder(pod, NAMES)

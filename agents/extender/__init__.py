@@ -1,0 +1,1 @@
+"""extender: kube-scheduler's extender, which places pods by device."""

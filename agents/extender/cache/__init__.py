@@ -1,0 +1,1 @@
+"""The extender's cache: nodes, their devices, and which pod holds how much of each."""

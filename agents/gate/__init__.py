@@ -1,0 +1,1 @@
+"""gate: scales on-demand tenants 0 to 1 into real slack, and back."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API: the client, watches, and the objects that more than one agent reads or writes."""

@@ -1,0 +1,162 @@
+"""Pods: where they are listed, and the one decoder; each agent makes its own view of what it finds there."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from agents.kube.client import Object
+from agents.kube.events import Reference
+from agents.runtime.errors import AgentError
+from tenancy.ledger import Ledger
+from tenancy.quantity import QuantityError
+from tenancy.workload import ShapeError, at, maps_at, pod_request
+
+PODS = "/api/v1/pods"
+# Bound and not ended: what the scheduler counts against a node.
+BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+_ENDED = ("Succeeded", "Failed")
+# In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
+_STATIC_POD_UID = "kubernetes.io/config.hash"
+
+
+class PodError(AgentError):
+    """The pod holds what cannot be read; the message names it."""
+
+
+def on_node(node: str) -> str:
+    """The field selector of the pods that are bound to the node and have not ended."""
+    return f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controller:
+    """Who replaces a pod: its controlling owner."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A Pod object of the API. A field that is null is absent; requests are read when they are asked for."""
+
+    item: Object
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def metadata(self) -> Object:
+        found: Object = self.item["metadata"]
+        return found
+
+    @property
+    def spec(self) -> Object:
+        found: Object = self.item["spec"]
+        return found
+
+    @property
+    def status(self) -> Object:
+        return at(self.item, "status")
+
+    @property
+    def namespace(self) -> str:
+        return str(self.metadata["namespace"])
+
+    @property
+    def name(self) -> str:
+        return str(self.metadata["name"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.metadata["uid"])
+
+    @property
+    def group_uid(self) -> str:
+        """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
+        return self.annotations.get(_STATIC_POD_UID, self.uid)
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return at(self.metadata, "annotations")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return at(self.metadata, "labels")
+
+    @property
+    def node(self) -> str | None:
+        """None while it is not bound."""
+        return self.spec.get("nodeName") or None
+
+    @property
+    def priority(self) -> int:
+        return self.spec.get("priority") or 0
+
+    @property
+    def priority_class(self) -> str | None:
+        return self.spec.get("priorityClassName")
+
+    @property
+    def running(self) -> bool:
+        return self.status.get("phase") == "Running"
+
+    @property
+    def ended(self) -> bool:
+        """Its containers have stopped and do not start again: it holds nothing of its node."""
+        return self.status.get("phase") in _ENDED
+
+    @property
+    def terminating(self) -> bool:
+        """Its deletion began; until it ends it holds what it has."""
+        return bool(self.metadata.get("deletionTimestamp"))
+
+    @property
+    def gone_by(self) -> datetime | None:
+        """When a pod that terminates must be gone, its grace included."""
+        moment = self.metadata.get("deletionTimestamp")
+        return datetime.fromisoformat(moment) if moment else None
+
+    @property
+    def started(self) -> datetime:
+        """When its node took it up; before that, when it was made."""
+        return datetime.fromisoformat(self.status.get("startTime") or self.metadata["creationTimestamp"])
+
+    @property
+    def controller(self) -> Controller | None:
+        for owner in maps_at(self.metadata, "ownerReferences"):
+            if owner.get("controller"):
+                return Controller(kind=owner["kind"], name=owner["name"], uid=owner["uid"])
+        return None
+
+    @property
+    def containers(self) -> Mapping[str, str]:
+        """Names by the runtime's id: a containerID reads `containerd://<id>`. One that ended keeps its id until it
+        restarts."""
+        lists = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+        found = [container for name in lists for container in maps_at(self.status, name)]
+        return {c["containerID"].partition("://")[2]: c["name"] for c in found if c.get("containerID")}
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
+
+    def request(self, resource: str, *, per_unit: int = 1) -> int:
+        """What it requests, as the scheduler counts it; see tenancy.workload.pod_request. Raises PodError."""
+        with self.reading(resource):
+            return pod_request(self.spec, resource, per_unit=per_unit)
+
+    def declared_mib(self, ledger: Ledger) -> int:
+        """The GPU memory that it declares, by its request or by claims on seats. Raises PodError."""
+        with self.reading(ledger.names.gpumem):
+            return ledger.declared_mib(self.namespace, self.spec)
+
+    @contextmanager
+    def reading(self, field: str) -> Iterator[None]:
+        """Raises PodError for a quantity or a shape that cannot be read within the block."""
+        try:
+            yield
+        except (QuantityError, ShapeError) as error:
+            raise PodError(f"pod {self}: {field}: {error}") from None

@@ -1,0 +1,160 @@
+"""How requests reach the API server: HTTPS with TLS verified, one kept-alive connection, streams on their own."""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agents.runtime.errors import AgentError
+
+TIMEOUT_SECONDS = 10.0
+_READ_BYTES = 64 * 2**10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where the API server is and what proves who we are and who it is."""
+
+    host: str
+    port: int
+    token_file: Path
+    ca_file: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiRequest:
+    """`path` with its query."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: str | None = None
+
+    def __str__(self) -> str:
+        """As errors name it."""
+        return f"{self.method} {self.path.partition('?')[0]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiResponse:
+    """Of any status; the names of its headers are in lower case."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Stream(Protocol):
+    """A response that goes on."""
+
+    def read(self, seconds: float) -> bytes:
+        """Some bytes; none at the end and where none come in time. Raises OSError and HTTPException."""
+
+    def stop(self) -> None:
+        """Ends it, from any thread: who reads it finds its end or an error."""
+
+    def close(self) -> None:
+        """By who reads it."""
+
+
+class Transport(Protocol):
+    """For one thread; only `open` is for any. Every method raises OSError and http.client.HTTPException."""
+
+    def send(self, request: ApiRequest) -> ApiResponse:
+        """The whole response."""
+
+    def open(self, request: ApiRequest) -> Stream | ApiResponse:
+        """A stream that the caller closes; the whole response where the status is 400 or above."""
+
+    def close(self) -> None:
+        """The next request would open a new connection."""
+
+
+@dataclass(frozen=True)
+class HttpsStream:
+    """On a connection of its own."""
+
+    connection: http.client.HTTPSConnection
+    socket: socket.socket
+    response: http.client.HTTPResponse
+
+    def read(self, seconds: float) -> bytes:
+        self.socket.settimeout(seconds)
+        try:
+            return self.response.read1(_READ_BYTES)
+        except TimeoutError:
+            return b""
+
+    def stop(self) -> None:
+        with suppress(OSError):  # the server was first
+            # Not SSLSocket's: that one takes the session away from a thread that reads.
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.response.close()
+        self.connection.close()
+
+
+class Https:
+    """The Transport to a real API server. Raises AgentError where the CA's certificate cannot be read."""
+
+    def __init__(self, endpoint: Endpoint, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._tls = _tls(endpoint.ca_file)
+        self._connection = self._connect()
+
+    def send(self, request: ApiRequest) -> ApiResponse:
+        try:
+            return _whole(_response(self._connection, request))
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+
+    def open(self, request: ApiRequest) -> Stream | ApiResponse:
+        connection = self._connect()
+        try:
+            connection.connect()
+            stream = HttpsStream(connection, connection.sock, _response(connection, request))
+            if stream.response.status < http.client.BAD_REQUEST:
+                return stream
+            refused = _whole(stream.response)
+        except BaseException:
+            connection.close()
+            raise
+        stream.close()
+        return refused
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            self._endpoint.host, self._endpoint.port, timeout=self._timeout_seconds, context=self._tls
+        )
+
+
+def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> http.client.HTTPResponse:
+    connection.request(request.method, request.path, request.body, request.headers)
+    return connection.getresponse()
+
+
+def _whole(response: http.client.HTTPResponse) -> ApiResponse:
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=response.read())
+
+
+def _tls(ca_file: Path) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=str(ca_file))
+    except (OSError, ssl.SSLError) as error:
+        raise AgentError(f"{ca_file}: the cluster's CA certificate cannot be read: {error}") from None
+    # Chain, name and dates stay verified. Python 3.13's strict mode also wants key identifiers, which the CAs of many
+    # clusters lack (kubernetes-client/python#2394).
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

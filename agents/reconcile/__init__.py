@@ -1,0 +1,1 @@
+"""reconcile: keeps gpumem advertised on the nodes of the ledger's pools."""

@@ -1,0 +1,39 @@
+"""Loops that never end, and how they log: a problem when it changes, not each time, and once when it is over."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+
+
+@dataclass(kw_only=True)
+class Problem:
+    """What is wrong now, None where nothing is. `failing` says what that means and is logged with it, `recovered` when
+    it is over."""
+
+    log: Log
+    failing: str
+    recovered: str
+    now: str | None = None
+
+    def report(self, problem: str | None) -> None:
+        """Logs it where it differs from the last one."""
+        if problem and problem != self.now:
+            self.log.error(f"{self.failing}: {problem}")
+        if self.now and not problem:
+            self.log.info(self.recovered)
+        self.now = problem
+
+
+def keep_running(step: Callable[[], object], problem: Problem, pause: Callable[[], object] = lambda: None) -> NoReturn:
+    """Repeats `step`, then `pause`. An AgentError of `step` is reported, any other error ends it."""
+    while True:
+        try:
+            step()
+        except AgentError as error:
+            problem.report(str(error))
+        else:
+            problem.report(None)
+        pause()

@@ -1,0 +1,50 @@
+"""An informer while its thread runs, on a real clock whose pauses are short."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agents.kube.informer import Informer
+from agents.runtime.clock import Clock
+from tests.support.fake_cluster import FakeCluster
+
+PATIENCE_SECONDS = 60
+
+
+@dataclass
+class HurriedTime:
+    """Real time, which tests may put ahead; who sleeps really waits, but never for long."""
+
+    ahead_seconds: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def clock(self) -> Clock:
+        return Clock(monotonic=lambda: time.monotonic() + self.ahead_seconds, sleep=self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        time.sleep(min(seconds, 0.02))
+
+
+def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda: "") -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, state()
+        time.sleep(0.01)
+
+
+@contextmanager
+def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
+    """Once it watches; no thread is left behind for the tests that follow."""
+    cluster.watches_last = True
+    thread = threading.Thread(target=informer.run, daemon=True)
+    thread.start()
+    try:
+        cluster.await_watches(watches)
+        yield
+    finally:
+        informer.stop()
+        thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()

@@ -1,0 +1,22 @@
+"""A project's folder as the commands of `python -m stacks` find it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.prod import PROD
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project's folder with prod and an example in it."""
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "one-gpu.yaml").write_text(PROD.read_text())
+    (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
+    return tmp_path
+
+
+def change(project: Path, old: str, new: str) -> None:
+    path = project / "Pulumi.prod.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))

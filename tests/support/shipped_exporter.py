@@ -1,0 +1,44 @@
+"""The exporter as it is shipped: a process of its own, before a cluster that is served over TLS."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.api_server import ServedOverTls
+from tests.support.fake_cluster import SYSTEM
+from tests.support.fake_nvml import FakeNvml
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A running exporter."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+
+
+@contextmanager
+def shipped_exporter(served: ServedOverTls, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
+    """The real exporter of the node, from its zipapp, on a free port."""
+    with socket.create_server(("", 0)) as probe:
+        port = probe.getsockname()[1]
+    environ = {
+        "PORT": str(port),
+        "INTERVAL_SECONDS": "1",
+        "NODE_NAME": "k8s-node1",
+        "LEDGER_NAMESPACE": SYSTEM,
+        "PUBLISH_DEVICES": "true",
+        **served.environ(),
+        **nvml.environ,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-I", str(zipapp), "exporter"], env=environ, stdout=subprocess.PIPE, text=True
+    ) as started:
+        try:
+            yield Shipped(started, port)
+        finally:
+            started.kill()

@@ -1,0 +1,26 @@
+"""Why tests may be skipped in CI. Any other skip fails there: what is not installed is not tested, unseen."""
+
+from collections.abc import Mapping
+
+# How the reason of a skip begins, and why CI cannot do without.
+ALLOWED: Mapping[str, str] = {
+    "NO NVIDIA GPU": "hosted runners have none",
+    "this machine has an NVIDIA driver": "one with a GPU shows what the others cannot, and the reverse",
+    "root lacks CAP_SYS_RESOURCE": "a container's root may lack it, and no test can take it",
+    "this machine has no swap": "whether a runner has any is its owner's choice",
+}
+
+
+def is_allowed(reason: str) -> bool:
+    return reason.removeprefix("Skipped: ").startswith(tuple(ALLOWED))
+
+
+def is_ci(environ: Mapping[str, str]) -> bool:
+    return environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def refusal(reason: str) -> str:
+    """What the report of the failed test says."""
+    return (
+        f"{reason}\nIn CI a skip fails unless tests/support/skips.py lists its reason: install what is missing there."
+    )

@@ -1,0 +1,261 @@
+"""The one informer: list, watch, resume, relist; what is logged of it, and how long it waits."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agents.kube import informer as module
+from agents.kube.client import ApiError
+from agents.kube.informer import Informer, Watches, WatchSource, backoff_seconds, read_list
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.runtime.loop import Problem
+from tests.support.fake_cluster import Fault, Served, status
+from tests.support.informing import PATIENCE_SECONDS, HurriedTime, eventually, running
+
+NODES = "/api/v1/nodes"
+
+
+def name_of(item: Any) -> str:
+    found: str = item["metadata"]["name"]
+    return found
+
+
+class Nodes:
+    """An informer on the nodes, which keeps their names."""
+
+    def __init__(self, served: Served) -> None:
+        self.served, self.cluster, self.time = served, served.cluster, HurriedTime()
+        self.names: set[str] = set()
+        self.lists = 0
+        self.is_ready = True
+        self.api = served.api(clock=self.time.clock(), attempts=1)
+        self.informer = Informer(
+            api=self.api,
+            lists=self.list_nodes,
+            apply=self.apply,
+            ready=lambda: self.is_ready,
+            problem=Problem(log=served.log(), failing="relists the nodes", recovered="watches the nodes again"),
+            clock=self.time.clock(),
+            jitter=lambda: 0.5,
+        )
+
+    def steady(self) -> bool:
+        """Lets the watch be steady. Each time it is asked: the informer may take its beginning only now."""
+        self.time.ahead_seconds += module.STEADY_SECONDS + 1
+        return True
+
+    def list_nodes(self) -> Sequence[WatchSource]:
+        self.lists += 1
+        listed = read_list(self.api, NODES, name_of)
+        self.names = set(listed.items)
+        return (listed.source,)
+
+    def apply(self, event: Any) -> None:
+        (self.names.discard if event["type"] == "DELETED" else self.names.add)(name_of(event["object"]))
+
+    def watched_from(self) -> list[str]:
+        urls = [url for _, url in self.cluster.requests if "watch=1" in url]
+        return [url.partition("resourceVersion=")[2].partition("&")[0] for url in urls]
+
+    def messages(self) -> list[str]:
+        return [line["message"] for line in self.served.lines()]
+
+
+@pytest.fixture
+def nodes(served: Served) -> Nodes:
+    served.cluster.add_node("listed")
+    return Nodes(served)
+
+
+def bookmark(nodes: Nodes, version: str) -> None:
+    nodes.cluster.tell("BOOKMARK", NODES, {"kind": "Node", "metadata": {"resourceVersion": version}})
+
+
+def test_what_is_listed_is_kept_up_to_date_by_the_watch(nodes: Nodes) -> None:
+    version = str(nodes.cluster.version)
+    with running(nodes.informer, nodes.cluster):
+        assert nodes.names == {"listed"}
+        nodes.cluster.add_node("later")
+        eventually(lambda: nodes.names == {"listed", "later"})
+    assert (nodes.lists, nodes.watched_from()) == (1, [version])
+
+
+def test_a_watch_that_the_server_ends_is_resumed_from_the_last_version_without_a_list(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        nodes.cluster.add_node("later")
+        eventually(lambda: "later" in nodes.names)
+        version = str(nodes.cluster.version)
+        nodes.cluster.end_open_watches()
+        eventually(lambda: version in nodes.watched_from())
+        nodes.cluster.add_node("meanwhile")
+        eventually(lambda: "meanwhile" in nodes.names)
+    assert nodes.lists == 1
+    assert nodes.messages() == []
+
+
+def test_a_bookmark_moves_the_version_to_resume_from_and_is_no_object(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        bookmark(nodes, "5000")
+        eventually(lambda: nodes.watched_from() and nodes.cluster.watching)
+        nodes.time.ahead_seconds = 2
+        nodes.cluster.end_open_watches()
+        eventually(lambda: "5000" in nodes.watched_from(), nodes.watched_from)
+    assert (nodes.names, nodes.lists) == ({"listed"}, 1)
+
+
+@pytest.mark.parametrize("where", ["as it is opened", "within it"])
+def test_a_version_that_expired_is_answered_by_a_relist_and_is_no_error(nodes: Nodes, where: str) -> None:
+    if where == "as it is opened":
+        nodes.cluster.faults.append(Fault("GET", f"{NODES}?watch", 410, "Expired"))
+    with running(nodes.informer, nodes.cluster):
+        if where == "within it":
+            metadata = {"resourceVersion": nodes.cluster.next_version()}  # which the next list is not behind
+            expired = {**status(410, "Expired", "too old resource version"), "metadata": metadata}
+            nodes.cluster.tell("ERROR", NODES, expired)
+        eventually(lambda: nodes.lists == 2)
+        eventually(lambda: len(nodes.watched_from()) >= 2)
+    assert nodes.messages() == []
+
+
+def test_a_list_that_expires_between_two_pages_is_begun_again_and_is_no_error(nodes: Nodes) -> None:
+    nodes.cluster.faults.append(Fault("GET", f"{NODES}?limit", 410, "Expired"))
+    with running(nodes.informer, nodes.cluster):
+        assert (nodes.lists, nodes.messages()) == (2, [])
+
+
+def test_an_error_is_logged_once_however_often_it_comes_and_its_end_once_the_watch_is_steady(nodes: Nodes) -> None:
+    nodes.cluster.faults.append(Fault("GET", f"{NODES}?watch", 403, "Forbidden", "no watch", times=3))
+    with running(nodes.informer, nodes.cluster):
+        assert nodes.lists == 4
+        assert nodes.messages() == ["relists the nodes: GET /api/v1/nodes: 403 Forbidden: no watch"]
+        eventually(lambda: nodes.steady() and nodes.messages()[1:] == ["watches the nodes again"], nodes.messages)
+
+
+def test_a_watch_that_the_server_ends_at_once_is_lost(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        nodes.cluster.end_watches()
+        eventually(lambda: nodes.lists > 2)
+        assert nodes.messages() == ["relists the nodes: WATCH /api/v1/nodes: the server ended it at once"]
+        nodes.cluster.watches_last = True
+
+
+def test_what_was_known_stays_while_the_lists_fail(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        nodes.cluster.faults.append(Fault("GET", f"{NODES}?limit", 500, times=5))
+        nodes.informer.relist()
+        eventually(lambda: nodes.lists >= 3)
+        assert nodes.names == {"listed"}
+        eventually(lambda: nodes.lists == 7)
+
+
+def test_a_relist_begins_after_it_was_asked_for(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        nodes.cluster.nodes.clear()  # without any event
+        nodes.informer.relist()
+        eventually(lambda: nodes.names == set())
+
+
+def test_nothing_is_listed_before_it_is_ready(nodes: Nodes) -> None:
+    nodes.is_ready = False
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        nodes.is_ready = len(waits) == 3
+
+    nodes.informer.clock = Clock(sleep=sleep)
+    with running(nodes.informer, nodes.cluster):
+        assert (waits, nodes.lists) == ([0.5] * 3, 1)
+
+
+def test_the_server_is_heard_by_lists_bookmarks_and_watches_that_it_opens(nodes: Nodes) -> None:
+    with running(nodes.informer, nodes.cluster):
+        nodes.time.ahead_seconds = 100
+        assert nodes.informer.heard_at < nodes.time.clock().monotonic() - 90
+        bookmark(nodes, "5000")
+        eventually(lambda: nodes.informer.heard_at > nodes.time.clock().monotonic() - 90)
+        nodes.time.ahead_seconds = 200
+        nodes.cluster.end_open_watches()
+        eventually(lambda: nodes.informer.heard_at > nodes.time.clock().monotonic() - 90)
+    assert nodes.lists == 1
+
+
+def test_relists_wait_longer_each_time_until_a_watch_was_steady(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched_seconds = [None, None, None, None, None, module.STEADY_SECONDS + 1, None]
+
+    class Lost:
+        """Watches that are lost after so many seconds, or at once."""
+
+        def __init__(self, *given: object) -> None:
+            self.seconds = watched_seconds.pop(0)
+
+        def take(self, seconds: float) -> list[Any]:
+            if self.seconds is None:
+                if not watched_seconds:
+                    informer.stop()
+                raise AgentError("the watch is lost")
+            served.time.seconds += self.seconds
+            self.seconds = None
+            return []
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(module, "Watches", Lost)
+    informer = Informer(
+        api=served.api(), lists=tuple, apply=lambda event: None, clock=served.time.clock(), jitter=lambda: 0.5,
+        problem=Problem(log=served.log(), failing="relists", recovered="watches again"),
+    )  # fmt: skip
+    informer.run()
+    assert served.time.slept == [0.5, 1.0, 2.0, 4.0, 5.0, 0.5, 1.0]
+
+
+def test_the_wait_is_between_half_and_one_and_a_half_of_a_bounded_backoff() -> None:
+    assert [backoff_seconds(failures, 0.5) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1, 2, 4, 5, 5]
+    assert (backoff_seconds(1, 0.0), backoff_seconds(10_000, 1.0)) == (0.25, 7.5)
+
+
+def test_a_list_keeps_of_every_page_what_is_asked_for(served: Served) -> None:
+    for number in range(250):
+        served.cluster.add_node(f"node-{number}")
+    listed = read_list(served.api(), NODES, lambda item: name_of(item) if name_of(item).endswith("7") else None)
+    assert listed.items == tuple(f"node-{number}" for number in range(7, 250, 10))
+    assert listed.source == WatchSource(path=NODES, resource_version=str(served.cluster.version))
+
+
+def test_an_empty_list_may_be_null(served: Served) -> None:
+    """As a Go server writes a slice that was never made."""
+    served.cluster.objects["/leases"] = {"items": None, "metadata": {"resourceVersion": "7"}}
+    assert read_list(served.api(), "/leases", name_of).items == ()
+
+
+def test_an_error_of_the_api_is_raised_as_it_is(served: Served) -> None:
+    served.cluster.faults.append(Fault("GET", NODES, 403, "Forbidden", times=9))
+    watches = Watches(served.api(), Clock(), [WatchSource(path=NODES, resource_version="1")])
+    with pytest.raises(ApiError, match="403 Forbidden"):
+        watches.take(PATIENCE_SECONDS)
+    watches.close()
+
+
+def test_closed_watches_leave_no_thread_that_could_end_together_with_python(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a loaded machine is no reason to leave one
+    monkeypatch.setattr(module, "_JOIN_SECONDS", PATIENCE_SECONDS)
+    served.cluster.watches_last = True
+    others = set(threading.enumerate())
+    sources = [WatchSource(path=path, resource_version="1") for path in (NODES, "/api/v1/pods")]
+    began = time.monotonic()
+    watches = Watches(served.api(clock=Clock()), Clock(), sources)
+    following = [thread for thread in threading.enumerate() if thread not in others and "watch of" in thread.name]
+    assert len(following) == len(sources)
+    served.cluster.await_watches(len(sources))
+    watches.close()
+    assert not any(thread.is_alive() for thread in following)
+    assert time.monotonic() - began < PATIENCE_SECONDS

@@ -1,0 +1,99 @@
+"""The one decoder of pods."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from agents.kube.pods import Controller, Pod, PodError
+from tenancy.ledger import Ledger
+from tests.support.fake_cluster import DOMAIN, NAMES, T4
+
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
+
+
+def pod(*, status: Any = None, metadata: Any = None, **spec: Any) -> Pod:
+    return Pod(
+        {
+            "metadata": {"namespace": "n", "name": "p", "uid": "u", "creationTimestamp": "2026-06-02T06:00:00Z"}
+            | (metadata or {}),
+            "spec": spec,
+            "status": status,
+        }
+    )
+
+
+def gpumem(amount: str, **fields: Any) -> dict[str, Any]:
+    return {"name": "c", "resources": {"limits": {NAMES.gpumem: amount}}, **fields}
+
+
+SIDECAR = gpumem("1k", restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("spec", "mib"),
+    [
+        ({"containers": [gpumem("3k"), gpumem("1k")]}, 4000),
+        ({"containers": [gpumem("3k")], "initContainers": [gpumem("8k")]}, 8000),
+        ({"containers": [gpumem("3k")], "initContainers": [SIDECAR]}, 4000),
+        ({"containers": [gpumem("3k")], "initContainers": [SIDECAR, gpumem("8k")]}, 9000),
+        ({"containers": [{"name": "c"}]}, 0),
+        ({"containers": [gpumem("3k")], "initContainers": None}, 3000),
+    ],
+)
+def test_a_request_counts_init_containers_and_sidecars_as_the_scheduler_does(spec: dict[str, Any], mib: int) -> None:
+    assert pod(**spec).request(NAMES.gpumem) == mib
+    assert pod(**spec).declared_mib(LEDGER) == mib
+
+
+@pytest.mark.parametrize(
+    "containers", [[gpumem("much")], {"c": gpumem("1")}, [{"resources": []}]], ids=["quantity", "no list", "no map"]
+)
+def test_what_cannot_be_read_names_the_pod_and_the_field_whatever_is_wrong(containers: Any) -> None:
+    broken = pod(containers=containers)
+    with pytest.raises(PodError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
+        broken.request(NAMES.gpumem)
+    with pytest.raises(PodError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
+        broken.declared_mib(LEDGER)
+
+
+@pytest.mark.parametrize(
+    ("phase", "running", "ended"),
+    [("Pending", False, False), ("Running", True, False), ("Succeeded", False, True), ("Failed", False, True)],
+)
+def test_a_pod_has_ended_in_two_phases(phase: str, running: bool, ended: bool) -> None:
+    found = pod(status={"phase": phase})
+    assert (found.running, found.ended) == (running, ended)
+
+
+def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
+    going = pod(metadata={"deletionTimestamp": "2026-06-02T07:00:30Z"})
+    assert (going.terminating, going.gone_by) == (True, datetime(2026, 6, 2, 7, 0, 30, tzinfo=UTC))
+    staying = pod(metadata={"deletionTimestamp": None})
+    assert (staying.terminating, staying.gone_by) == (False, None)
+
+
+def test_the_owner_is_the_one_that_controls() -> None:
+    reference = {"kind": "ReplicaSet", "name": "r", "uid": "o"}
+    other = {"kind": "Thing", "name": "t", "uid": "x", "controller": False}
+    assert pod(metadata={"ownerReferences": [other]}).controller is None
+    found = pod(metadata={"ownerReferences": [other, {**reference, "controller": True}]}).controller
+    assert found == Controller(kind="ReplicaSet", name="r", uid="o")
+
+
+def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:
+    mirror = pod(metadata={"annotations": {"kubernetes.io/config.hash": "hash"}})
+    assert (mirror.uid, mirror.group_uid) == ("u", "hash")
+    assert pod().group_uid == "u"
+
+
+def test_what_a_new_pod_lacks_is_absent() -> None:
+    found = pod(metadata={"annotations": None, "labels": None, "ownerReferences": None})
+    assert (found.annotations, found.labels, found.controller, found.containers) == ({}, {}, None, {})
+    assert (found.node, found.priority, found.priority_class, str(found)) == (None, 0, None, "n/p")
+
+
+def test_its_age_counts_from_its_start_on_the_node() -> None:
+    assert pod().started == datetime(2026, 6, 2, 6, tzinfo=UTC)
+    started = pod(status={"startTime": "2026-06-02T06:30:00Z"}).started
+    assert started == datetime(2026, 6, 2, 6, 30, tzinfo=UTC)

@@ -1,0 +1,61 @@
+"""Lines of the log."""
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agents.runtime.log import Log
+
+
+class Stream(io.StringIO):
+    """Remembers each write, and how many of them were flushed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+        self.flushed = 0
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        self.flushed = len(self.writes)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+@pytest.mark.parametrize("level", ["info", "warning", "error"])
+def test_a_line_is_json_with_the_fields_of_its_event(stream: Stream, level: str) -> None:
+    getattr(Log("guard", stream), level)("a pod's file", path=Path("/proc/1"), name="a", process=1)
+    line = json.loads(stream.writes[0])
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(line.pop("ts"))) < timedelta(minutes=1)
+    event = {"message": "a pod's file", "path": "/proc/1", "name": "a", "process": 1}
+    assert line == {"level": level, "agent": "guard", **event}
+
+
+def test_each_line_is_one_flushed_write_so_that_those_of_two_threads_do_not_mix(stream: Stream) -> None:
+    """A line over the stream's buffer was cut from its newline by another thread's."""
+    log = Log("guard", stream)
+    log.info("x" * 10_000)
+    assert stream.flushed == 1
+    log.error("two\nlines")
+    assert [text.count("\n") for text in stream.writes] == [1, 1]
+    assert all(text.endswith("}\n") for text in stream.writes)
+    assert stream.flushed == 2
+
+
+class Full(Stream):
+    def flush(self) -> None:
+        raise OSError("No space left on device")
+
+
+def test_a_stream_that_cannot_be_written_ends_the_run() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        Log("guard", Full()).info("lost")
