@@ -13,9 +13,9 @@ from typing import Any
 
 import pulumi
 
-from components import cel
-from components.admission_policy import Rule, Scope, binding, validating
-from components.manifest import Manifest, component_type, register
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, binding, validating
+from components.base.manifest import Manifest, component_type, register
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import Names
@@ -85,7 +85,7 @@ def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
 
 def claim_policies(ledger: Ledger) -> list[Manifest]:
     """Policies: who claims a seat has it, and claims no more than it holds. The templates are judged as well, so that
-    it is told to who writes one, and not only to the controller that makes claims by it."""
+    it is shown to who writes one, and not only to the controller that makes claims by it."""
     return [
         _policy(names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger),
         _policy(names.SEAT_CLAIM_TEMPLATES, "resourceclaimtemplates", "object.spec.spec", ledger),
@@ -102,7 +102,7 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger) -> Manifest:
     return validating(
         _COMPONENT,
         name,
-        Scope(namespaces={}, conditions={}, rules=(Rule("CREATE", (resource,), group=_GROUP),)),
+        Scope(namespaces={}, conditions={}, rules=(ResourceRule("CREATE", (resource,), group=_GROUP),)),
         {
             f"variables.requests.all(r, !has(r.firstAvailable) || !r.firstAvailable.exists(s, s.{is_ours}))": (
                 "this claim asks for a seat among others under firstAvailable: ask for it under exactly"

@@ -1,4 +1,4 @@
-"""Host memory oversubscribed on purpose: steady state reserved, peaks in slack, and pods that go first (seed 001)."""
+"""Host memory oversubscribed on purpose: steady use reserved, peaks in slack, victims killed first (record 0001)."""
 
 import json
 from collections import Counter
@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components import memory_admission
-from components.admission_policy import binding
-from components.manifest import Manifest, component_type, register
-from components.spec import Count, DnsLabel, LabelKey, LabelValue, Mib, Seconds, Spec
+from components.admission import host_memory
+from components.admission.policy import binding
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import Count, DnsLabel, LabelKey, LabelValue, Mib, Seconds, Spec
 from tenancy import names
-from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
 from tenancy.quantity import canonical, canonical_mib
 
 _COMPONENT = "memory"
@@ -22,7 +22,7 @@ _MibOrNone = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class OversubscribedSpec(Spec):
-    """A workload whose memory request is its steady state and whose peak goes into slack (seed 001)."""
+    """A workload whose memory request is its steady state and whose peak goes into slack (record 0001)."""
 
     tenant: DnsLabel = Field(description="Key of tenants: the namespace it runs in.")
     priority: DnsLabel = Field(description="Key of priorities: the class that goes last.")
@@ -78,7 +78,7 @@ class DisposableSpec(Spec):
         return most
 
 
-class MemoryPoolSpec(Spec):
+class HostMemoryPoolSpec(Spec):
     """Nodes whose host memory is oversubscribed on purpose; all numbers are of one node."""
 
     node_selector: dict[LabelKey, LabelValue] = Field(min_length=1)
@@ -108,21 +108,21 @@ class MemoryPoolSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryArgs:
+class HostMemoryArgs:
     """The pools by name, and the namespace of the agents."""
 
-    pools: Mapping[str, MemoryPoolSpec]
+    pools: Mapping[str, HostMemoryPoolSpec]
     namespace: str
 
 
-def memory_pools(specs: Mapping[str, MemoryPoolSpec]) -> MemoryPools:
+def host_memory_pools(specs: Mapping[str, HostMemoryPoolSpec]) -> HostMemoryPools:
     """The pools as everybody else reads them, by name."""
-    return MemoryPools(pools=tuple(_pool(name, spec) for name, spec in sorted(specs.items())))
+    return HostMemoryPools(pools=tuple(_pool(name, spec) for name, spec in sorted(specs.items())))
 
 
-def _pool(name: str, spec: MemoryPoolSpec) -> MemoryPool:
+def _pool(name: str, spec: HostMemoryPoolSpec) -> HostMemoryPool:
     own = spec.model_dump(exclude={"workloads", "disposable"})
-    return MemoryPool(
+    return HostMemoryPool(
         name=name,
         workloads=tuple(Workload(name=n, **w.model_dump()) for n, w in sorted(spec.workloads.items())),
         disposable=tuple(Disposable(name=n, **d.model_dump()) for n, d in sorted(spec.disposable.items())),
@@ -130,20 +130,20 @@ def _pool(name: str, spec: MemoryPoolSpec) -> MemoryPool:
     )
 
 
-def config_map(pools: MemoryPools, namespace: str) -> Manifest:
+def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
     """The pools as the policy pack reads them."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": names.MEMORY_POOLS, "namespace": namespace, "labels": names.labels(_COMPONENT)},
-        "data": {names.MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))},
+        "metadata": {"name": names.HOST_MEMORY_POOLS, "namespace": namespace, "labels": names.labels(_COMPONENT)},
+        "data": {names.HOST_MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))},
     }
 
 
-def quotas(pools: MemoryPools) -> Iterator[Manifest]:
+def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
     """What each tenant may run of each class, so that no more runs than was proven to fit.
 
-    No LimitRange stands beside them: its maximum of memory is also the default limit and so the request of a pod that
+    No LimitRange stands next to them: its maximum of memory is also the default limit and so the request of a pod that
     states none, and a victim would no longer be BestEffort (plugin/pkg/admission/limitranger).
     """
     hard: dict[tuple[str, str], Counter[str]] = {}
@@ -165,7 +165,7 @@ def _quota(tenant: str, priority: str, hard: Mapping[str, str]) -> Manifest:
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {
-            "name": f"{names.MEMORY_QUOTA}-{priority}",
+            "name": f"{names.HOST_MEMORY_QUOTA}-{priority}",
             "namespace": tenant,
             "labels": names.labels(_COMPONENT),
         },
@@ -173,7 +173,7 @@ def _quota(tenant: str, priority: str, hard: Mapping[str, str]) -> Manifest:
     }
 
 
-def pod_fragments(pool: MemoryPoolSpec) -> dict[str, dict[str, Any]]:
+def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
     """What the pod of each workload and each disposable of the pool must carry, by name.
 
     Who deploys the workload merges `nodeSelector` and `priorityClassName` into the pod and `resources` into its main
@@ -198,7 +198,7 @@ def _smallest(spec: DisposableSpec) -> dict[str, Any]:
     return {"requests": {"memory": canonical_mib(spec.request_mib)}} if spec.request_mib else {}
 
 
-def _fragment(pool: MemoryPoolSpec, priority: str, resources: Mapping[str, Any]) -> dict[str, Any]:
+def _fragment(pool: HostMemoryPoolSpec, priority: str, resources: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "nodeSelector": dict(pool.node_selector),
         "priorityClassName": priority,
@@ -206,7 +206,7 @@ def _fragment(pool: MemoryPoolSpec, priority: str, resources: Mapping[str, Any])
     }
 
 
-def tenants_by_priority(pools: Mapping[str, MemoryPoolSpec]) -> dict[str, set[str]]:
+def tenants_by_priority(pools: Mapping[str, HostMemoryPoolSpec]) -> dict[str, set[str]]:
     """PriorityClass to the tenants whose pods the memory pools give it to."""
     tenants: dict[str, set[str]] = {}
     for pool in pools.values():
@@ -216,20 +216,20 @@ def tenants_by_priority(pools: Mapping[str, MemoryPoolSpec]) -> dict[str, set[st
     return tenants
 
 
-class Memory(pulumi.ComponentResource):
+class HostMemory(pulumi.ComponentResource):
     """Declares the pools, what each tenant may run of their classes, and how those pods must look."""
 
     pools: pulumi.Output[list[str]]
 
-    def __init__(self, name: str, args: MemoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: HostMemoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"pools": {key: spec.model_dump(mode="json") for key, spec in args.pools.items()}}
         super().__init__(component_type("Memory"), name, props, opts)
-        pools = memory_pools(args.pools)
+        pools = host_memory_pools(args.pools)
         declared = register(config_map(pools, args.namespace), f"{name}-pools", parent=self)
         for quota in quotas(pools):
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
-        for policy in memory_admission.policies(pools):
+        for policy in host_memory.policies(pools):
             admitted = register(policy, f"{name}-{policy['metadata']['name']}", parent=self)
             register(
                 binding(policy), f"{name}-{policy['metadata']['name']}-binding", parent=self, depends_on=[admitted]

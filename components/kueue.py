@@ -8,8 +8,8 @@ import pulumi_kubernetes as k8s
 import yaml
 from pydantic import Field, field_validator
 
-from components.manifest import Manifest, component_type, register
-from components.spec import ChartVersion, DnsLabel, Spec
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import ChartVersion, DnsLabel, Spec
 from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT, labels
 
 _COMPONENT = "kueue"

@@ -1,4 +1,4 @@
-"""PriorityClasses: who goes first, who is evicted first."""
+"""PriorityClasses: who is scheduled first, who is evicted first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from enum import StrEnum
 
 import pulumi
 
-from components.manifest import Manifest, client_side, component_type, register
-from components.spec import PriorityValue, Spec
+from components.base.manifest import Manifest, client_side, component_type, register
+from components.base.spec import PriorityValue, Spec
 from tenancy.names import labels
 
 _COMPONENT = "priorities"

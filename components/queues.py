@@ -1,4 +1,4 @@
-"""Queues: Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses (seed 002)."""
+"""Queues: Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses (record 0002)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components.manifest import Manifest, component_type, register
-from components.spec import DnsLabel, LabelKey, LabelValue, PriorityValue, ResourceName, Spec
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import DnsLabel, LabelKey, LabelValue, PriorityValue, ResourceName, Spec
 from tenancy.names import KUEUE_API, LABEL_NAMESPACE, labels
 from tenancy.quantity import canonical
 

@@ -8,8 +8,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field
 
-from components.manifest import Manifest, component_type, register
-from components.spec import Count, DnsLabel, GroupName, Mib, Spec
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import Count, DnsLabel, GroupName, Mib, Spec
 from tenancy.names import PROJECT, QUEUE_TENANT, SEATS, Names, labels
 from tenancy.quantity import canonical
 
@@ -76,7 +76,7 @@ def queue_label(args: TenantArgs) -> dict[str, str]:
 def quota(tenant: str, args: TenantArgs) -> Manifest:
     """The ResourceQuota. A tenant with nothing gets "0", so that nobody there can take a seat.
 
-    No LimitRange stands beside it: a maximum of gpumem per Container is also the default of every container, and one
+    No LimitRange stands next to it: a maximum of gpumem per Container is also the default of every container, and one
     per Pod refuses every pod without gpumem (plugin/pkg/admission/limitranger). The admission policy caps a pod.
     """
     return {

@@ -1,16 +1,16 @@
-"""Admission of devices: nobody chooses one, and a pod with a budget gets the one that its scheduler chose."""
+"""Devices: nobody chooses one; a pod with a budget gets the one that its scheduler chose."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from components import cel
-from components.admission_policy import Rule, Scope, mutating, outside, validating
-from components.manifest import Manifest
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
+from components.base.manifest import Manifest
 from tenancy import names
 from tenancy.names import Names
 
 _COMPONENT = "admission"
-_DEBUGGING = (Rule("UPDATE", ("pods/ephemeralcontainers",)),)
+_DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,8 @@ def device_choice(args: DeviceArgs) -> Manifest:
     """
     prefix, ours = args.names.device_annotation_prefix, _is_the_schedulers(args)
     rules = (
-        Rule("CREATE", ("pods",)),
-        Rule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
+        ResourceRule("CREATE", ("pods",)),
+        ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
     )
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', args.names)})"
     unchanged = (
@@ -127,7 +127,7 @@ def device_binding(args: DeviceArgs) -> Manifest:
     """
     account = args.by_device.account if args.by_device else names.SCHEDULER_ACCOUNT
     stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.text(account)}"}
-    scope = Scope({}, stranger, (Rule("CREATE", ("pods/binding", "bindings")),))
+    scope = Scope({}, stranger, (ResourceRule("CREATE", ("pods/binding", "bindings")),))
     written = f"object.metadata.annotations.exists(k, {_is_the_schedulers(args)})"
     message = f"annotations under {args.names.device_annotation_prefix} are the scheduler's: remove them"
     return validating(

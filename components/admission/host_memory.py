@@ -1,20 +1,20 @@
-"""What the API server refuses in the namespaces of the memory pools: pods that would undo who goes first.
+"""Host memory pools: deny pods that would change who is killed first.
 
-Who may use the pools' classes at all is components/admission.py's, cluster-wide.
+Who may use the pools' classes at all is components/admission/pods.py's, cluster-wide.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from components import cel
-from components.admission_policy import Rule, Scope, validating, within
-from components.manifest import Manifest
-from tenancy.memory_pool import Disposable, MemoryPools, Workload
-from tenancy.names import MEMORY_CLASSES
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, validating, within
+from components.base.manifest import Manifest
+from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
+from tenancy.names import HOST_MEMORY_CLASSES
 from tenancy.quantity import canonical_mib
 
 _COMPONENT = "memory"
-_RULES = (Rule("CREATE", ("pods",)), Rule("UPDATE", ("pods/resize",)))
+_RULES = (ResourceRule("CREATE", ("pods",)), ResourceRule("UPDATE", ("pods/resize",)))
 _BEST_EFFORT = ("cpu", "memory")
 
 
@@ -27,7 +27,7 @@ class _Tenant:
     disposable: Sequence[Disposable]
 
 
-def policies(pools: MemoryPools) -> list[Manifest]:
+def policies(pools: HostMemoryPools) -> list[Manifest]:
     """One policy for each namespace."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
@@ -52,7 +52,7 @@ def _policy(tenant: _Tenant) -> Manifest:
         **(_victims(tenant) if tenant.disposable else {}),
     }
     scope = Scope(within([tenant.name]), {}, _RULES)
-    return validating(_COMPONENT, f"{MEMORY_CLASSES}-{tenant.name}", scope, validations, variables)
+    return validating(_COMPONENT, f"{HOST_MEMORY_CLASSES}-{tenant.name}", scope, validations, variables)
 
 
 def _bursts(tenant: _Tenant) -> dict[str, str]:

@@ -1,17 +1,17 @@
-"""Who may write the capacity of a node, and what the account that may can write besides: nothing.
+"""Node capacity: only the reconcile account may write it, and it may write nothing else.
 
 The right to patch nodes/status is the right to rewrite a node's labels, annotations and conditions as well
 (pkg/registry/core/node/strategy.go), and RBAC cannot narrow it to two keys. These policies do.
 """
 
-from components import cel
-from components.admission_policy import Rule, Scope, validating
-from components.manifest import Manifest
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, validating
+from components.base.manifest import Manifest
 from tenancy import names
 from tenancy.names import Names
 
 _COMPONENT = "capacity"
-_NODE_STATUS = (Rule("UPDATE", ("nodes/status",)),)  # a PATCH is an UPDATE
+_NODE_STATUS = (ResourceRule("UPDATE", ("nodes/status",)),)  # a PATCH is an UPDATE
 
 _MAPS = ("capacity", "allocatable")
 _METADATA = ("labels", "annotations", "ownerReferences", "finalizers")

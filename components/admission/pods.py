@@ -6,11 +6,18 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components import admission_device, cel
-from components.admission_device import ByDevice, DeviceArgs
-from components.admission_policy import Scope, binding, mutating, outside, validating, within
-from components.manifest import Manifest, component_type, register
-from components.spec import DnsLabel, Spec
+from components.admission import cel
+from components.admission.device import (
+    ByDevice,
+    DeviceArgs,
+    device_binding,
+    device_choice,
+    device_placed,
+    device_stamps,
+)
+from components.admission.policy import Scope, binding, mutating, outside, validating, within
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import DnsLabel, Spec
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -36,7 +43,7 @@ class AdmissionSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class QueuedPlacement:
     """Tenants that queue for whole devices of the same pools, and the labels that the pools' nodes share."""
 
     name: str
@@ -55,7 +62,7 @@ class AdmissionArgs:
     exempt: Sequence[str]
     without_budget: Sequence[str]
     device_mib: int
-    placements: Sequence[Placement]
+    placements: Sequence[QueuedPlacement]
     priority_tenants: Mapping[str, Iterable[str]]
     by_device: ByDevice | None = None
 
@@ -69,11 +76,11 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
     return [
         *priority_stamps(args),
         *(queued_placement(args, placement) for placement in args.placements),
-        *(admission_device.device_stamps(args.device) if args.by_device else ()),
+        *(device_stamps(args.device) if args.by_device else ()),
         gpu_budget(args),
-        *([admission_device.device_placed(args.device, args.by_device)] if args.by_device else ()),
-        admission_device.device_choice(args.device),
-        admission_device.device_binding(args.device),
+        *([device_placed(args.device, args.by_device)] if args.by_device else ()),
+        device_choice(args.device),
+        device_binding(args.device),
         *priority_uses(args),
     ]
 
@@ -104,7 +111,7 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
     return mutating(_COMPONENT, name, scope, operations)
 
 
-def queued_placement(args: AdmissionArgs, placement: Placement) -> Manifest:
+def queued_placement(args: AdmissionArgs, placement: QueuedPlacement) -> Manifest:
     """Whole-device pods of queue tenants go where their queue's devices are.
 
     A flavor without node labels would else let a queued Job take nvidia.com/gpu of a pool that is shared by budget.

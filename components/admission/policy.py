@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.manifest import Manifest
+from components.base.manifest import Manifest
 from tenancy.names import LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"
 
 
 @dataclass(frozen=True)
-class Rule:
+class ResourceRule:
     """An operation on resources of a group, in its version v1, that a policy looks at."""
 
     operation: str
@@ -23,7 +23,7 @@ class Rule:
     group: str = ""
 
 
-_POD_CREATION = (Rule("CREATE", ("pods",)),)
+_POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Scope:
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
-    rules: Sequence[Rule] = _POD_CREATION
+    rules: Sequence[ResourceRule] = _POD_CREATION
 
     def to_spec(self) -> dict[str, Any]:
         rules = [

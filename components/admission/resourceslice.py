@@ -1,13 +1,13 @@
-"""What the exporter may write of ResourceSlices: its own node's, of our driver, and nothing else.
+"""ResourceSlices: an exporter may write its own node's, of our driver, and nothing else.
 
 The right to write ResourceSlices is the right to make devices up on any node, for any driver, and RBAC knows neither
 nodes nor drivers. Kubernetes' own example bounds DRA drivers alike (kubernetes-sigs/dra-example-driver,
 deployments/helm, validatingadmissionpolicy.yaml).
 """
 
-from components import cel
-from components.admission_policy import Rule, Scope, validating
-from components.manifest import Manifest
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, validating
+from components.base.manifest import Manifest
 from tenancy import names
 from tenancy.names import Names
 
@@ -27,7 +27,9 @@ def exporter_writes(resources: Names, namespace: str) -> Manifest:
         Scope(
             namespaces={},
             conditions={"is-exporter": f"request.userInfo.username == {account}"},
-            rules=tuple(Rule(operation, ("resourceslices",), group=_GROUP) for operation in ("CREATE", "UPDATE")),
+            rules=tuple(
+                ResourceRule(operation, ("resourceslices",), group=_GROUP) for operation in ("CREATE", "UPDATE")
+            ),
         ),
         {
             "variables.node != ''": f"{agent} writes only with its pod's token, which names its node",

@@ -7,21 +7,21 @@ from typing import Annotated
 import pulumi
 from pydantic import Field
 
-from components import device_slices
-from components.admission_policy import binding
-from components.agent import Agent, pod_template, serving
-from components.identity import Identity, Rule
-from components.manifest import Manifest, component_type, register
-from components.spec import Seconds, Spec
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.admission import resourceslice
+from components.admission.policy import binding
+from components.base.agent import Agent, flag, pod_template, serving
+from components.base.identity import Identity, PolicyRule
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import Seconds, Spec
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import Ledger, Sharing
+from tenancy.ledger import Ledger
 
 # The node is the slice's owner, and its labels say in which pool it is.
 _PUBLISHING = (
-    Rule(resources=("nodes",), verbs=("get",)),
-    Rule(
+    PolicyRule(resources=("nodes",), verbs=("get",)),
+    PolicyRule(
         api_groups=(names.RESOURCE_API.partition("/")[0],),
         resources=("resourceslices",),
         verbs=("get", "create", "patch"),
@@ -67,16 +67,16 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             names.VISIBLE_DEVICES: "all",
             names.DRIVER_CAPABILITIES: "utility",  # NVML and nothing that computes
-            "PUBLISH_DEVICES": "true" if args.publish_devices else "false",
+            "PUBLISH_DEVICES": flag(args.publish_devices),
         },
         rules=(
-            Rule(
+            PolicyRule(
                 resources=("configmaps",),
                 verbs=("get",),
                 resource_names=(names.LEDGER, names.journal(names.WATCHDOG)),
                 namespace=args.cluster.system_namespace,
             ),
-            Rule(resources=("pods",), verbs=("list",)),
+            PolicyRule(resources=("pods",), verbs=("list",)),
             *(_PUBLISHING if args.publish_devices else ()),
         ),
         dry_run=False,
@@ -91,13 +91,20 @@ def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict
     }
 
 
-def telemetry_rules(system_namespace: str) -> tuple[Rule, ...]:
+def ledger_rule(system_namespace: str) -> PolicyRule:
+    """What an agent needs to read the ledger."""
+    return PolicyRule(
+        resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace
+    )
+
+
+def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
     """What an agent must read to know which device is whose: the ledger, the nodes, the exporters' pods."""
     nodes = names.node_agent_namespace(system_namespace)
     return (
-        Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=system_namespace),
-        Rule(resources=("pods",), verbs=("list",), namespace=nodes),
-        Rule(resources=("nodes",), verbs=("list",)),
+        ledger_rule(system_namespace),
+        PolicyRule(resources=("pods",), verbs=("list",), namespace=nodes),
+        PolicyRule(resources=("nodes",), verbs=("list",)),
     )
 
 
@@ -149,12 +156,12 @@ class Exporter(pulumi.ComponentResource):
     daemon_set: pulumi.Output[str]
 
     def __init__(self, name: str, args: ExporterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        pools = [pool for pool in args.ledger.pools if pool.sharing is Sharing.MEMORY]
+        pools = args.ledger.shared_pools
         super().__init__(component_type("Exporter"), name, {"pools": [pool.name for pool in pools]}, opts)
         agent = exporter_agent(args)
         before: list[pulumi.Resource] = []
         if args.publish_devices:
-            policy = device_slices.exporter_writes(args.ledger.names, agent.namespace)
+            policy = resourceslice.exporter_writes(args.ledger.names, agent.namespace)
             guard = register(policy, f"{name}-writes", parent=self)
             before.append(register(binding(policy), f"{name}-writes-binding", parent=self, depends_on=[guard]))
         before.append(Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self)))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field, model_validator
 
-from components.agent import RUN_SECONDS, Agent, cron_job
-from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
-from components.identity import Identity, Rule
-from components.journal import journal, journal_rule
-from components.manifest import Manifest, component_type, register
-from components.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
+from components.base.agent import RUN_SECONDS, Agent, cron_job
+from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.journal import journal, journal_rule
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
 
 
@@ -148,25 +148,25 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[Rule]:
+def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
     """What it must read of a namespace: its own Deployments, who else scales them, their pods. It scales when armed."""
-    yield Rule(
+    yield PolicyRule(
         api_groups=("apps",), resources=("deployments",), verbs=("get",), resource_names=owned, namespace=namespace
     )
     if armed:
-        yield Rule(
+        yield PolicyRule(
             api_groups=("apps",),
             resources=("deployments/scale",),
             verbs=("patch",),
             resource_names=owned,
             namespace=namespace,
         )
-    yield Rule(resources=("pods",), verbs=("list",), namespace=namespace)
-    yield Rule(
+    yield PolicyRule(resources=("pods",), verbs=("list",), namespace=namespace)
+    yield PolicyRule(
         api_groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("list",), namespace=namespace
     )
-    yield Rule(api_groups=("keda.sh",), resources=("scaledobjects",), verbs=("list",), namespace=namespace)
-    yield Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",), namespace=namespace)
+    yield PolicyRule(api_groups=("keda.sh",), resources=("scaledobjects",), verbs=("list",), namespace=namespace)
+    yield events_rule(namespace)
 
 
 class Gate(pulumi.ComponentResource):

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.agent import Agent, pod_template, serving
-from components.identity import Identity, Rule
-from components.manifest import Manifest, component_type, register
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.base.agent import Agent, pod_template, serving
+from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.manifest import Manifest, component_type, register
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.memory_pool import MemoryPool
+from tenancy.host_memory.pool import HostMemoryPool
 
 PORT = 9402
 # SYS_RESOURCE: to go below the oom_score_adj that the runtime set. DAC_OVERRIDE: of processes of other users.
@@ -23,10 +23,10 @@ class GuardArgs:
 
     cluster: ClusterSpec
     code: Zipapp
-    pools: tuple[MemoryPool, ...]
+    pools: tuple[HostMemoryPool, ...]
 
 
-def guard_agent(args: GuardArgs, pool: MemoryPool) -> Agent:
+def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
     """The agent on the pool's nodes, with the numbers that the pool is proven with.
 
     Of the API it reads which pods it protects, and tells them. No role can hold it to its own node's pods: RBAC knows
@@ -45,15 +45,15 @@ def guard_agent(args: GuardArgs, pool: MemoryPool) -> Agent:
             "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
         },
         rules=(
-            Rule(resources=("pods",), verbs=("list", "watch")),
-            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
+            PolicyRule(resources=("pods",), verbs=("list", "watch")),
+            events_rule(),
         ),
         dry_run=False,
         capabilities=CAPABILITIES,
     )
 
 
-def daemon_set(agent: Agent, pool: MemoryPool) -> Manifest:
+def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
     """The guard on every node of the pool, whatever its taints: it must be where those are whom it protects.
 
     Its class keeps it from being evicted, and its own oom_score_adj below everybody's. The host's process table is
@@ -69,7 +69,7 @@ def daemon_set(agent: Agent, pool: MemoryPool) -> Manifest:
             "tolerations": [{"operator": "Exists"}],
         },
     )
-    own = {names.LABEL_MEMORY_POOL: pool.name}
+    own = {names.LABEL_HOST_MEMORY_POOL: pool.name}
     metadata = {"labels": {**template["metadata"]["labels"], **own}}
     return {
         "apiVersion": "apps/v1",

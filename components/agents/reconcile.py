@@ -9,14 +9,14 @@ from typing import Annotated
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components import node_status
-from components.admission_policy import binding
-from components.agent import RUN_SECONDS, Agent, cron_job, job_spec
-from components.identity import Identity, Rule
-from components.manifest import Manifest, component_type, register
-from components.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.admission import node_status
+from components.admission.policy import binding
+from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
+from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.ledger import Ledger, Sharing
 
@@ -107,15 +107,15 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
         code=args.code,
         environment={"INTERVAL_SECONDS": str(spec.interval_seconds), "RUN_SECONDS": str(run_seconds)},
         rules=(
-            Rule(
+            PolicyRule(
                 resources=("configmaps",),
                 verbs=("get", "watch", "patch"),
                 resource_names=(names.LEDGER,),
                 namespace=namespace,
             ),
-            Rule(resources=("nodes", "pods"), verbs=("list", "watch")),
-            Rule(resources=("nodes/status",), verbs=("patch",)),
-            Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",)),
+            PolicyRule(resources=("nodes", "pods"), verbs=("list", "watch")),
+            PolicyRule(resources=("nodes/status",), verbs=("patch",)),
+            events_rule(),
         ),
         dry_run=False,
     )
@@ -139,7 +139,7 @@ def _canonical_json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The ledger's finalizer says which keys are on the nodes. An update would forget them there for ever; a replacement has
+# The ledger's finalizer says which keys are on the nodes. An update would leave them there for good; a replacement has
 # reconcile take them off first: for another resource domain, and where reconcile itself is left out.
 _RETIRES = ("metadata.finalizers",)
 
@@ -151,7 +151,7 @@ class Capacity(pulumi.ComponentResource):
     advertised: pulumi.Output[Mapping[str, int]]
 
     def __init__(self, name: str, args: CapacityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        pools = {pool.name: pool.advertised_mib for pool in args.ledger.pools if pool.sharing is Sharing.MEMORY}
+        pools = {pool.name: pool.advertised_mib for pool in args.ledger.shared_pools}
         super().__init__(component_type("Capacity"), name, {"advertisedMib": pools}, opts)
         if args.reconcile is None:
             ledger = ledger_config_map(args.ledger, args.cluster.system_namespace, advertised=False)

@@ -1,4 +1,4 @@
-"""Placement by device: a kube-scheduler of its own, with our extender beside it in the same pod (docs/adr/0014)."""
+"""Placement by device: a kube-scheduler of its own, with our extender next to it in the same pod (docs/adr/0014)."""
 
 import hashlib
 import json
@@ -9,20 +9,20 @@ from typing import Annotated, Any, Self
 import pulumi
 from pydantic import Field, model_validator
 
-from components.admission_device import ByDevice
-from components.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template
-from components.exporter import ExporterSpec, telemetry_environment
-from components.identity import Identity, RoleRef, Rule
-from components.manifest import Manifest, component_type, register
-from components.spec import ImageReference, Spec
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.admission.device import ByDevice
+from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
+from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, flag, hardened, pod_template
+from components.base.identity import Identity, PolicyRule, RoleRef
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import ImageReference, Spec
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.devices import Scoring
-from tenancy.ledger import Ledger, Sharing
+from tenancy.devices.allocate import Scoring
+from tenancy.ledger import Ledger
 
 _RESOURCES = names.RESOURCE_API.partition("/")[0]
-# On the pod's loopback: nobody but the kube-scheduler beside it reaches the extender's verbs.
+# On the pod's loopback: nobody but the kube-scheduler next to it reaches the extender's verbs.
 _VERBS_PORT = 9443
 # kube-scheduler's own, for the kubelet's probes.
 _HEALTH_PORT = 10259
@@ -34,7 +34,7 @@ _CERTIFICATES = Volume(
 )
 
 
-class Placement(StrEnum):
+class PlacementMode(StrEnum):
     """Who chooses a pod's device, and counts."""
 
     EXTENDER = "extender"
@@ -45,7 +45,7 @@ class SchedulerSpec(Spec):
     """A scheduler of its own for the pods with gpumem, which places each on one device of a node; or the cluster's own,
     by claims on devices."""
 
-    placement: Placement = Field(
+    placement: PlacementMode = Field(
         description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on "
         "devices, and Kubernetes' own allocator counts; no container starts by one without a kubelet plugin for them."
     )
@@ -73,7 +73,7 @@ class SchedulerSpec(Spec):
     @model_validator(mode="after")
     def _is_all_of_use(self) -> Self:
         unused = sorted(self.model_fields_set - {"placement"})
-        if self.placement is Placement.DRA and unused:
+        if self.placement is PlacementMode.DRA and unused:
             raise ValueError(f"{', '.join(unused)}: has no use where placement is dra; remove it")
         return self
 
@@ -93,7 +93,7 @@ def by_device(spec: SchedulerSpec, cluster: ClusterSpec, ledger: Ledger) -> ByDe
     """What admission must know of it."""
     return ByDevice(
         account=f"system:serviceaccount:{cluster.system_namespace}:{names.SCHEDULER}",
-        devices=max(pool.device_count for pool in ledger.pools if pool.sharing is Sharing.MEMORY),
+        devices=max(pool.device_count for pool in ledger.shared_pools),
         aliyun=spec.aliyun_annotations,
     )
 
@@ -114,23 +114,23 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
             "SCORING": spec.scoring,
-            "ALIYUN_ANNOTATIONS": "true" if spec.aliyun_annotations else "false",
+            "ALIYUN_ANNOTATIONS": flag(spec.aliyun_annotations),
             **measurement,
         },
         rules=(
-            Rule(resources=("configmaps",), verbs=("get",), resource_names=(names.LEDGER,), namespace=namespace),
-            Rule(resources=("nodes",), verbs=("list", "watch")),
-            Rule(resources=("pods",), verbs=("get", "list", "watch")),
-            Rule(resources=("pods/binding",), verbs=("create",)),
-            Rule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
-            Rule(
+            ledger_rule(namespace),
+            PolicyRule(resources=("nodes",), verbs=("list", "watch")),
+            PolicyRule(resources=("pods",), verbs=("get", "list", "watch")),
+            PolicyRule(resources=("pods/binding",), verbs=("create",)),
+            PolicyRule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
+            PolicyRule(
                 api_groups=(_RESOURCES,),
                 resources=("resourceclaims",),
                 verbs=("patch",),
                 resource_names=(names.SCHEDULER,),
                 namespace=namespace,
             ),
-            Rule(
+            PolicyRule(
                 api_groups=("coordination.k8s.io",),
                 resources=("leases",),
                 verbs=("get", "list", "watch", "update"),

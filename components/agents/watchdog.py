@@ -1,4 +1,4 @@
-"""The watchdog: under pressure it recycles the smallest set of over-budget pods (seed 000)."""
+"""The watchdog: under pressure it recycles the smallest set of over-budget pods (record 0000)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.agent import RUN_SECONDS, Agent, cron_job
-from components.exporter import ExporterSpec, telemetry_environment, telemetry_rules
-from components.identity import Identity, Rule
-from components.journal import journal, journal_rule
-from components.manifest import component_type, register
-from components.spec import Count, Seconds, Spec
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
+from components.base.agent import RUN_SECONDS, Agent, cron_job, flag
+from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.journal import journal, journal_rule
+from components.base.manifest import component_type, register
+from components.base.spec import Count, Seconds, Spec
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
 
 
@@ -63,8 +63,8 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "MINIMUM_AGE_SECONDS": str(spec.minimum_age_seconds),
             "COOL_DOWN_SECONDS": str(spec.cool_down_seconds),
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
-            "DELETE_BLOCKED": _flag(spec.delete_blocked),
-            "RECYCLE_BARE_PODS": _flag(spec.recycle_bare_pods),
+            "DELETE_BLOCKED": flag(spec.delete_blocked),
+            "RECYCLE_BARE_PODS": flag(spec.recycle_bare_pods),
             "TENANTS": ",".join(sorted(args.budgeted)),
             **telemetry_environment(namespace, args.exporter),
         },
@@ -73,25 +73,21 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
     )
 
 
-def _rules(args: WatchdogArgs) -> Iterator[Rule]:
+def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
     """It looks at pods and tells of them wherever a GPU is used; it acts where the stack hands budgets out."""
     yield from telemetry_rules(args.cluster.system_namespace)
-    yield Rule(resources=("pods",), verbs=("list",))
-    yield Rule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",))
+    yield PolicyRule(resources=("pods",), verbs=("list",))
+    yield events_rule()
     if not args.spec.armed:
         return
     yield journal_rule(names.WATCHDOG, args.cluster.system_namespace)
     for tenant in sorted(args.budgeted):
-        yield Rule(resources=("pods/eviction",), verbs=("create",), namespace=tenant)
+        yield PolicyRule(resources=("pods/eviction",), verbs=("create",), namespace=tenant)
         if args.spec.delete_blocked:
-            yield Rule(resources=("pods",), verbs=("delete",), namespace=tenant)
+            yield PolicyRule(resources=("pods",), verbs=("delete",), namespace=tenant)
         if tenant in args.queued:
             group = names.KUEUE_API.partition("/")[0]
-            yield Rule(api_groups=(group,), resources=("workloads",), verbs=("get", "patch"), namespace=tenant)
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
+            yield PolicyRule(api_groups=(group,), resources=("workloads",), verbs=("get", "patch"), namespace=tenant)
 
 
 class Watchdog(pulumi.ComponentResource):

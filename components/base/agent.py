@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.identity import IdentityArgs, RoleRef, Rule
-from components.manifest import Manifest
-from components.system import ClusterSpec
-from components.zipapp import Zipapp
+from components.base.identity import IdentityArgs, PolicyRule, RoleRef
+from components.base.manifest import Manifest
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp
 from tenancy import names
 
 # A run is a loop inside its minute: its completion is the heartbeat, so it must end before the deadline kills it. A pod
@@ -24,7 +24,7 @@ _CODE_VOLUME = "code"
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume of the pod, and where a container sees it; `source` is what the API takes beside the name."""
+    """A volume of the pod, and where a container sees it; `source` is what the API takes next to the name."""
 
     name: str
     path: str
@@ -51,7 +51,7 @@ class Agent:
     cluster: ClusterSpec
     code: Zipapp
     environment: Mapping[str, str]
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     dry_run: bool
     roles: tuple[RoleRef, ...] = ()
     memory_mib: int = 64
@@ -165,11 +165,16 @@ def _privileges(capabilities: Sequence[str]) -> Manifest:
     }
 
 
+def flag(value: bool) -> str:
+    """A switch in an agent's environment."""
+    return "true" if value else "false"
+
+
 def _environment(agent: Agent) -> list[Manifest]:
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
     values = {
         "LEDGER_NAMESPACE": agent.cluster.system_namespace,
-        "DRY_RUN": "true" if agent.dry_run else "false",
+        "DRY_RUN": flag(agent.dry_run),
         **agent.environment,
     }
     return [

@@ -4,21 +4,30 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components.manifest import Manifest, component_type, register
+from components.base.manifest import Manifest, component_type, register
 from tenancy.names import labels
 
 _RBAC_API = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """What an account may do; in the whole cluster where `namespace` is None. Never a wildcard."""
+class PolicyRule:
+    """What an account may do; in the whole cluster where `namespace` is None. Never a wildcard.
+
+    What each agent gets stands here, next to the agent, and again in policy/rules/rbac.py, on purpose: that list judges
+    this one. Were it derived from it, a right too many would allow itself.
+    """
 
     api_groups: tuple[str, ...] = ("",)
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
     namespace: str | None = None
+
+
+def events_rule(namespace: str | None = None) -> PolicyRule:
+    """What an agent needs to record Events."""
+    return PolicyRule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",), namespace=namespace)
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class IdentityArgs:
     account: str
     namespace: str
     component: str
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
     roles: tuple[RoleRef, ...] = ()
 
 
@@ -90,7 +99,7 @@ def _metadata(args: IdentityArgs, namespace: str | None) -> Manifest:
     return metadata if namespace is None else {**metadata, "namespace": namespace}
 
 
-def _policy_rule(rule: Rule) -> Manifest:
+def _policy_rule(rule: PolicyRule) -> Manifest:
     names = {"resourceNames": list(rule.resource_names)} if rule.resource_names else {}
     return {
         "apiGroups": list(rule.api_groups),

@@ -1,8 +1,8 @@
 """The ConfigMap in which an agent keeps a record across its runs: declared empty, written by the agent alone."""
 
-from components.agent import Agent
-from components.identity import Rule
-from components.manifest import Manifest
+from components.base.agent import Agent
+from components.base.identity import PolicyRule
+from components.base.manifest import Manifest
 from tenancy import names
 
 
@@ -12,9 +12,9 @@ def journal(agent: Agent) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": agent.metadata | {"name": name}}
 
 
-def journal_rule(name: str, namespace: str) -> Rule:
+def journal_rule(name: str, namespace: str) -> PolicyRule:
     """What the agent of that name needs to keep its journal."""
-    return Rule(
+    return PolicyRule(
         resources=("configmaps",),
         verbs=("get", "patch"),
         resource_names=(names.journal(name),),

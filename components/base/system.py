@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.manifest import Manifest, component_type, register
-from components.spec import DnsDomain, DnsLabel, ImageReference, Spec
-from components.zipapp import Zipapp
+from components.base.manifest import Manifest, component_type, register
+from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec
+from components.base.zipapp import Zipapp
 from tenancy import names
 
 _COMPONENT = "system"

@@ -14,11 +14,12 @@ from pathlib import Path
 import pulumi
 
 from tenancy import names
+from tenancy.units import MIB
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-LIMIT_BYTES = 2**20 - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
+CHECKOUT = Path(__file__).resolve().parents[2]
+LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
 
-# What the exporter needs beside the standard library: the distribution, and its modules that are shipped.
+# What the exporter needs in addition to the standard library: the distribution, and its modules that are shipped.
 NVML: Mapping[str, Sequence[str]] = {"nvidia-ml-py": ("pynvml.py",)}
 
 _PACKAGES = ("agents", "tenancy")
@@ -47,7 +48,7 @@ class Zipapp:
 
 
 def build(root: Path = CHECKOUT, vendored: Mapping[str, Sequence[str]] | None = None) -> Zipapp:
-    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions beside them.
+    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions next to them.
 
     Raises pulumi.RunError when a distribution is not the one that the checkout locks, and when no ConfigMap could hold
     the archive.

@@ -1,11 +1,11 @@
-"""Where the alerts are told: a route to one Slack channel, for the Prometheus Operator's Alertmanager."""
+"""The digest: an Alertmanager route to one Slack channel, for the Prometheus Operator."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from components.manifest import Manifest
-from components.spec import DnsLabel, Spec
+from components.base.manifest import Manifest
+from components.base.spec import DnsLabel, Spec
 from tenancy import names
 
 _RECEIVER = "slack"

@@ -2,7 +2,7 @@
 
 import re
 
-from components.manifest import Manifest
+from components.base.manifest import Manifest
 from tenancy import names
 
 # A run succeeds once a minute, a few seconds earlier or later, and is seen up to two scrapes after it. One that fails
@@ -14,7 +14,7 @@ SILENT_SECONDS = 165
 def alert(
     name: str, expression: str, *, hold: str, summary: str, description: str, stays: str | None = None, **labels: str
 ) -> Manifest:
-    """`stays`: it fires so long after its cause went, so that an episode with gaps is told once."""
+    """`stays`: it fires so long after its cause went, so that an episode with gaps is reported once."""
     return {
         "alert": name,
         "expr": expression,

@@ -1,17 +1,21 @@
 """Alerts on the guard: whether it is where it must be, holds what it must hold, and knows whom."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from components.alert import alert
-from components.manifest import Manifest
+from components.base.manifest import Manifest
+from components.monitoring.args import AlertsArgs
+from components.monitoring.rules.alert import alert
 from tenancy import names
 
 # The API server tells of a watch that it goes on at least each minute, and each watch ends after five.
 STALE_SECONDS = 600
 
 
-def guard_alerts(daemon_sets: Sequence[str], namespace: str) -> Iterator[Manifest]:
-    """For the guards of these names in the namespace of the node agents."""
+def rules(args: AlertsArgs) -> Iterator[Manifest]:
+    """None where there is no guard."""
+    daemon_sets, namespace = args.guards, names.node_agent_namespace(args.cluster.system_namespace)
+    if not daemon_sets:
+        return
     listed = "|".join(daemon_sets)
     wanted = f'kube_daemonset_status_desired_number_scheduled{{namespace="{namespace}", daemonset=~"{listed}"}}'
     guards = f"(count(count by (node, instance) ({names.METRIC_GUARD_API_AGE})) or vector(0))"

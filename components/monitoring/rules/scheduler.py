@@ -1,20 +1,21 @@
 """Alerts on placement by device: over what the extenders serve of themselves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from components.alert import alert
-from components.manifest import Manifest
+from components.base.manifest import Manifest
+from components.monitoring.args import AlertsArgs
+from components.monitoring.rules.alert import alert
 from tenancy import names
-from tenancy.ledger import Pool
-
-_BYTES_PER_MIB = 2**20
+from tenancy.units import MIB
 
 
-def rules(pools: Sequence[Pool], namespace: str) -> Iterator[Manifest]:
-    """`pools` are those that share memory; `namespace` is the scheduler's."""
-    yield _down(namespace)
-    yield _drift(namespace)
-    yield _refused_by_use(min(pool.floor_mib for pool in pools))
+def rules(args: AlertsArgs) -> Iterator[Manifest]:
+    """None where nothing is placed by device."""
+    if not args.places_by_device:
+        return
+    yield _down(args.cluster.system_namespace)
+    yield _drift(args.cluster.system_namespace)
+    yield _refused_by_use(min(pool.floor_mib for pool in args.ledger.shared_pools))
 
 
 def _down(namespace: str) -> Manifest:
@@ -47,9 +48,9 @@ def _drift(namespace: str) -> Manifest:
 
 
 def _refused_by_use(floor_mib: int) -> Manifest:
-    """Where pools have several floors, the smallest: less may be told, and nothing wrong."""
+    """Where pools have several floors, the smallest: less may be reported, and nothing wrong."""
     left = f"max by (node, gpu, uuid) ({names.METRIC_EXTENDER_OFFERED} - {names.METRIC_EXTENDER_ALLOCATED})"
-    measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * _BYTES_PER_MIB}"
+    measured = f"max by (uuid) ({names.METRIC_DEVICE_FREE}) - {floor_mib * MIB}"
     waiting = f"max({names.METRIC_EXTENDER_WAITING}) > 0"
     return alert(
         "GpuPlacementRefusedByUse",

@@ -2,16 +2,30 @@
 
 from collections.abc import Iterator, Sequence
 
-from components.alert import alert, allocatable
-from components.manifest import Manifest
+from components.base.manifest import Manifest
+from components.monitoring.args import AlertsArgs
+from components.monitoring.rules.alert import alert, allocatable
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
-
-# Figures of one device are not read at one moment: how far they may be apart, of the device's memory.
-TOLERANCE = 0.05
+from tenancy.units import MIB, TOLERANCE
 
 
-def missing(pools: Sequence[Pool]) -> Manifest:
+def rules(args: AlertsArgs) -> Iterator[Manifest]:
+    """That on the watchdog's cap only where there is a watchdog."""
+    pools = args.ledger.shared_pools
+    yield _missing(pools)
+    yield _frozen()
+    yield _partial()
+    yield _implausible()
+    yield _budgets_stale()
+    yield from _below_floor(pools, args.ledger.names.gpumem)
+    yield _over_budget()
+    yield _undeclared(args.ledger)
+    if args.recycles_per_hour is not None:
+        yield _capped(args.recycles_per_hour)
+
+
+def _missing(pools: Sequence[Pool]) -> Manifest:
     """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices."""
     devices = sum(pool.gpus for pool in pools)
     return alert(
@@ -27,7 +41,7 @@ def missing(pools: Sequence[Pool]) -> Manifest:
     )
 
 
-def frozen() -> Manifest:
+def _frozen() -> Manifest:
     """A real exporter's age differs by milliseconds from scrape to scrape, also on an idle card. Where only the age
     moves, its figures are not of now if they name a pod that is gone."""
     age, phase = names.METRIC_SAMPLE_AGE, "kube_pod_status_phase"
@@ -47,7 +61,7 @@ def frozen() -> Manifest:
     )
 
 
-def partial() -> Manifest:
+def _partial() -> Manifest:
     return alert(
         "GpuTelemetryPartial",
         f"max by (node, gpu, uuid) ({names.METRIC_UNKNOWN_PROCESSES}) > 0",
@@ -61,7 +75,7 @@ def partial() -> Manifest:
     )
 
 
-def implausible() -> Manifest:
+def _implausible() -> Manifest:
     """Figures that contradict each other: of the device, or of its users together."""
     total, used, free, unattributed, attributed = (
         f"sum by (node, gpu, uuid) ({name})"
@@ -88,7 +102,7 @@ def implausible() -> Manifest:
     )
 
 
-def budgets_stale() -> Manifest:
+def _budgets_stale() -> Manifest:
     return alert(
         "GpuBudgetsStale",
         f"max by (node) ({names.METRIC_API_AGE}) > 60",
@@ -102,11 +116,11 @@ def budgets_stale() -> Manifest:
     )
 
 
-def below_floor(pools: Sequence[Pool], resource: str) -> Iterator[Manifest]:
-    """With several pools, a node's pool is told by what it advertises: exported by default, as its labels are not."""
+def _below_floor(pools: Sequence[Pool], resource: str) -> Iterator[Manifest]:
+    """With several pools, a node's pool is known by what it advertises: exported by default, as its labels are not."""
     guarded = [pool for pool in pools if pool.floor_mib]
     for pool in guarded:
-        expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * 2**20}"
+        expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * MIB}"
         if len(pools) > 1:
             expression += f" and on (node) {allocatable(resource)} == {pool.node_mib}"
         yield alert(
@@ -124,7 +138,7 @@ def below_floor(pools: Sequence[Pool], resource: str) -> Iterator[Manifest]:
         )
 
 
-def over_budget() -> Manifest:
+def _over_budget() -> Manifest:
     return alert(
         "GpuPodOverBudget",
         f"max by (namespace, pod) ({names.METRIC_POD_OVER}) > 0",
@@ -138,7 +152,7 @@ def over_budget() -> Manifest:
     )
 
 
-def undeclared(ledger: Ledger) -> Manifest:
+def _undeclared(ledger: Ledger) -> Manifest:
     """Of pods that the API has named, and of tenants that are not on record as users without a budget."""
     on_record = "|".join(sorted(ledger.tenants_without_budget))
     tenants = f', namespace!~"{on_record}"' if on_record else ""
@@ -157,7 +171,7 @@ def undeclared(ledger: Ledger) -> Manifest:
     )
 
 
-def capped(recycles_per_hour: int) -> Manifest:
+def _capped(recycles_per_hour: int) -> Manifest:
     """The exporter serves the watchdog's journal, since a run of a CronJob is too short to be scraped."""
     return alert(
         "GpuRecycleCapReached",

@@ -6,8 +6,8 @@ import pytest
 
 from components.claims import Claims, ClaimsArgs, resident_stanzas
 from tenancy.ledger import Seat
-from tests.components.given import LEDGER, declared
-from tests.engine import Graph, names
+from tests.support.engine import Graph, names
+from tests.support.given import LEDGER, declared
 
 VISION = Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=2048, replicas=2)
 SPEECH = Seat(name="speech", tenant="vision", pool="t4", gpumem_mib=1000)

@@ -3,19 +3,19 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from components.memory import (
-    Memory,
-    MemoryArgs,
-    MemoryPoolSpec,
-    memory_pools,
+from components.admission.host_memory import policies
+from components.host_memory import (
+    HostMemory,
+    HostMemoryArgs,
+    HostMemoryPoolSpec,
+    host_memory_pools,
     pod_fragments,
     tenants_by_priority,
 )
-from components.memory_admission import policies
 from tenancy import names
-from tenancy.memory_pool import MemoryPools
-from tests.components.given import SYSTEM, declared
-from tests.engine import Graph
+from tenancy.host_memory.pool import HostMemoryPools
+from tests.support.engine import Graph
+from tests.support.given import SYSTEM, declared
 
 WORKLOAD = {
     "tenant": "ml",
@@ -37,13 +37,13 @@ VICTIM = {
 NODE = {"node_selector": {"kubernetes.io/hostname": "node-4"}, "memory_mib": 62464, "allocatable_mib": 62364}
 
 
-def pool(**changes: object) -> MemoryPoolSpec:
+def pool(**changes: object) -> HostMemoryPoolSpec:
     database = {"tenant": "data", "priority": "critical", "request_mib": 5000, "limit_mib": 6000} | {
         "steady_mib": 5000,
         "peak_mib": 5000,
     }
     given = {"workloads": {"inference": WORKLOAD, "database": database}, "disposable": {"microvm": VICTIM}}
-    return MemoryPoolSpec.model_validate(NODE | given | changes)
+    return HostMemoryPoolSpec.model_validate(NODE | given | changes)
 
 
 POOL = pool()
@@ -51,7 +51,7 @@ POOL = pool()
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    return declared(Memory, "memory", MemoryArgs(pools={"node-4": POOL}, namespace=SYSTEM))
+    return declared(HostMemory, "memory", HostMemoryArgs(pools={"node-4": POOL}, namespace=SYSTEM))
 
 
 def test_a_workload_reserves_its_steady_state_and_peaks_into_slack() -> None:
@@ -121,8 +121,8 @@ def test_a_threshold_that_the_machine_does_not_hold_back_is_refused() -> None:
 def test_the_pools_are_written_for_the_policy_pack(graph: Graph) -> None:
     written = graph.one("ConfigMap").inputs
     assert written["metadata"]["namespace"] == SYSTEM
-    data = json.loads(written["data"][names.MEMORY_POOLS_KEY])
-    assert MemoryPools.from_data(data) == memory_pools({"node-4": POOL})
+    data = json.loads(written["data"][names.HOST_MEMORY_POOLS_KEY])
+    assert HostMemoryPools.from_data(data) == host_memory_pools({"node-4": POOL})
     assert graph.outputs_of(graph.one("Memory")) == {"pools": ["node-4"]}
 
 
@@ -142,7 +142,7 @@ def test_each_tenant_may_run_of_a_class_what_was_declared(graph: Graph) -> None:
 
 def test_a_tenants_quota_sums_over_its_workloads_and_pools() -> None:
     twice = {name: pool(node_selector={"kubernetes.io/hostname": name}) for name in ("node-4", "node-5")}
-    graph = declared(Memory, "memory", MemoryArgs(pools=twice, namespace=SYSTEM))
+    graph = declared(HostMemory, "memory", HostMemoryArgs(pools=twice, namespace=SYSTEM))
     hard = {q.inputs["metadata"]["namespace"]: q.inputs["spec"]["hard"] for q in graph.all("ResourceQuota")}
     assert hard["ml"] == {"limits.memory": "64Gi", "requests.memory": "16Gi"}
     assert hard["agents"] == {"pods": "48"}
@@ -154,8 +154,8 @@ def test_no_limit_range_makes_a_victim_burstable(graph: Graph) -> None:
 
 def test_each_namespace_of_a_pool_has_a_policy_in_force(graph: Graph) -> None:
     declared_policies = {p.inputs["metadata"]["name"]: p.inputs for p in graph.all("ValidatingAdmissionPolicy")}
-    assert declared_policies.keys() == {f"{names.MEMORY_CLASSES}-{tenant}" for tenant in ("agents", "data", "ml")}
-    selected = declared_policies[f"{names.MEMORY_CLASSES}-ml"]["spec"]["matchConstraints"]["namespaceSelector"]
+    assert declared_policies.keys() == {f"{names.HOST_MEMORY_CLASSES}-{tenant}" for tenant in ("agents", "data", "ml")}
+    selected = declared_policies[f"{names.HOST_MEMORY_CLASSES}-ml"]["spec"]["matchConstraints"]["namespaceSelector"]
     assert selected["matchExpressions"][0]["values"] == ["ml"]
     bindings = graph.all("ValidatingAdmissionPolicyBinding")
     assert {b.inputs["spec"]["policyName"] for b in bindings} == declared_policies.keys()
@@ -163,9 +163,9 @@ def test_each_namespace_of_a_pool_has_a_policy_in_force(graph: Graph) -> None:
 
 
 def test_what_a_policy_demands_follows_from_who_runs_there() -> None:
-    demands = {p["metadata"]["name"]: p["spec"]["validations"] for p in policies(memory_pools({"node-4": POOL}))}
+    demands = {p["metadata"]["name"]: p["spec"]["validations"] for p in policies(host_memory_pools({"node-4": POOL}))}
     assert {name: len(validations) for name, validations in demands.items()} == {
-        f"{names.MEMORY_CLASSES}-agents": 3,
-        f"{names.MEMORY_CLASSES}-data": 2,
-        f"{names.MEMORY_CLASSES}-ml": 2,
+        f"{names.HOST_MEMORY_CLASSES}-agents": 3,
+        f"{names.HOST_MEMORY_CLASSES}-data": 2,
+        f"{names.HOST_MEMORY_CLASSES}-ml": 2,
     }

@@ -5,8 +5,8 @@ import yaml
 
 from components.kueue import Chart, Kueue, KueueArgs, KueueSpec
 from tenancy.names import QUEUE_TENANT
-from tests.components.given import declared
-from tests.engine import Graph, names
+from tests.support.engine import Graph, names
+from tests.support.given import declared
 
 SPEC = KueueSpec(version="0.19.2", exclude_resource_prefixes=["cpu", "memory"])
 

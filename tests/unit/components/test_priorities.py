@@ -1,8 +1,8 @@
 import pytest
 
 from components.priorities import PreemptionPolicy, Priorities, PrioritiesArgs, PrioritySpec
-from tests.components.given import declared
-from tests.engine import Graph, names
+from tests.support.engine import Graph, names
+from tests.support.given import declared
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pulumi
 import pytest
 from pydantic import ValidationError
 
-from components.manifest import component_type
+from components.base.manifest import component_type
 from components.queues import (
     ClusterQueueSpec,
     LocalQueues,
@@ -15,7 +15,7 @@ from components.queues import (
     handed_out,
     tenants_of,
 )
-from tests.engine import Graph, build, names
+from tests.support.engine import Graph, build, names
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
 SPEC: dict[str, Any] = {

@@ -2,8 +2,8 @@ import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
 from tenancy.names import QUEUE_TENANT, Names
-from tests.components.given import DOMAIN, declared
-from tests.engine import Graph, names
+from tests.support.engine import Graph, names
+from tests.support.given import DOMAIN, declared
 
 
 def tenant(*, gpumem_mib: int = 0, has_queue: bool = False, **spec: object) -> Graph:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components import cel, node_status
+from components.admission import cel, node_status
 from tenancy.names import Names
 
 NAMES = Names("example.com")

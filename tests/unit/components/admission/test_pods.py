@@ -1,4 +1,4 @@
-"""The policies as manifests; that they compile and do what they say is shown by a real API server in tests/cluster."""
+"""The policies as manifests; that they compile and do what they say is shown by a real API server in tests/e2e."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from components.admission import Admission, AdmissionArgs, AdmissionSpec, Placement
-from components.admission_device import ByDevice
+from components.admission.device import ByDevice
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, QueuedPlacement
 from tenancy.names import Names
-from tests.components.given import DOMAIN, declared
-from tests.engine import Graph, Recorded, names
+from tests.support.engine import Graph, Recorded, names
+from tests.support.given import DOMAIN, declared
 
 ARGS = AdmissionArgs(
     spec=AdmissionSpec(
@@ -20,7 +20,7 @@ ARGS = AdmissionArgs(
     exempt=["nvidia", "agents-nodes"],
     without_budget=["tts", "team-a"],
     device_mib=14000,
-    placements=[Placement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    placements=[QueuedPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
 )
 
@@ -178,7 +178,7 @@ def test_policies_do_not_grow_with_the_tenants() -> None:
 
     def longest(tenants: int) -> int:
         many = [f"team-{n}" for n in range(tenants)]
-        placed = Placement(name="batch", tenants=many, node_selector={"zone": "b"})
+        placed = QueuedPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
         args = replace(ARGS, without_budget=many, placements=[placed])
         graph = declared(Admission, "admission", args)
         specs = [p.inputs["spec"] for kind in ("Validating", "Mutating") for p in graph.all(f"{kind}AdmissionPolicy")]

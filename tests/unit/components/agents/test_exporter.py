@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from agents.reading import FRESH_SECONDS
-from components.exporter import Exporter, ExporterArgs, ExporterSpec
-from tests.components.given import (
+from agents.telemetry.reading import FRESH_SECONDS
+from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from tests.support.engine import Graph, names
+from tests.support.given import (
     CLUSTER,
     LEDGER,
     NODE_CODE,
@@ -18,7 +19,6 @@ from tests.components.given import (
     pod,
     rights,
 )
-from tests.engine import Graph, names
 
 A10 = replace(T4, name="a10", node_selector={"zone": "c"})
 

@@ -2,10 +2,18 @@ import json
 
 import pytest
 
-from components.exporter import ExporterSpec
-from components.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec, PrometheusDemand, WindowDemand
-from tests.components.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
-from tests.engine import Graph, names
+from components.agents.exporter import ExporterSpec
+from components.agents.gate import (
+    Gate,
+    GateArgs,
+    GateSpec,
+    HttpJsonDemand,
+    OnDemandSpec,
+    PrometheusDemand,
+    WindowDemand,
+)
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
 
 ON_DEMAND = {
     "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=2048, window=WindowDemand(between="02:00-06:00")),

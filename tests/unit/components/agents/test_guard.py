@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from components.guard import Guard, GuardArgs
-from tenancy.memory import guarded_oom_score_adj
-from tests.components.given import CLUSTER, NODE_4, NODE_CODE, NODES, container, declared, environment, pod, rights
-from tests.engine import Graph, names
+from components.agents.guard import Guard, GuardArgs
+from tenancy.host_memory.oom import guarded_oom_score_adj
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, NODE_4, NODE_CODE, NODES, container, declared, environment, pod, rights
 
 NODE_5 = replace(
     NODE_4,

@@ -6,12 +6,12 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.capacity import Capacity, CapacityArgs, ReconcileSpec
-from components.manifest import register
-from components.zipapp import Zipapp
+from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
+from components.base.manifest import register
+from components.base.zipapp import Zipapp
 from tenancy.ledger import Ledger, Seat
-from tests.components.given import CLUSTER, CODE, LEDGER, SYSTEM, T4, declared, environment, rights
-from tests.engine import Graph, build, names
+from tests.support.engine import Graph, build, names
+from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, T4, declared, environment, rights
 
 FINALIZER = "example.com/advertised-capacity"
 

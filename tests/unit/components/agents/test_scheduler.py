@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agents import certify, extender, measured, verbs
-from agents import environment as agent_environment
-from components.exporter import ExporterSpec
-from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec, by_device
-from tenancy.devices import Scoring
-from tests.components.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
-from tests.engine import Graph, names
+from agents.extender import certs, protocol
+from agents.extender import main as extender
+from agents.extender.cache import measured
+from agents.runtime import settings as agent_environment
+from components.agents.exporter import ExporterSpec
+from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs, SchedulerSpec, by_device
+from tenancy.devices.allocate import Scoring
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
 
 ARGS = SchedulerArgs(
-    spec=SchedulerSpec(placement=Placement.EXTENDER, port=9555),
+    spec=SchedulerSpec(placement=PlacementMode.EXTENDER, port=9555),
     cluster=CLUSTER,
     code=CODE,
     ledger=LEDGER,
@@ -194,7 +196,7 @@ def test_each_program_reads_the_environment_that_its_container_gives_it(graph: G
     for name, settings in (
         ("extender", extender.Settings),
         ("extender", measured.Settings),
-        ("certify", certify.Settings),
+        ("certify", certs.Settings),
     ):
         assert agent_environment.read(settings, {**environment(containers(graph)[name]), **from_fields})
 
@@ -202,12 +204,12 @@ def test_each_program_reads_the_environment_that_its_container_gives_it(graph: G
 def test_the_scheduler_knows_itself_by_the_certificates_that_certify_makes(graph: Graph) -> None:
     (asked,) = configuration(graph)["extenders"]
     files = {Path(path).name for path in asked["tlsConfig"].values()}
-    assert files == {f"{certify.AUTHORITY}.crt", f"{certify.CLIENT}.crt", f"{certify.CLIENT}.key"}
+    assert files == {f"{certs.AUTHORITY}.crt", f"{certs.CLIENT}.crt", f"{certs.CLIENT}.key"}
     assert {asked[f"{verb}Verb"] for verb in ("filter", "prioritize", "preempt", "bind")} == {
-        verbs.FILTER,
-        verbs.PRIORITIZE,
-        verbs.PREEMPT,
-        verbs.BIND,
+        protocol.FILTER,
+        protocol.PRIORITIZE,
+        protocol.PREEMPT,
+        protocol.BIND,
     }
 
 
@@ -238,7 +240,7 @@ def test_the_image_is_the_operators() -> None:
 
 def test_a_scheduler_without_a_replica_is_refused() -> None:
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
-        SchedulerSpec(placement=Placement.EXTENDER, replicas=0)
+        SchedulerSpec(placement=PlacementMode.EXTENDER, replicas=0)
 
 
 def test_admission_knows_its_account_and_how_many_devices_a_node_has() -> None:

@@ -1,9 +1,9 @@
 import pytest
 
-from components.exporter import ExporterSpec
-from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
-from tests.components.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
-from tests.engine import Graph, names
+from components.agents.exporter import ExporterSpec
+from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
 
 READS = {
     (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),

@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from agents import __main__ as shipped
-from agents import environment as agent_environment
-from components.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
-from components.alert import SILENT_SECONDS
-from components.capacity import Capacity, CapacityArgs, ReconcileSpec
-from components.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
-from components.guard import Guard, GuardArgs
-from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
-from tests.components.given import CLUSTER, CODE, LEDGER, NODE_4, SYSTEM, container, declared, pod
-from tests.engine import Graph
+from agents.__main__ import AGENTS as AGENT_MODULES
+from agents.runtime import settings as agent_environment
+from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.agents.guard import Guard, GuardArgs
+from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
+from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
+from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
+from components.monitoring.rules.alert import SILENT_SECONDS
+from tests.support.engine import Graph
+from tests.support.given import CLUSTER, CODE, LEDGER, NODE_4, SYSTEM, container, declared, pod
 
 FIELDS = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
 # The extender and certify share the scheduler's pod, see test_scheduler.py.
@@ -122,7 +123,7 @@ def test_every_agent_runs_its_own_program_under_its_own_account(workloads: list[
 def test_every_agent_reads_the_environment_that_its_manifest_gives_it(workloads: list[dict[str, Any]]) -> None:
     for workload in workloads:
         given = {e["name"]: e.get("value", "from-a-field") for e in container(workload)["env"]}
-        settings = importlib.import_module(f"agents.{container(workload)['name']}").Settings
+        settings = importlib.import_module(AGENT_MODULES[container(workload)["name"]]).Settings
         assert agent_environment.read(settings, given)
 
 

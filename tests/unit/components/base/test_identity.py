@@ -1,17 +1,17 @@
 import pytest
 
-from components.identity import Identity, IdentityArgs, RoleRef, Rule
-from tests.components.given import declared, rights
-from tests.engine import Graph, names
+from components.base.identity import Identity, IdentityArgs, PolicyRule, RoleRef
+from tests.support.engine import Graph, names
+from tests.support.given import declared, rights
 
 ARGS = IdentityArgs(
     account="reader",
     namespace="home",
     component="reader",
     rules=(
-        Rule(resources=("pods",), verbs=("list",)),
-        Rule(resources=("configmaps",), verbs=("get",), resource_names=("book",), namespace="home"),
-        Rule(api_groups=("apps",), resources=("deployments/scale",), verbs=("get",), namespace="away"),
+        PolicyRule(resources=("pods",), verbs=("list",)),
+        PolicyRule(resources=("configmaps",), verbs=("get",), resource_names=("book",), namespace="home"),
+        PolicyRule(api_groups=("apps",), resources=("deployments/scale",), verbs=("get",), namespace="away"),
     ),
 )
 

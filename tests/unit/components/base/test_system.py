@@ -1,8 +1,8 @@
 import base64
 
-from components.system import System, SystemArgs
-from tests.components.given import CLUSTER, CODE, NODE_CODE, NODES, SYSTEM, declared
-from tests.engine import Graph, names
+from components.base.system import System, SystemArgs
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, CODE, NODE_CODE, NODES, SYSTEM, declared
 
 
 def system(*, node_agents: bool) -> Graph:

@@ -1,0 +1,1 @@
+"""The agents as they are declared: settings, rights and workloads, a module an agent."""

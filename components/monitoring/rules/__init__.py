@@ -1,0 +1,1 @@
+"""The alerting rules, a module a subject, each with a pure `rules(args)`."""
