@@ -12,7 +12,7 @@ from pulumi_policy import PolicyPack  # noqa: E402
 from policy.pack import stack_policy  # noqa: E402
 from tenancy.names import POLICY_PACK  # noqa: E402
 
-# The SDK writes its port and does not flush: in a pipe the engine would wait for it for ever.
+# The SDK writes its port and does not flush: in a pipe the engine would wait for it without end.
 sys.stdout = io.TextIOWrapper(io.FileIO(sys.stdout.fileno(), "wb", closefd=False), write_through=True)
 
 PolicyPack(name=POLICY_PACK, policies=[stack_policy()])

@@ -11,14 +11,14 @@ from policy.objects import Object, text
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.decode import DecodeError
-from tenancy.ledger import Ledger, Pool, Seat, Sharing
-from tenancy.memory_pool import MemoryPools
+from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
 _BUILT_IN = frozenset({"", "apps", "batch"})
-_WHAT = {names.LEDGER_KEY: "ledger", names.MEMORY_POOLS_KEY: "set of memory pools"}
+_WHAT = {names.LEDGER_KEY: "ledger", names.HOST_MEMORY_POOLS_KEY: "set of memory pools"}
 
 T = TypeVar("T")
 
@@ -86,9 +86,9 @@ class Graph:
         return self._config_maps(names.LEDGER)
 
     @cached_property
-    def memory_objects(self) -> list[Object]:
+    def host_memory_objects(self) -> list[Object]:
         """The memory pools, likewise."""
-        return self._config_maps(names.MEMORY_POOLS)
+        return self._config_maps(names.HOST_MEMORY_POOLS)
 
     def _config_maps(self, name: str) -> list[Object]:
         return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == name]
@@ -98,9 +98,9 @@ class Graph:
         return _decoded(self.ledger_objects, names.LEDGER_KEY, self.configured.get("ledger"), Ledger.from_data)
 
     @cached_property
-    def _read_memory(self) -> tuple[MemoryPools | None, list[Finding]]:
+    def _read_host_memory(self) -> tuple[HostMemoryPools | None, list[Finding]]:
         given = self.configured.get("memory_pools")
-        return _decoded(self.memory_objects, names.MEMORY_POOLS_KEY, given, MemoryPools.from_data)
+        return _decoded(self.host_memory_objects, names.HOST_MEMORY_POOLS_KEY, given, HostMemoryPools.from_data)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -113,14 +113,14 @@ class Graph:
         return self._read[1]
 
     @property
-    def memory(self) -> MemoryPools | None:
+    def host_memory(self) -> HostMemoryPools | None:
         """The memory pools, where there are some that can be read."""
-        return self._read_memory[0]
+        return self._read_host_memory[0]
 
     @property
-    def memory_problems(self) -> list[Finding]:
+    def host_memory_problems(self) -> list[Finding]:
         """Why there are no memory pools, or which of several objects should go."""
-        return self._read_memory[1]
+        return self._read_host_memory[1]
 
     @cached_property
     def _claims(self) -> tuple[list[Claim], list[Finding]]:
@@ -182,12 +182,10 @@ class Graph:
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
         """The pools that share memory and whose nodes the pod's nodeSelector does not rule out."""
         wanted = at(pod_spec, "nodeSelector")
-        pools = self.ledger.pools if self.ledger else ()
         return [
             pool
-            for pool in pools
-            if pool.sharing is Sharing.MEMORY
-            and all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
+            for pool in (self.ledger.shared_pools if self.ledger else ())
+            if all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
         ]
 
 

@@ -1,6 +1,6 @@
 """The pack as Pulumi sees it: one mandatory stack policy.
 
-One, because the SDK reads the whole graph anew for every stack policy, which costs more than all rules together.
+One, because the SDK reads the whole graph again for every stack policy, which costs more than all rules together.
 """
 
 from pulumi_policy import (

@@ -1,4 +1,4 @@
-"""From the SDK's view of the stack to plain objects. Unknown values stay, as values that refuse to be looked at."""
+"""From the SDK's view of the stack to plain objects. Unknown values stay unknown: reading one raises."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,8 +1,8 @@
 """The seating chart: every promise of a ledger drawn on the devices that must keep it.
 
 One bar a device, to scale: seats, then what queues may hand out, then free memory, then the reserve. What does not fit
-its cell is written under the bar. Placement is tenancy.placement's; where it finds none, as many seats as fit are drawn
-and the rest is named.
+its cell is written under the bar. Placement is tenancy.devices.placement's; where it finds none, as many seats as fit
+are drawn and the rest is named.
 """
 
 import textwrap
@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
 from tenancy.names import GPU
-from tenancy.placement import Device, Impossible, Item, Placement, Undecided, place
 
 NARROWEST = 40
 # A fraction of what the policy pack spends: a chart must be there at once.
@@ -62,13 +62,13 @@ class _Chart:
         yield from self._text(f"{self.ledger.names.gpumem} in MiB", indent="")
         for pool in sorted(self.ledger.pools, key=lambda pool: pool.sharing is not Sharing.MEMORY):
             yield ""
-            yield from self._memory_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
+            yield from self._shared_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
         yield ""
         if self.ledger.queue_tenants:
             yield from self._text(f"queue tenants: {', '.join(self.ledger.queue_tenants)}", indent="")
         yield from self._text(_LEGEND, indent="")
 
-    def _memory_pool(self, pool: Pool) -> Iterator[str]:
+    def _shared_pool(self, pool: Pool) -> Iterator[str]:
         promised, advertised = self.ledger.promised_mib(pool.name), pool.advertised_mib
         size = f"{_devices(pool)} of {pool.memory_mib} MiB, {pool.memory_mib - pool.device_mib} reserved"
         yield from self._head(pool, promised, advertised, "MiB", size)
@@ -185,7 +185,7 @@ def apportion(amounts: Sequence[int], columns: int) -> list[int]:
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:
     """Devices are alike, so no more of them than seats are looked at; the others are empty."""
-    devices = [Device("", pool.device_mib)] * min(pool.gpus, len(items))
+    devices = [Bin("", pool.device_mib)] * min(pool.gpus, len(items))
     outcome = place(items, devices, steps=_STEPS)
     if isinstance(outcome, Placement):
         return _Seating(devices=_folded([held for _, held in outcome.assignments], pool.gpus))
@@ -199,7 +199,7 @@ def _remark(outcome: Impossible | Undecided) -> str:
     return f"no seating found in {outcome.steps} steps; the policy pack looks longer"
 
 
-def _crammed(items: Sequence[Item], devices: Sequence[Device]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
+def _crammed(items: Sequence[Item], devices: Sequence[Bin]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
     """The largest first, each into the tightest device that still has room for it."""
     free = [device.mib for device in devices]
     rows: list[tuple[Item, ...]] = [()] * len(devices)

@@ -1,7 +1,7 @@
 """The ledger: per pool, every promise on it. Components write it, the policy pack judges it, agents enforce it.
 
-Units: all memory is whole MiB of GPU memory. Source: seed 000 (budgets on one card), seed 002 (queues), seed 003
-(several devices a node).
+Units: all memory is whole MiB of GPU memory. Sources: record 0000 (budgets on one card), record 0002 (queues),
+record 0003 (several devices a node).
 """
 
 import enum
@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from tenancy.decode import decode
-from tenancy.names import GPU, Names
+from tenancy.names import GPU, Names, seat_claim_template
+from tenancy.workload import Manifest, given, maps_at, pod_request
 
 
 class Sharing(enum.StrEnum):
@@ -34,6 +35,16 @@ class Pool:
     floor_mib: int = 0
     time_slices: int = 1
 
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""
+        return all(labels.get(key) == value for key, value in self.node_selector.items())
+
+    def offered_mib(self, memory_mib: int) -> int:
+        """What a device of that memory offers: no more than the pool declares, less the reserve, never negative; 0
+        where memory is not shared."""
+        offered = min(memory_mib, self.memory_mib) - self.reserve_mib
+        return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
+
     @property
     def gpus(self) -> int:
         """Physical devices in the pool."""
@@ -41,8 +52,8 @@ class Pool:
 
     @property
     def device_mib(self) -> int:
-        """What one device offers: its memory less the reserve, never negative; 0 where memory is not shared."""
-        return max(self.memory_mib - self.reserve_mib, 0) if self.sharing is Sharing.MEMORY else 0
+        """What one device offers, if it has the memory that the pool declares."""
+        return self.offered_mib(self.memory_mib)
 
     @property
     def node_mib(self) -> int:
@@ -53,6 +64,15 @@ class Pool:
     def advertised_mib(self) -> int:
         """What the whole pool advertises."""
         return self.nodes * self.node_mib
+
+
+class SeveralPoolsError(ValueError):
+    """A node is matched by several pools, so that none owns it; `pools` are they."""
+
+    def __init__(self, pools: tuple[Pool, ...]) -> None:
+        which = ", ".join(f"pools.{pool.name}" for pool in pools)
+        super().__init__(f"matched by {which}: a node belongs to one pool; narrow a node_selector or relabel the node")
+        self.pools = pools
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +147,18 @@ class Ledger:
     def pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
 
+    @property
+    def shared_pools(self) -> tuple[Pool, ...]:
+        """The pools whose devices' memory is handed out by budget."""
+        return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
+
+    def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
+        """The pool that owns a node with these labels, None where none matches. Raises SeveralPoolsError."""
+        mine = tuple(pool for pool in self.pools if pool.matches(labels))
+        if len(mine) > 1:
+            raise SeveralPoolsError(mine)
+        return mine[0] if mine else None
+
     @cached_property
     def _seats_by_tenant(self) -> Mapping[str, tuple[Seat, ...]]:
         grouped: dict[str, tuple[Seat, ...]] = {}
@@ -163,6 +195,17 @@ class Ledger:
     def budget_mib(self, tenant: str) -> int:
         """The sum of a tenant's seats: its ResourceQuota."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
+
+    def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
+        """What a pod declares of GPU memory, in its limits and by claims on seats together.
+
+        A claim is made by the template of its seat, which admission holds to the seat's MiB. Raises QuantityError and
+        ShapeError.
+        """
+        templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in self.seats_of(namespace)}
+        claims = maps_at(pod_spec, "resourceClaims")
+        claimed = (templates.get(given(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
+        return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def to_data(self) -> dict[str, object]:
         """JSON-like data, the inverse of `from_data`."""

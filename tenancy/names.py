@@ -54,8 +54,8 @@ LEDGER = "gpu-tenancy-ledger"
 LEDGER_KEY = "ledger.json"
 
 # The memory pools: one ConfigMap in the system namespace that the policy pack reads.
-MEMORY_POOLS = "gpu-tenancy-memory-pools"
-MEMORY_POOLS_KEY = "memory-pools.json"
+HOST_MEMORY_POOLS = "gpu-tenancy-memory-pools"
+HOST_MEMORY_POOLS_KEY = "memory-pools.json"
 
 # Agents: the name of the workload, its ServiceAccount and its roles alike.
 AGENTS = "gpu-tenancy-agents"
@@ -66,9 +66,10 @@ GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
 # On the guard's pods: whose nodes they guard.
-LABEL_MEMORY_POOL = "gpu-tenancy/memory-pool"
+LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
+PROMETHEUS_OPERATOR_API = "monitoring.coreos.com/v1"
 # On each of our alerts, with the project's name: what their digest selects by.
 ALERT_LABEL = "part_of"
 
@@ -90,7 +91,7 @@ DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
-# Pod annotations of the Aliyun GPU sharing scheduler extender (seed 003): the device's index, its size, what the pod
+# Pod annotations of the Aliyun GPU sharing scheduler extender (record 0003): the device's index, its size, what the pod
 # has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
 ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
 ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
@@ -132,7 +133,7 @@ METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
-# By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not told them.
+# By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
 # By device: what no container's series shows, and the processes whose use NVML does not tell. While there is one, the
 # use by pod is partial.
@@ -177,7 +178,7 @@ SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
 SEAT_CLAIM = "gpumem"
 
 # The ResourceQuotas of a memory pool's classes in a tenant, each named after its class.
-MEMORY_QUOTA = "memory-pool"
+HOST_MEMORY_QUOTA = "memory-pool"
 
 # Kueue's Helm release, and where chart and image come from when no copy is pinned here.
 KUEUE = "kueue"
@@ -200,13 +201,13 @@ PRIORITY_USE = "gpu-tenancy-priority-use"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
-MEMORY_CLASSES = "gpu-tenancy-memory-classes"
+HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
-# Placement by device: a second kube-scheduler with our extender beside it. The workload, its account and its Lease; the
+# Placement by device: a second kube-scheduler, our extender next to it. The workload, its account and its Lease; the
 # schedulerName of the pods that it places.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
@@ -234,7 +235,7 @@ class Names:
 
     @property
     def gpu_count(self) -> str:
-        """The extended resource beside it: physical devices of the node."""
+        """The extended resource next to it: physical devices of the node."""
         return f"{self.domain}{GPU_COUNT_SUFFIX}"
 
     @property
@@ -313,9 +314,9 @@ def devices_quota(device_class: str) -> str:
     return f"{device_class}.deviceclass.{RESOURCE_API.partition('/')[0]}/devices"
 
 
-def guard(memory_pool: str) -> str:
+def guard(host_memory_pool: str) -> str:
     """The DaemonSet that guards the nodes of the memory pool of that name."""
-    return f"{GUARD}-{memory_pool}"
+    return f"{GUARD}-{host_memory_pool}"
 
 
 def labels(component: str, name: str | None = None) -> dict[str, str]:

@@ -19,7 +19,7 @@ _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za
 # The finest that there is; what is finer is rounded away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# What Kubernetes' quick way of parsing, which needs no digits, does not take: beside these, every scale under nano.
+# What Kubernetes' quick way of parsing, which needs no digits, does not take: next to these, every scale under nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 

@@ -5,7 +5,7 @@ travel through protobuf. Every function raises ShapeError where a map or a list 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -90,15 +90,19 @@ def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
     """What the containers of a pod request together. Raises QuantityError.
 
     Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init
-    containers that restart) add up; an init container runs beside the sidecars declared before it; the larger counts.
+    containers that restart) add up; an init container runs next to the sidecars declared before it; the larger counts.
     """
-    running = sum((container_request(c, resource) for c in containers_of(pod_spec, "containers")), Fraction(0))
+    return at_once(pod_spec, lambda container: container_request(container, resource))
+
+
+def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fraction:
+    """The most that the containers of a pod take together, at an `amount` each."""
+    running = sum(map(amount, containers_of(pod_spec, "containers")), Fraction(0))
     sidecars = peak = Fraction(0)
     for container in containers_of(pod_spec, "initContainers"):
-        request = container_request(container, resource)
-        peak = max(peak, sidecars + request)
+        peak = max(peak, sidecars + amount(container))
         if restarts(container):
-            sidecars += request
+            sidecars += amount(container)
     return max(running + sidecars, peak)
 
 

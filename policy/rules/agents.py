@@ -132,7 +132,7 @@ def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> 
     beside = f" and the margin of {margin}" if margin else ""
     if pool is not None and need + margin + pool.floor_mib > pool.device_mib:
         yield Finding(
-            f"{on_demand.name}: needs {need} MiB beside the floor of {pool.floor_mib}{beside}, a device of {pool.name} "
+            f"{on_demand.name}: needs {need} MiB above the floor of {pool.floor_mib}{beside}, a device of {pool.name} "
             f"offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}",
             urn,
         )

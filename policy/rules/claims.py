@@ -10,10 +10,10 @@ from policy.objects import Object, text
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import parse, whole
+from tenancy.units import MIB
 from tenancy.workload import at, given, maps_at
 
 _GROUP = names.RESOURCE_API.partition("/")[0]
-_MIB = 2**20
 
 
 def claims(graph: Graph) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _exactly(seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any])
     share = at(asked, "capacity", "requests").get(names.DEVICE_OFFERED)
     if share is None:
         yield Finding(f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_OFFERED}", claim.urn)
-    elif (mib := math.ceil(parse(share) / _MIB)) > seat.gpumem_mib:
+    elif (mib := math.ceil(parse(share) / MIB)) > seat.gpumem_mib:
         yield Finding(
             f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}; lower it or raise "
             f"residents.{seat.name}.gpumem_mib",

@@ -8,8 +8,8 @@ from policy.graph import Graph
 from policy.objects import Object, text
 from policy.rules.priorities import value_of
 from tenancy import names
-from tenancy.memory_pool import Disposable, MemoryPool, Workload
-from tenancy.memory_proof import (
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
+from tenancy.host_memory.proof import (
     Exposure,
     bursts,
     exposures,
@@ -20,17 +20,16 @@ from tenancy.memory_proof import (
     victims,
 )
 from tenancy.quantity import canonical_mib, parse
+from tenancy.units import MIB
 from tenancy.workload import at, containers_of, given, pod_request, pod_template
-
-_MIB = 2**20
 
 
 def readable(graph: Graph) -> Iterator[Finding]:
     """The memory pools can be read, and the classes that they go by are declared."""
-    yield from graph.memory_problems
+    yield from graph.host_memory_problems
     for pool in _pools(graph):
         for member in pool.members:
-            if graph.memory_objects and value_of(graph, member.priority) is None:
+            if graph.host_memory_objects and value_of(graph, member.priority) is None:
                 yield _finding(
                     graph,
                     f"{pool.name}: {member.name} has class {member.priority}, which nobody declares; add "
@@ -101,7 +100,7 @@ def oom(graph: Graph) -> Iterator[Finding]:
             yield from (_finding(graph, _exposed(pool, exposure)) for exposure in found)
 
 
-def _exposed(pool: MemoryPool, exposure: Exposure) -> str:
+def _exposed(pool: HostMemoryPool, exposure: Exposure) -> str:
     workload = exposure.workload
     least = max(victims(pool), key=lambda d: d.resident_least_mib)
     what = (
@@ -163,7 +162,7 @@ def workloads(graph: Graph) -> Iterator[Finding]:
 
 
 def _workload(
-    declared: Mapping[tuple[str, str], tuple[MemoryPool, Workload | Disposable]], workload: Object
+    declared: Mapping[tuple[str, str], tuple[HostMemoryPool, Workload | Disposable]], workload: Object
 ) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
     called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
@@ -182,7 +181,7 @@ def _workload(
 
 
 def _differences(
-    pool: MemoryPool, member: Workload | Disposable, pod_spec: Mapping[str, Any]
+    pool: HostMemoryPool, member: Workload | Disposable, pod_spec: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
     priority = text(pod_spec, "priorityClassName")
     if priority != member.priority:
@@ -192,30 +191,30 @@ def _differences(
         if selected.get(key) != value:
             yield f"nodeSelector {key}", str(selected.get(key, "empty")), value
     request = pod_request(pod_spec, "memory")
-    if request != member.request_mib * _MIB:
-        yield "its memory request", f"{request / _MIB:g} MiB", f"{member.request_mib} MiB"
+    if request != member.request_mib * MIB:
+        yield "its memory request", f"{request / MIB:g} MiB", f"{member.request_mib} MiB"
     if isinstance(member, Workload):
         limit = sum(parse(given(at(c, "resources", "limits"), "memory", 0)) for c in containers_of(pod_spec))
-        if limit != member.limit_mib * _MIB:
-            yield "its memory limit", f"{float(limit) / _MIB:g} MiB", f"{member.limit_mib} MiB"
+        if limit != member.limit_mib * MIB:
+            yield "its memory limit", f"{float(limit) / MIB:g} MiB", f"{member.limit_mib} MiB"
 
 
-def _pools(graph: Graph) -> tuple[MemoryPool, ...]:
-    return graph.memory.pools if graph.memory else ()
+def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:
+    return graph.host_memory.pools if graph.host_memory else ()
 
 
-def _proven(graph: Graph) -> list[MemoryPool]:
+def _proven(graph: Graph) -> list[HostMemoryPool]:
     """The pools whose victims are as they should be; of the others the rule on victims speaks."""
     return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
 
 
-def _is_cheap(pool: MemoryPool, disposable: Disposable) -> bool:
+def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
     """Whether it requests less than it always holds, and less than any workload."""
     smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
     return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
 
 
-def _key(pool: MemoryPool, member: Workload | Disposable) -> str:
+def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
     part = "workloads" if isinstance(member, Workload) else "disposable"
     return f"memory_pools.{pool.name}.{part}.{member.name}"
 
@@ -231,4 +230,4 @@ def _gib(mib: int) -> str:
 
 
 def _finding(graph: Graph, message: str) -> Finding:
-    return Finding(message, graph.memory_objects[0].urn if graph.memory_objects else None)
+    return Finding(message, graph.host_memory_objects[0].urn if graph.host_memory_objects else None)

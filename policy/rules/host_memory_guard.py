@@ -7,20 +7,20 @@ from policy.graph import Graph
 from policy.objects import Object
 from policy.rules.agents import environment_of
 from tenancy import names
-from tenancy.memory_pool import MemoryPool
+from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.workload import at, pod_template
 
 
 def guard(graph: Graph) -> Iterator[Finding]:
     """Every memory pool that is proven with the guard has it on its nodes, with the pool's own numbers."""
-    if graph.memory is None or not graph.memory_objects:
+    if graph.host_memory is None or not graph.host_memory_objects:
         return  # a consumer's program; the guard is the platform's
-    for pool in graph.memory.pools:
+    for pool in graph.host_memory.pools:
         if pool.guard:
             yield from _guarded(graph, pool)
 
 
-def _guarded(graph: Graph, pool: MemoryPool) -> Iterator[Finding]:
+def _guarded(graph: Graph, pool: HostMemoryPool) -> Iterator[Finding]:
     name = names.guard(pool.name)
     found = graph.named("DaemonSet.apps", name)
     if found is not None:
@@ -29,11 +29,11 @@ def _guarded(graph: Graph, pool: MemoryPool) -> Iterator[Finding]:
     yield Finding(
         f"{pool.name}: is proven with the guard, and there is no DaemonSet {name}; declare it, or set "
         f"memory_pools.{pool.name}.guard: false",
-        graph.memory_objects[0].urn,
+        graph.host_memory_objects[0].urn,
     )
 
 
-def _agrees(guard: Object, pool: MemoryPool) -> Iterator[Finding]:
+def _agrees(guard: Object, pool: HostMemoryPool) -> Iterator[Finding]:
     selected = at(pod_template(guard.manifest) or {}, "spec", "nodeSelector")
     if dict(selected) != dict(pool.node_selector):
         yield Finding(f"{guard}: its nodes are not those of memory_pools.{pool.name}.node_selector", guard.urn)

@@ -6,10 +6,9 @@ from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
 from tenancy import names
-from tenancy.ledger import Ledger, Pool, Sharing
-from tenancy.placement import Device, Impossible, Item, Placement, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, place
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
-from tenancy.selector import matches
 from tenancy.workload import at, given
 
 _SHOWN = 2  # promises that a message names; the largest come first
@@ -102,7 +101,11 @@ def _pool_numbers(graph: Graph, pool: Pool) -> Iterator[Finding]:
 
 
 def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
-    pool = next((pool for pool in ledger.pools if matches(pool.node_selector, node.labels)), None)
+    try:
+        pool = ledger.pool_of(node.labels)
+    except SeveralPoolsError as error:
+        yield Finding(f"{node}: {error}", node.urn)
+        return
     if pool is None:
         return
     shown = {
@@ -134,7 +137,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
         if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
             continue  # said by the rules on budgets and on single devices
         items = [Item(seat.name, seat.gpumem_mib) for seat in seats for _ in range(seat.replicas)]
-        outcome = place(items, [Device(f"{pool.name}-{index}", pool.device_mib) for index in range(pool.gpus)])
+        outcome = place(items, [Bin(f"{pool.name}-{index}", pool.device_mib) for index in range(pool.gpus)])
         if isinstance(outcome, Impossible):
             seats_text = ", ".join(f"{item.name} {item.mib}" for item in outcome.items)
             yield _finding(

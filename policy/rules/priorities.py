@@ -41,7 +41,7 @@ def _values(declared: Object) -> Iterator[Finding]:
 def _one_default(graph: Graph, later: Object) -> Iterator[Finding]:
     defaults = [found for found in graph.of(CLASS) if found.manifest.get("globalDefault")]
     if later in defaults[1:]:
-        yield Finding(f"{later}: a second globalDefault beside {defaults[0]}; keep one", later.urn)
+        yield Finding(f"{later}: a second globalDefault next to {defaults[0]}; keep one", later.urn)
 
 
 def _stamped(policy: Object) -> str | None:

@@ -84,7 +84,7 @@ def _too_many(what: str, pool: str, gpus: int, urn: str | None) -> Finding:
 
 
 def coverage(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would hold them back for ever."""
+    """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would never admit them."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
@@ -138,7 +138,7 @@ def _is_within_reach(job: Object, pod_spec: Mapping[str, Any], queue: Object, re
     if pods * each_asks > most:
         yield Finding(
             f"{job}: asks for {pods * each_asks} {resource} at once ({pods} x {each_asks}), {queue} may hand out "
-            f"{most} at most: it would wait for ever; lower its parallelism or requests, or raise "
+            f"{most} at most: it would never start; lower its parallelism or requests, or raise "
             f"queues.cluster_queues.{queue.name}.quotas",
             job.urn,
         )
@@ -210,7 +210,7 @@ def preemption(graph: Graph) -> Iterator[Finding]:
 
 
 def _has_a_class(graph: Graph, job: Object) -> Iterator[Finding]:
-    """Kueue makes no Workload of a Job whose class is not there, so that it would wait for ever."""
+    """Kueue makes no Workload of a Job whose class is not there, so that it would never start."""
     called = text(at(job_of(job), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     if called and graph.named(_PRIORITY, called) is None:
         message = f"{job}: there is no WorkloadPriorityClass {called}; add queues.workload_priorities.{called}"

@@ -39,7 +39,9 @@ _LIMITED: Mapping[Grant, str] = {
     **dict.fromkeys(_WRITE_SLICES, "the right to write resourceslices is the right to make up any node's devices"),
 }
 _KUEUE = names.KUEUE_API.partition("/")[0]
-# What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all.
+# What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all. Written
+# again, on purpose, and not imported from components/: this list judges those rules. Were it derived from them, a right
+# too many would allow itself; and the pack judges graphs that other programs made.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
         {

@@ -188,7 +188,7 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
 
 
 def rollout(graph: Graph) -> Iterator[Finding]:
-    """A rollout of a workload with a budget starts no pod beside those that it replaces."""
+    """A rollout of a workload with a budget starts no pod next to those that it replaces."""
     yield from each(graph.claims, _rollout)
 
 

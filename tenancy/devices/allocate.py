@@ -1,6 +1,6 @@
 """The devices of a node and what a pod asks of them: which does it get, and how well does the node suit it?
 
-Units: whole MiB of GPU memory. Source: seed 003 (the bind rule and its examples).
+Units: whole MiB of GPU memory. Source: record 0003 (the bind rule and its examples).
 """
 
 import heapq
@@ -18,7 +18,7 @@ class Scoring(StrEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """`mib` on each of `count` different devices, and CPU of the node beside it, in thousandths."""
+    """`mib` on each of `count` different devices, and CPU of the node next to it, in thousandths."""
 
     mib: int
     count: int = 1
@@ -41,7 +41,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """Devices by index, in their order, and what choosing them costs: the node with the least suits best."""
 
     indices: tuple[int, ...]
@@ -50,14 +50,14 @@ class Choice:
 
 # From the free MiB by device's index, and the node's free CPU where it is known, to the devices that an ask gets; None
 # where too few fit. It judges devices alone: whether the node has the CPU is the scheduler's to say.
-Chooser = Callable[[Ask, Mapping[int, int], int | None], Choice | None]
+Chooser = Callable[[Ask, Mapping[int, int], int | None], DeviceChoice | None]
 
 
-def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> Choice | None:
+def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
     """The devices with the least free MiB that fits, ties to the lowest index; the cost is what stays free on them."""
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
     if len(fitting) < ask.count:
         return None
     chosen = [min(fitting)] if ask.count == 1 else heapq.nsmallest(ask.count, fitting)
-    return Choice(tuple(sorted(index for _, index in chosen)), sum(mib for mib, _ in chosen) - ask.total_mib)
+    return DeviceChoice(tuple(sorted(index for _, index in chosen)), sum(mib for mib, _ in chosen) - ask.total_mib)

@@ -1,7 +1,7 @@
 """How much free GPU memory the usual pods cannot use: what a placement costs beyond the memory that it takes.
 
 4069 MiB free are worth nothing to pods that ask for 8138, and no memory is worth anything on a node without the CPU
-that they need beside it. The place for a pod that strands the least memory keeps the most for those to come.
+that they need next to it. The place for a pod that strands the least memory keeps the most for those to come.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
 device's dimension. Ours: the usual pods are all of them, not the most frequent 95%; those without a GPU are not among
@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 
-from tenancy.devices import Ask, Choice, best_fit
+from tenancy.devices.allocate import Ask, DeviceChoice, best_fit
 
 # Of what a usual pod has on a device: costs that differ by less are equal. They are expectations, and of places that
 # hardly differ it is better to fill one after another.
@@ -52,7 +52,7 @@ class Mix:
         does."""
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
-    def choice(self, ask: Ask, free: Mapping[int, int], cpu_milli: int | None) -> Choice | None:
+    def choice(self, ask: Ask, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
         """The devices whose choice strands the least, of equals the best fit; it costs what is stranded by it."""
         best = best_fit(ask, free)
         if best is None or not self._shapes:
@@ -60,7 +60,7 @@ class Mix:
         left = None if cpu_milli is None else cpu_milli - ask.cpu_milli
         ways = _ways(ask, free, best)
         _, _, indices = min((self.stranded_mib(_less(ask, free, way), left), at, way) for at, way in enumerate(ways))
-        return Choice(indices, self.cost((free.values(), cpu_milli), (_less(ask, free, indices), left)))
+        return DeviceChoice(indices, self.cost((free.values(), cpu_milli), (_less(ask, free, indices), left)))
 
     def _usable_by_shape(self, free: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         """All that is free, and what of it each shape could use; `free` is sorted."""
@@ -85,7 +85,7 @@ def _rising(needs: Iterable[tuple[int, int]], total: int) -> tuple[list[int], li
     return [cpu for cpu, _ in ordered], [*accumulate((count / total for _, count in ordered), initial=0.0)]
 
 
-def _ways(ask: Ask, free: Mapping[int, int], best: Choice) -> Sequence[tuple[int, ...]]:
+def _ways(ask: Ask, free: Mapping[int, int], best: DeviceChoice) -> Sequence[tuple[int, ...]]:
     """One device of each size, the tightest first; for several devices the best fit alone."""
     if ask.count > 1:
         return [best.indices]

@@ -1,7 +1,7 @@
 """Exact placement: does every item fit on one device each, all at once?
 
-A node's sum may fit where no device does (seed 003), and first fit may fail where another order succeeds. So: counting
-bounds, then a depth-first search that is complete unless it runs out of steps, which it says. Units: MiB.
+A node's sum may fit where no device does (record 0003), and first fit may fail where another order succeeds. So:
+counting bounds, then a depth-first search that is complete unless it runs out of steps, which it says. Units: MiB.
 """
 
 from bisect import bisect_left, insort
@@ -23,7 +23,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Device:
+class Bin:
     name: str
     mib: int
 
@@ -32,7 +32,7 @@ class Device:
 class Placement:
     """Where everything lies: the items of each device, in the order in which the devices were given."""
 
-    assignments: tuple[tuple[Device, tuple[Item, ...]], ...]
+    assignments: tuple[tuple[Bin, tuple[Item, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class _Steps:
             raise _OutOfStepsError
 
 
-def place(
-    items: Sequence[Item], devices: Sequence[Device], *, steps: int = STEPS
-) -> Placement | Impossible | Undecided:
+def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:
     """Every item on one device, no device over its MiB; or the smallest contradiction found; or neither in `steps`."""
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
@@ -176,7 +174,7 @@ def _swap(free: Counter[int], gone: int, come: int) -> None:
                 del free[space]
 
 
-def _replay(ordered: Sequence[Item], devices: Sequence[Device], choices: Sequence[int]) -> Placement:
+def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[int]) -> Placement:
     """Choices name free spaces; here each becomes one of the devices that have that much."""
     by_space: dict[int, list[int]] = {}
     for index in reversed(range(len(devices))):

@@ -1,4 +1,4 @@
-"""Whom to recycle on a device that is under its floor: the arithmetic of the watchdog (seed 000). Units: whole MiB.
+"""Whom to recycle on a device that is under its floor: the arithmetic of the watchdog (record 0000). Units: whole MiB.
 
 A recycled pod comes back and takes what it declared, so what a recycle restores for good is what the pod used beyond
 that. By this measure the one that ran away is chosen, and not a large one that is a little over.
@@ -24,7 +24,7 @@ class Offender:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class RecycleChoice:
     """`restores`: whether the floor is free again once the chosen are back within what they declared."""
 
     chosen: tuple[Offender, ...]
@@ -40,7 +40,7 @@ def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) ->
     return max(min(used.get(device, 0), sum(used.values()) - declared_mib), 0)
 
 
-def choose(offenders: Iterable[Offender], *, shortfall_mib: int, at_most: int) -> Choice:
+def choose(offenders: Iterable[Offender], *, shortfall_mib: int, at_most: int) -> RecycleChoice:
     """The smallest set of at most `at_most` offenders that restores the shortfall. Exact, in O(n log n).
 
     Of several smallest sets the one of the lowest priorities, compared from the highest down; of these the one that is
@@ -49,11 +49,11 @@ def choose(offenders: Iterable[Offender], *, shortfall_mib: int, at_most: int) -
     """
     ranked = sorted(offenders, key=_worst_first)
     if shortfall_mib <= 0 or at_most <= 0 or not ranked:
-        return Choice(chosen=(), restores=shortfall_mib <= 0)
+        return RecycleChoice(chosen=(), restores=shortfall_mib <= 0)
     size = _fewest(ranked, shortfall_mib)
     if size is None or size > at_most:
-        return Choice(chosen=(min(ranked, key=_furthest_over),), restores=False)
-    return Choice(chosen=tuple(_lowest_priorities(ranked, size, shortfall_mib)), restores=True)
+        return RecycleChoice(chosen=(min(ranked, key=_furthest_over),), restores=False)
+    return RecycleChoice(chosen=tuple(_lowest_priorities(ranked, size, shortfall_mib)), restores=True)
 
 
 def _worst_first(offender: Offender) -> tuple[int, int, float, str]:

@@ -2,16 +2,24 @@
 
 from collections.abc import Iterator
 
-from tenancy.memory_pool import MemoryPool, MemoryPools
-from tenancy.memory_proof import Burst, bursts, coincidence, exposures, needed_threshold_mib, requested_mib, victims
+from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
+from tenancy.host_memory.proof import (
+    Burst,
+    bursts,
+    coincidence,
+    exposures,
+    needed_threshold_mib,
+    requested_mib,
+    victims,
+)
 
 
-def memory_chart(pools: MemoryPools) -> str:
+def host_memory_chart(pools: HostMemoryPools) -> str:
     """A paragraph a pool; empty where there is none. The verdict is the policy pack's."""
     return "".join("\n" + "\n".join(_lines(pool)) + "\n" for pool in pools.pools)
 
 
-def _lines(pool: MemoryPool) -> Iterator[str]:
+def _lines(pool: HostMemoryPool) -> Iterator[str]:
     requested = requested_mib(pool)
     yield f"memory pool {pool.name}, MiB of a node: {pool.memory_mib}, {pool.allocatable_mib} of them allocatable"
     yield f"  requested       {requested}, {pool.allocatable_mib - requested} left"
@@ -23,7 +31,7 @@ def _lines(pool: MemoryPool) -> Iterator[str]:
     yield f"  the kubelet     {_kubelet(pool)}"
 
 
-def _burst(pool: MemoryPool, burst: Burst) -> str:
+def _burst(pool: HostMemoryPool, burst: Burst) -> str:
     who = " and ".join(workload.name for workload in burst.workloads)
     killed = f"{burst.victims_killed} victims killed at the most"
     if burst.short_mib:
@@ -31,7 +39,7 @@ def _burst(pool: MemoryPool, burst: Burst) -> str:
     return f"{burst.total_mib} ({who}), {pool.pods_mib - burst.total_mib} left with every victim gone; {killed}"
 
 
-def _kernel(pool: MemoryPool) -> str:
+def _kernel(pool: HostMemoryPool) -> str:
     if not victims(pool):
         return "has no victim to choose"
     if exposed := exposures(pool):
@@ -42,7 +50,7 @@ def _kernel(pool: MemoryPool) -> str:
     return f"kills a victim before any workload, even at its limit; the guard holds oom_score_adj at {held}"
 
 
-def _kubelet(pool: MemoryPool) -> str:
+def _kubelet(pool: HostMemoryPool) -> str:
     needed, has = needed_threshold_mib(pool), pool.eviction_threshold_mib
     if needed <= has:
         return f"evicts in time: it needs a threshold of {needed}, and has {has}"

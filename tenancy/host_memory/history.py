@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from tenancy.memory_pool import MemoryPool, Workload
+from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
 CONFIDENCE = 0.95
@@ -16,7 +16,7 @@ RARELY = 0.05
 
 
 @dataclass(frozen=True)
-class Sample:
+class UsageSample:
     """What a workload of the pool held at a moment, in seconds since 1970."""
 
     time: float
@@ -83,7 +83,7 @@ class JointUse:
         return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
 
-def joint_use(pool: MemoryPool, samples: Iterable[Sample]) -> JointUse:
+def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
     """Of the minutes for which every workload has a sample; of several in a minute the largest counts.
 
     Raises ValueError where there is no such minute.
@@ -132,7 +132,7 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
     )
 
 
-def _coincidence(pool: MemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
+def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
     """The share of the minutes in which two or more peaked, and what independence would make of it."""
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]

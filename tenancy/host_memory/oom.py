@@ -12,6 +12,7 @@ from itertools import groupby
 
 from tenancy.names import NODE_CRITICAL
 from tenancy.quantity import parse
+from tenancy.units import PAGES_PER_MIB
 from tenancy.workload import (
     Manifest,
     at,
@@ -33,7 +34,6 @@ _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
 # The least that still lets the kernel choose the process; -1000 takes it out of the choice.
 _LOWEST_ADJ = -999
 
-_PAGES_PER_MIB = 256
 _MEMORY = "memory"
 _COMPUTE = ("cpu", _MEMORY)  # what makes the QoS class
 
@@ -64,7 +64,7 @@ def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
     Source: oom_badness in mm/oom_kill.c. `resident_mib` is what the process holds there: resident, swapped and its page
     tables. The kernel divides the total by 1000 before it multiplies.
     """
-    return int(resident_mib * _PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
+    return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
 
 def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None:
@@ -81,7 +81,7 @@ def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
     """The highest oom_score_adj at which a process that fills its limit scores below a victim of `victim_adj` that
     holds nothing. Never the -1000 that takes a process out of the kernel's choice."""
-    limit_adj = limit_mib * _PAGES_PER_MIB // _pages_per_adj(total_mib)
+    limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
     return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
 
 
@@ -171,7 +171,7 @@ def _bytes(amount: Fraction) -> int:
 
 
 def _pages_per_adj(total_mib: int) -> int:
-    return total_mib * _PAGES_PER_MIB // 1000
+    return total_mib * PAGES_PER_MIB // 1000
 
 
 def _eviction_key(state: PodState) -> tuple[bool, bool, int, Mib]:

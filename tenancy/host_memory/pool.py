@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from tenancy.decode import decode
-from tenancy.memory import BEST_EFFORT_ADJ, burstable_oom_score_adj, guarded_oom_score_adj
+from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, guarded_oom_score_adj
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Disposable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryPool:
+class HostMemoryPool:
     """Nodes whose memory is oversubscribed; all numbers are of one node.
 
     `memory_mib` is the machine's, `allocatable_mib` what the kubelet offers to pods. Under `eviction_threshold_mib` of
@@ -116,16 +116,16 @@ class MemoryPool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryPools:
+class HostMemoryPools:
     """Every memory pool of a stack."""
 
-    pools: tuple[MemoryPool, ...]
+    pools: tuple[HostMemoryPool, ...]
 
     def to_data(self) -> dict[str, object]:
         """JSON-like data, the inverse of `from_data`."""
         return asdict(self)
 
     @staticmethod
-    def from_data(data: object) -> "MemoryPools":
+    def from_data(data: object) -> "HostMemoryPools":
         """Raises tenancy.decode.DecodeError with every problem and its path."""
-        return decode(MemoryPools, data)
+        return decode(HostMemoryPools, data, "memory_pools")

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 
-from tenancy.memory import PodState, badness_pages, eviction_order
-from tenancy.memory_pool import Disposable, MemoryPool, Workload
+from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
+from tenancy.units import PAGES_PER_MIB
 
-_PAGES_PER_MIB = 256
 # Between the choice and the kill, immediateEvictionGracePeriodSeconds in pkg/kubelet/eviction/eviction_manager.go.
 KILL_SECONDS = 1
 
 
-class Moment(StrEnum):
+class UseLevel(StrEnum):
     """How much a workload holds."""
 
     STEADY = "steady state"
@@ -31,7 +31,7 @@ class Exposure:
     """A workload that the kernel kills before any victim, what it holds then, and by how much it leads."""
 
     workload: Workload
-    moment: Moment
+    moment: UseLevel
     held_mib: int
     excess_mib: int
 
@@ -54,7 +54,7 @@ class Outranked:
     """A workload that the kubelet may evict before any victim."""
 
     workload: Workload
-    moment: Moment
+    moment: UseLevel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,23 +67,23 @@ class Burst:
     victims_killed: int
 
 
-def requested_mib(pool: MemoryPool) -> int:
+def requested_mib(pool: HostMemoryPool) -> int:
     """What the pods of the pool reserve, victims at their most."""
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
 
-def victims(pool: MemoryPool) -> list[Disposable]:
+def victims(pool: HostMemoryPool) -> list[Disposable]:
     """Those that are always there, and that the kubelet always finds above their request."""
     return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
 
 
-def exposures(pool: MemoryPool) -> list[Exposure]:
+def exposures(pool: HostMemoryPool) -> list[Exposure]:
     """The workloads that the kernel may prefer to every victim, each at the first moment; none where no victim is.
 
     Beyond its peak a workload is held by the guard alone, so without it the limit is not looked at.
     """
-    moments = tuple(Moment) if pool.guard else (Moment.STEADY, Moment.PEAK)
+    moments = tuple(UseLevel) if pool.guard else (UseLevel.STEADY, UseLevel.PEAK)
     found = []
     for workload in pool.workloads if victims(pool) else ():
         for moment in moments:
@@ -95,14 +95,14 @@ def exposures(pool: MemoryPool) -> list[Exposure]:
     return found
 
 
-def remedies(pool: MemoryPool, workload: Workload) -> Remedies:
+def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
     """What would make the workload safe at its peak without the guard; a request is named if it fits."""
     room_mib = pool.allocatable_mib - requested_mib(pool)
 
-    def with_request(request_mib: int) -> MemoryPool:
+    def with_request(request_mib: int) -> HostMemoryPool:
         return _with(pool, workload, replace(workload, request_mib=request_mib))
 
-    def with_victim(resident_mib: int) -> MemoryPool:
+    def with_victim(resident_mib: int) -> HostMemoryPool:
         grown = [
             replace(d, resident_least_mib=resident_mib, resident_most_mib=max(resident_mib, d.resident_most_mib))
             for d in victims(pool)
@@ -118,30 +118,30 @@ def remedies(pool: MemoryPool, workload: Workload) -> Remedies:
     )
 
 
-def outranked(pool: MemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
+def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outranked]:
     """The workloads that the kubelet may evict before every victim, by the classes' values. Raises KeyError."""
     found = []
     for workload in pool.workloads if victims(pool) else ():
-        for moment in Moment:
+        for moment in UseLevel:
             if not any(_goes_first(victim, workload, moment, priorities) for victim in victims(pool)):
                 found.append(Outranked(workload=workload, moment=moment))
                 break
     return found
 
 
-def bursts(pool: MemoryPool) -> list[Burst]:
+def bursts(pool: HostMemoryPool) -> list[Burst]:
     """Every workload's peak alone and with each other's, worst first."""
     peaking = [workload for workload in pool.workloads if workload.burst_mib]
     groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
 
 
-def coincidence(pool: MemoryPool) -> Burst:
+def coincidence(pool: HostMemoryPool) -> Burst:
     """All workloads at their peaks at once, which the pool bets against."""
     return _burst(pool, pool.workloads)
 
 
-def needed_threshold_mib(pool: MemoryPool) -> int:
+def needed_threshold_mib(pool: HostMemoryPool) -> int:
     """The eviction threshold at which the kubelet frees enough before the memory is gone, whichever one or two
     workloads grow at the declared rates.
 
@@ -151,7 +151,7 @@ def needed_threshold_mib(pool: MemoryPool) -> int:
     return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
 
 
-def _threshold_mib(pool: MemoryPool, growing: Sequence[Workload]) -> int:
+def _threshold_mib(pool: HostMemoryPool, growing: Sequence[Workload]) -> int:
     rate = sum(workload.growth_mib_per_second for workload in growing)
     growth_mib = sum(workload.burst_mib for workload in growing)
     first = rate * (pool.eviction_interval_seconds + KILL_SECONDS)
@@ -161,7 +161,7 @@ def _threshold_mib(pool: MemoryPool, growing: Sequence[Workload]) -> int:
     return min(max(first, last), growth_mib)
 
 
-def _burst(pool: MemoryPool, workloads: Sequence[Workload]) -> Burst:
+def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
     total_mib = pool.steady_mib + sum(workload.burst_mib for workload in workloads)
     over_mib = total_mib - pool.pods_mib
     held_mib = sum(d.pods_most * d.resident_most_mib for d in pool.disposable)
@@ -173,7 +173,7 @@ def _burst(pool: MemoryPool, workloads: Sequence[Workload]) -> Burst:
     )
 
 
-def _killed(pool: MemoryPool, freed_mib: int) -> int:
+def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
     """The victims that must go until so much is free, the smallest first, each at its most."""
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
@@ -185,18 +185,18 @@ def _killed(pool: MemoryPool, freed_mib: int) -> int:
     return killed
 
 
-def _excess_mib(pool: MemoryPool, workload: Workload, moment: Moment, total_mib: int) -> int:
+def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
     """By how much the workload leads the victims in the kernel's ranking, rounded up; negative where a victim leads."""
     own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
     best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
-    return math.ceil((own - best) / _PAGES_PER_MIB)
+    return math.ceil((own - best) / PAGES_PER_MIB)
 
 
-def _is_safe(pool: MemoryPool, workload: Workload) -> bool:
+def _is_safe(pool: HostMemoryPool, workload: Workload) -> bool:
     return all(exposure.workload.name != workload.name for exposure in exposures(replace(pool, guard=False)))
 
 
-def _with(pool: MemoryPool, workload: Workload, changed: Workload) -> MemoryPool:
+def _with(pool: HostMemoryPool, workload: Workload, changed: Workload) -> HostMemoryPool:
     return replace(pool, workloads=tuple(changed if w == workload else w for w in pool.workloads))
 
 
@@ -211,17 +211,17 @@ def _least(holds: Callable[[int], bool], most: int) -> int | None:
     return low
 
 
-def _held_mib(workload: Workload, moment: Moment) -> int:
+def _held_mib(workload: Workload, moment: UseLevel) -> int:
     match moment:
-        case Moment.STEADY:
+        case UseLevel.STEADY:
             return workload.steady_mib
-        case Moment.PEAK:
+        case UseLevel.PEAK:
             return workload.peak_mib
-        case Moment.LIMIT:
+        case UseLevel.LIMIT:
             return workload.limit_mib
 
 
-def _goes_first(victim: Disposable, workload: Workload, moment: Moment, priorities: Mapping[str, int]) -> bool:
+def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
     """Whether the kubelet evicts the victim, at its least, before the workload."""
     states = [
         PodState(

@@ -3,20 +3,20 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from tenancy.memory_history import MINUTE, JointUse, Probability
-from tenancy.memory_pool import MemoryPool
+from tenancy.host_memory.history import MINUTE, JointUse, Probability
+from tenancy.host_memory.pool import HostMemoryPool
 
 _FILLS = "█▓▒░▚▞"
 _ROWS = 12
 _GUTTER = 9  # of the scale: "  61.0Gi "
 
 
-def memory_report(pool: MemoryPool, joint: JointUse, *, width: int = 100) -> str:
+def host_memory_report(pool: HostMemoryPool, joint: JointUse, *, width: int = 100) -> str:
     """The report, drawn `width` columns wide; a line that begins with `!` contradicts a declaration."""
     return "\n".join(_lines(pool, joint, width)) + "\n"
 
 
-def _lines(pool: MemoryPool, joint: JointUse, width: int) -> Iterator[str]:
+def _lines(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
     first, last = min(joint.minutes), max(joint.minutes)
     yield f"{pool.name}: {len(joint.minutes)} minutes of all workloads, {_date(first)} to {_date(last)}"
     yield ""
@@ -44,7 +44,7 @@ def _probability(found: Probability) -> str:
     return f"{found.hits} of {found.hours} hours; 95% interval {found.low:.2%} to {found.high:.2%}"
 
 
-def _drawing(pool: MemoryPool, joint: JointUse, width: int) -> Iterator[str]:
+def _drawing(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
     """A column is the minute of its span in which all together held the most; the line is what the pods have."""
     columns = _columns(joint, width - _GUTTER)
     top = max(pool.pods_mib, *(sum(column) for column in columns))

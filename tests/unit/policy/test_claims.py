@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.policy import graphs
-from tests.policy.graphs import an_object, judge, platform
+from tests.support import graphs
+from tests.support.graphs import an_object, judge, platform
 
 
 def claiming(template: object, **spec: object) -> graphs.Manifest:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.policy import graphs
-from tests.policy.graphs import GPUMEM, LEDGER, an_object, consumer, judge, put
+from tests.support import graphs
+from tests.support.graphs import GPUMEM, LEDGER, an_object, consumer, judge, put
 
 CONFIG = {"ledger": LEDGER.to_data()}
 NO_LEDGER = (

@@ -7,16 +7,26 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
-from tests.policy import graphs
-from tests.policy.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4, Program, an_object, judge, memory_object, put
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
+from tests.support import graphs
+from tests.support.graphs import (
+    CLICKHOUSE,
+    INFERENCE,
+    MICROVM,
+    NODE_4,
+    Program,
+    an_object,
+    host_memory_object,
+    judge,
+    put,
+)
 
 
-def with_inference(pool: MemoryPool = NODE_4, **changes: Any) -> MemoryPool:
+def with_inference(pool: HostMemoryPool = NODE_4, **changes: Any) -> HostMemoryPool:
     return replace(pool, workloads=(replace(INFERENCE, **changes), *pool.workloads[1:]))
 
 
-def with_victim(pool: MemoryPool = NODE_4, **changes: Any) -> MemoryPool:
+def with_victim(pool: HostMemoryPool = NODE_4, **changes: Any) -> HostMemoryPool:
     return replace(pool, disposable=(replace(MICROVM, **changes),))
 
 
@@ -27,7 +37,7 @@ PEAKING = replace(
 )
 
 # The rule that a pool breaks, the pool, and the sentence.
-BROKEN: dict[str, tuple[str, MemoryPool, str]] = {
+BROKEN: dict[str, tuple[str, HostMemoryPool, str]] = {
     "requests that do not fit": (
         "memory-requests",
         with_inference(request_mib=58_000, limit_mib=60_000),
@@ -156,7 +166,7 @@ def test_a_pool_that_is_not_oversubscribed_needs_no_victim() -> None:
 
 def test_memory_pools_that_cannot_be_read_are_refused() -> None:
     program = graphs.platform()
-    put(program["memory pools"], "data", {names.MEMORY_POOLS_KEY: '{"pools": [{"name": "node-4"}]}'})
+    put(program["memory pools"], "data", {names.HOST_MEMORY_POOLS_KEY: '{"pools": [{"name": "node-4"}]}'})
     reported = judge(program)
     assert graphs.rules_of(reported) == {"memory-pools"}
     assert "ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: " in reported[0]
@@ -182,7 +192,7 @@ def test_a_class_of_unknown_value_cannot_be_proven() -> None:
     assert {"memory-eviction", "memory-pools"} <= graphs.rules_of(judge(program))
 
 
-def deployment(member: Workload | Disposable, pool: MemoryPool = NODE_4) -> graphs.Manifest:
+def deployment(member: Workload | Disposable, pool: HostMemoryPool = NODE_4) -> graphs.Manifest:
     """A workload of the pool as it should be."""
     resources = {}
     if isinstance(member, Workload):
@@ -231,7 +241,7 @@ UNLIKE: dict[str, tuple[str, object, str]] = {
 @pytest.mark.parametrize("case", UNLIKE)
 def test_a_workload_that_is_not_what_its_pool_says_is_refused(case: str) -> None:
     path, value, sentence = UNLIKE[case]
-    program: Program = {"memory pools": memory_object(), "inference": deployment(INFERENCE)}
+    program: Program = {"memory pools": host_memory_object(), "inference": deployment(INFERENCE)}
     put(program["inference"], path, value)
     reported = [line for line in judge(program) if line.startswith("memory-workloads: ")]
     assert len(reported) == 1
@@ -246,7 +256,7 @@ def test_a_workload_that_is_what_its_pool_says_is_accepted(member: Workload | Di
 def test_a_consumer_is_held_to_the_pools_in_the_packs_configuration() -> None:
     pinned = deployment(INFERENCE)
     put(pinned, f"{POD}.containers.0.resources.requests", {"memory": "24Gi"})
-    config = {"memory_pools": MemoryPools(pools=(NODE_4,)).to_data()}
+    config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
     assert judge({"inference": pinned}) == []
     assert judge({"inference": pinned}, config) == [
         "memory-workloads: Deployment inference/inference: its memory request is 24576 MiB, "

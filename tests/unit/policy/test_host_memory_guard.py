@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.policy.graphs import NODE_4, judge, memory_object, platform, put
+from tests.support.graphs import NODE_4, host_memory_object, judge, platform, put
 
 WHERE = "DaemonSet gpu-tenancy-system-nodes/memory-guard-node-4"
 ENVIRONMENT = "spec.template.spec.containers.0.env"
@@ -56,7 +56,7 @@ def test_a_pool_that_is_proven_without_it_needs_none() -> None:
     program = platform()
     del program["guard"]
     workloads = tuple(replace(w, request_mib=w.limit_mib) for w in NODE_4.workloads)
-    program["memory pools"] = memory_object(replace(NODE_4, guard=False, workloads=workloads))
+    program["memory pools"] = host_memory_object(replace(NODE_4, guard=False, workloads=workloads))
     assert judge(program) == []
 
 

@@ -1,7 +1,5 @@
 """The pack's contract with Pulumi and with its operators."""
 
-from pathlib import Path
-
 import pulumi_policy
 import pytest
 import yaml
@@ -11,9 +9,10 @@ from policy.pack import stack_policy
 from policy.rules import RULES, Rule, violations
 from policy.unknown import Unknown
 from tenancy import names
-from tests.policy import graphs
+from tests.support import graphs
+from tests.support.paths import ROOT
 
-PACK = Path(__file__).resolve().parents[2] / "policy"
+PACK = ROOT / "policy"
 
 # The rules of the design, one by one, but for the eviction invariant, which comes with the memory pools.
 DESIGN = {

@@ -9,8 +9,9 @@ import pytest
 from policy.rules import RULES
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat
-from tests.policy import graphs, test_memory
-from tests.policy.graphs import BATCH, GPUMEM, LEDGER, SYSTEM, Program, an_object, judge, platform, pool, put, seat
+from tests.support import graphs
+from tests.support.graphs import BATCH, GPUMEM, LEDGER, SYSTEM, Program, an_object, judge, platform, pool, put, seat
+from tests.unit.policy import test_host_memory
 
 Mistake = Callable[[Program], object]
 
@@ -94,7 +95,7 @@ IN_THE_LEDGER: dict[str, tuple[str, Ledger, str]] = {
     "a gate that can never open": (
         "agents",
         replace(LEDGER, on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=12_800),)),
-        "tts: needs 12800 MiB beside the floor of 1536, a device of t4 offers 14000",
+        "tts: needs 12800 MiB above the floor of 1536, a device of t4 offers 14000",
     ),
 }
 
@@ -359,7 +360,7 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         GATES,
         json.dumps([{"name": "tts", "namespace": "tts", "pool": "t4", "need_mib": 2048, "margin_mib": 11_000}]),
         "agents",
-        "needs 2048 MiB beside the floor of 1536 and the margin of 11000",
+        "needs 2048 MiB above the floor of 1536 and the margin of 11000",
     ),
     "a gate for a workload with a seat": (
         "gate",
@@ -601,6 +602,17 @@ def test_an_object_too_many_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
+def test_a_node_that_several_pools_match_is_refused_with_their_names() -> None:
+    node = an_object("v1", "Node", "k8s-node1")
+    node["metadata"]["labels"] = dict(LEDGER.pools[0].node_selector)
+    more = replace(LEDGER.pools[0], name="more")
+    program = platform(replace(LEDGER, pools=(*LEDGER.pools, more))) | {"more": node}
+    assert [line for line in judge(program) if "Node k8s-node1" in line] == [
+        "physical: Node k8s-node1: matched by pools.t4, pools.more: a node belongs to one pool; narrow a node_selector "
+        "or relabel the node"
+    ]
+
+
 COUNTED = "viktorbarzin.me/gpu-count"
 
 
@@ -649,7 +661,7 @@ def wide_job(**spec: object) -> graphs.Manifest:
     return job
 
 
-WAITS = "it would wait for ever; lower its parallelism or requests, or raise queues.cluster_queues.gpu-cq.quotas"
+WAITS = "it would never start; lower its parallelism or requests, or raise queues.cluster_queues.gpu-cq.quotas"
 
 
 def test_a_job_that_its_queue_could_never_admit_is_refused() -> None:
@@ -748,7 +760,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone = {rule for rule, *_ in IN_THE_LEDGER.values()}
     alone |= {row[3] for row in IN_A_FIELD.values()}
     alone |= {row[1] for row in MORE.values()}
-    alone |= {row[0] for row in test_memory.BROKEN.values()}
+    alone |= {row[0] for row in test_host_memory.BROKEN.values()}
     # Above, and in the other modules.
     alone |= {"flavors", "device", "claims", "scheduler", "memory-workloads", "memory-guard"}
     assert {rule.id for rule in RULES} <= alone

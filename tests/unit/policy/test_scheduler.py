@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.policy import graphs
-from tests.policy.graphs import GPUMEM, SYSTEM, Program, judge, platform, put
+from tests.support import graphs
+from tests.support.graphs import GPUMEM, SYSTEM, Program, judge, platform, put
 
 
 def configured(change: Callable[[dict[str, Any]], object]) -> Program:

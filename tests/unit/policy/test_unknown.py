@@ -6,8 +6,8 @@ import pytest
 
 from policy.unknown import Unknown, UnprovenError, is_unknown, unknowns
 from tenancy import names
-from tests.policy import graphs
-from tests.policy.graphs import UNKNOWN, an_object, judge, platform, put
+from tests.support import graphs
+from tests.support.graphs import UNKNOWN, an_object, judge, platform, put
 
 POD = "spec.template.spec"
 AGENT = "spec.jobTemplate.spec.template.spec"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenancy.chart import apportion, seating_chart
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
-from tests.tenancy.ledgers import ledgers
+from tests.support.ledgers import ledgers
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 WIDTHS = st.sampled_from([40, 80, 100, 120])

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tenancy.budget import declared_mib
 from tenancy.ledger import Ledger, Pool, Seat
 
 POOL = Pool(name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360)
@@ -49,4 +48,4 @@ def pod(*templates: str, gpumem: str = "0") -> dict[str, Any]:
     ],
 )
 def test_a_pod_declares_its_limits_and_the_seats_that_it_claims(spec: dict[str, Any], mib: int) -> None:
-    assert declared_mib(LEDGER, "chat", spec) == mib
+    assert LEDGER.declared_mib("chat", spec) == mib

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from tenancy.decode import DecodeError
-from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, Sharing
-from tests.tenancy.ledgers import GPUMEM, ledgers
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
+from tests.support.ledgers import GPUMEM, ledgers
 
 
 def pool(name: str = "t4", **changes: Any) -> Pool:
@@ -77,6 +77,38 @@ def test_a_pool_is_found_by_its_name() -> None:
     ledger = Ledger(domain="d", pools=(pool("a"), pool("b")))
     assert ledger.pool("b") == ledger.pools[1]
     assert ledger.pool("c") is None
+
+
+def test_a_node_of_a_pool_has_every_label_of_its_selector_with_its_value() -> None:
+    present = pool(node_selector={"nvidia.com/gpu.present": "true", "zone": ""})
+    assert present.matches({"nvidia.com/gpu.present": "true", "zone": "", "other": "x"})
+    assert not present.matches({"nvidia.com/gpu.present": "true"})
+    assert not present.matches({"nvidia.com/gpu.present": "True", "zone": ""})
+
+
+def test_a_node_is_the_one_pools_that_matches_it() -> None:
+    ledger = Ledger(domain="d", pools=(pool("a"), pool("b", sharing=Sharing.WHOLE)))
+    assert ledger.pool_of({"gpu": "a"}) == ledger.pools[0]
+    assert ledger.pool_of({"gpu": "b"}) == ledger.pools[1]
+    assert ledger.pool_of({"gpu": "c"}) is None
+
+
+def test_a_node_that_several_pools_match_is_nobodys_and_it_is_said_why() -> None:
+    ledger = Ledger(domain="d", pools=(pool("a"), pool("b", node_selector={}), pool("c", node_selector={"gpu": "x"})))
+    with pytest.raises(SeveralPoolsError) as several:
+        ledger.pool_of({"gpu": "a"})
+    assert several.value.pools == ledger.pools[:2]
+    assert str(several.value) == (
+        "matched by pools.a, pools.b: a node belongs to one pool; narrow a node_selector or relabel the node"
+    )
+
+
+@pytest.mark.parametrize(("memory_mib", "offered_mib"), [(1000, 900), (1200, 900), (500, 400), (50, 0)])
+def test_a_device_offers_what_it_has_less_the_reserve_and_no_more_than_its_pool_says(
+    memory_mib: int, offered_mib: int
+) -> None:
+    assert pool().offered_mib(memory_mib) == offered_mib
+    assert pool(sharing=Sharing.WHOLE).offered_mib(memory_mib) == 0
 
 
 def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:

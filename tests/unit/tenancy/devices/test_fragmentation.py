@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.devices import Ask, best_fit
-from tenancy.fragmentation import Mix
+from tenancy.devices.allocate import Ask, best_fit
+from tenancy.devices.fragmentation import Mix
 
 FREE = st.dictionaries(st.integers(0, 7), st.integers(0, 12), max_size=4)
 ASKS = st.builds(Ask, st.integers(1, 12), st.integers(1, 3), st.integers(0, 4))
@@ -13,7 +13,7 @@ USUAL = st.lists(ASKS, min_size=1, max_size=6)
 
 
 def test_memory_on_devices_that_are_too_small_for_the_usual_pod_is_stranded() -> None:
-    """Seed 003's N2: 8138 MiB are free, and no pod of 8138 can have them."""
+    """Record 0003's N2: 8138 MiB are free, and no pod of 8138 can have them."""
     mix = Mix([Ask(8138)])
     assert mix.stranded_mib([4069, 4069], None) == 8138
     assert mix.stranded_mib([8138, 0], None) == 0

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.placement import Device, Impossible, Item, Placement, Undecided, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 
 
 def items(*sizes: int) -> list[Item]:
     return [Item(f"s{index}", mib) for index, mib in enumerate(sizes)]
 
 
-def devices(*sizes: int) -> list[Device]:
-    return [Device(f"d{index}", mib) for index, mib in enumerate(sizes)]
+def devices(*sizes: int) -> list[Bin]:
+    return [Bin(f"d{index}", mib) for index, mib in enumerate(sizes)]
 
 
 def by_trying_everything(needs: list[int], sizes: list[int]) -> bool:
@@ -68,14 +68,14 @@ def test_the_residents_of_prod_sit_on_one_device() -> None:
     assert sum(item.mib for item in outcome.assignments[0][1]) == 13300
 
 
-def test_seed_003_a_node_with_room_in_sum_and_on_no_device() -> None:
+def test_record_0003_a_node_with_room_in_sum_and_on_no_device() -> None:
     assert place(items(8138), devices(4069, 4069)) == Impossible(
         (Item("s0", 8138),), "1 of 8138 MiB or more need a device with 8138 free; only 0 have it"
     )
     assert isinstance(place(items(8138), devices(8138, 0)), Placement)
 
 
-def test_seed_003_takes_the_device_that_has_the_least_left() -> None:
+def test_record_0003_takes_the_device_that_has_the_least_left() -> None:
     outcome = place(items(8138), devices(12207, 8138, 4069, 16276))
     assert isinstance(outcome, Placement)
     assert [device.name for device, held in outcome.assignments if held] == ["d1"]
@@ -111,7 +111,7 @@ def test_first_fit_fails_where_an_arrangement_exists() -> None:
 
 
 def test_nothing_fits_anywhere_and_something_fits_nowhere() -> None:
-    assert place([], devices(5)) == Placement(((Device("d0", 5), ()),))
+    assert place([], devices(5)) == Placement(((Bin("d0", 5), ()),))
     assert isinstance(place(items(1), []), Impossible)
 
 

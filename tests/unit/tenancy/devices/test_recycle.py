@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenancy.recycle import Choice, Offender, choose, overshoot_mib
+from tenancy.devices.recycle import Offender, RecycleChoice, choose, overshoot_mib
 
 ARENA = Offender(name="immich-ml", overshoot_mib=7956, priority=1_200_000, age_seconds=86_400)
 TTS = Offender(name="tts", overshoot_mib=600, priority=600_000, age_seconds=600)
 LLAMA = Offender(name="llama-swap", overshoot_mib=100, priority=1_200_000, age_seconds=3_600)
 
 
-def names(choice: Choice) -> list[str]:
+def names(choice: RecycleChoice) -> list[str]:
     return [offender.name for offender in choice.chosen]
 
 
@@ -39,7 +39,7 @@ def test_of_a_runaway_a_low_priority_and_a_slight_one(
 
 
 def test_without_offenders_nothing_is_chosen() -> None:
-    assert choose([], shortfall_mib=1, at_most=6) == Choice(chosen=(), restores=False)
+    assert choose([], shortfall_mib=1, at_most=6) == RecycleChoice(chosen=(), restores=False)
 
 
 def test_at_equal_priority_and_overshoot_the_youngest_goes() -> None:
@@ -68,7 +68,7 @@ def test_a_pod_is_over_when_its_devices_together_are(used: dict[str, int], decla
     assert overshoot_mib(used=used, device="GPU-0", declared_mib=declared_mib) == over_mib
 
 
-def expected(offenders: Sequence[Offender], shortfall_mib: int, at_most: int) -> Choice:
+def expected(offenders: Sequence[Offender], shortfall_mib: int, at_most: int) -> RecycleChoice:
     """`choose` by trying every set."""
     for size in range(1, min(at_most, len(offenders)) + 1):
         enough = [
@@ -77,9 +77,9 @@ def expected(offenders: Sequence[Offender], shortfall_mib: int, at_most: int) ->
             if sum(offender.overshoot_mib for offender in chosen) >= shortfall_mib
         ]
         if enough:
-            return Choice(chosen=tuple(sorted(min(enough, key=_rank), key=_order)), restores=True)
+            return RecycleChoice(chosen=tuple(sorted(min(enough, key=_rank), key=_order)), restores=True)
     worst = min(offenders, key=lambda o: (-o.overshoot_mib, o.priority, o.age_seconds, o.name))
-    return Choice(chosen=(worst,), restores=False)
+    return RecycleChoice(chosen=(worst,), restores=False)
 
 
 def _rank(chosen: Iterable[Offender]) -> tuple[list[int], list[tuple[int, int]], list[tuple[float, str]]]:

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
-from tenancy.memory_chart import memory_chart
-from tenancy.memory_pool import MemoryPool, MemoryPools
-from tests.policy.graphs import INFERENCE, MICROVM, NODE_4
+from tenancy.host_memory.chart import host_memory_chart
+from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
+from tests.support.graphs import INFERENCE, MICROVM, NODE_4
 
 
-def chart(pool: MemoryPool) -> str:
-    return memory_chart(MemoryPools(pools=(pool,)))
+def chart(pool: HostMemoryPool) -> str:
+    return host_memory_chart(HostMemoryPools(pools=(pool,)))
 
 
 def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
@@ -41,4 +41,4 @@ def test_a_kubelet_that_has_time_is_said_to() -> None:
 
 
 def test_no_pool_is_no_line() -> None:
-    assert memory_chart(MemoryPools(pools=())) == ""
+    assert host_memory_chart(HostMemoryPools(pools=())) == ""

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.memory_history import JointUse, Sample, interval, joint_use
-from tenancy.memory_report import memory_report
-from tests.policy.graphs import CLICKHOUSE, INFERENCE, NODE_4
+from tenancy.host_memory.history import JointUse, UsageSample, interval, joint_use
+from tenancy.host_memory.report import host_memory_report
+from tests.support.graphs import CLICKHOUSE, INFERENCE, NODE_4
 
 DAY_MINUTES = 1440
 POOL = replace(NODE_4, workloads=(INFERENCE, replace(CLICKHOUSE, peak_mib=6000, growth_mib_per_second=20)))
 
 
-def history(inference: dict[int, float], clickhouse: dict[int, float]) -> list[Sample]:
+def history(inference: dict[int, float], clickhouse: dict[int, float]) -> list[UsageSample]:
     """A day at the steady state, but for the minutes given."""
     return [
-        Sample(minute * 60, name, peaks.get(minute, 5000))
+        UsageSample(minute * 60, name, peaks.get(minute, 5000))
         for name, peaks in (("inference", inference), ("clickhouse", clickhouse))
         for minute in range(DAY_MINUTES)
     ]
@@ -54,7 +54,7 @@ def test_what_no_longer_holds_is_named_by_its_key(case: str) -> None:
 def test_faster_growth_is_named() -> None:
     found = contradictions(joint({}, {10: 6000 - 0.0, 11: 7000}))
     assert found["clickhouse.peak_mib"] == "held 7000 MiB, declared 6000"
-    grown = joint_use(POOL, [*history({}, {}), Sample(DAY_MINUTES * 60, "clickhouse", 6500)])
+    grown = joint_use(POOL, [*history({}, {}), UsageSample(DAY_MINUTES * 60, "clickhouse", 6500)])
     assert contradictions(grown)["clickhouse.growth_mib_per_second"] == "grew by 25.0 MiB a second, declared 20"
 
 
@@ -113,7 +113,7 @@ def test_the_interval_holds_what_was_seen(trials: int, data: st.DataObject) -> N
 
 
 def test_the_report_draws_the_peak_under_what_the_pods_have() -> None:
-    text = memory_report(POOL, joint({700: 20_000}, {700: 6500}), width=80)
+    text = host_memory_report(POOL, joint({700: 20_000}, {700: 6500}), width=80)
     lines = text.splitlines()
     assert lines[0] == "node-4: 1440 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 23:59"
     assert all(len(line) <= 80 for line in lines[:21])

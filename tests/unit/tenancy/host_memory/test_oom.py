@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.memory import (
+from tenancy.host_memory.oom import (
     PodState,
     badness_pages,
     burstable_oom_score_adj,
@@ -19,7 +19,7 @@ def state(name: str, resident: int | None, adj: int = 0, request: int = 0, prior
     return PodState(name=name, resident_mib=resident, request_mib=request, oom_score_adj=adj, priority=priority)
 
 
-def test_at_its_peak_the_kernel_kills_what_seed_001_protects() -> None:
+def test_at_its_peak_the_kernel_kills_what_record_0001_protects() -> None:
     inference = state("inference", 20_480, burstable_oom_score_adj(8192, NODE_4), 8192, priority=100_000)
     microvm = state("microvm", 512, 1000, priority=-1000)
     assert kernel_victim([inference, microvm], NODE_4) == inference

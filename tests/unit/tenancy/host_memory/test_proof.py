@@ -3,17 +3,25 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.memory import PodState, badness_pages, eviction_order
-from tenancy.memory_pool import MemoryPool
-from tenancy.memory_proof import bursts, coincidence, exposures, needed_threshold_mib, outranked, remedies, victims
-from tests.policy.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
+from tenancy.host_memory.oom import PodState, badness_pages, eviction_order
+from tenancy.host_memory.pool import HostMemoryPool
+from tenancy.host_memory.proof import (
+    bursts,
+    coincidence,
+    exposures,
+    needed_threshold_mib,
+    outranked,
+    remedies,
+    victims,
+)
+from tests.support.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
 
 PRIORITIES = {"homelab-critical": 100_000, "homelab-disposable": -1000}
 SIZES = st.integers(min_value=1, max_value=60_000)
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> MemoryPool:
+def pools(draw: st.DrawFn) -> HostMemoryPool:
     """One workload and one victim, guarded or not."""
     steady, peak, limit = sorted(draw(st.tuples(SIZES, SIZES, SIZES)))
     workload = replace(
@@ -26,7 +34,7 @@ def pools(draw: st.DrawFn) -> MemoryPool:
 
 @given(pools(), st.data())
 def test_where_nobody_is_exposed_the_kernel_prefers_a_victim_in_every_state(
-    pool: MemoryPool, data: st.DataObject
+    pool: HostMemoryPool, data: st.DataObject
 ) -> None:
     """The proof looks at corners; this looks anywhere."""
     if exposures(pool):
@@ -42,7 +50,7 @@ def test_where_nobody_is_exposed_the_kernel_prefers_a_victim_in_every_state(
 
 @given(pools(), st.data())
 def test_where_nobody_is_outranked_the_kubelet_takes_a_victim_first_in_every_state(
-    pool: MemoryPool, data: st.DataObject
+    pool: HostMemoryPool, data: st.DataObject
 ) -> None:
     values = {name: data.draw(st.integers(-2, 2)) for name in PRIORITIES}
     if outranked(pool, values):
@@ -65,7 +73,7 @@ def test_where_nobody_is_outranked_the_kubelet_takes_a_victim_first_in_every_sta
 
 
 @given(pools())
-def test_each_remedy_is_the_least_that_is_enough(pool: MemoryPool) -> None:
+def test_each_remedy_is_the_least_that_is_enough(pool: HostMemoryPool) -> None:
     pool = replace(pool, guard=False)
     workload, victim = pool.workloads[0], pool.disposable[0]
     if not exposures(pool):
