@@ -10,12 +10,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from components.memory import memory_pools
-from stacks import kubeconfig, schema, settings, usage
+from components.host_memory import host_memory_pools
+from stacks import host_memory_usage, kubeconfig, schema, settings
+from stacks.preview import run as preview
+from stacks.preview.progress import Progress
+from stacks.preview.report import report
 from tenancy.chart import seating_chart
-from tenancy.memory_chart import memory_chart
-from tenancy.memory_history import joint_use
-from tenancy.memory_report import memory_report
+from tenancy.host_memory.chart import host_memory_chart
+from tenancy.host_memory.history import joint_use
+from tenancy.host_memory.report import host_memory_report
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = Path("examples") / "one-gpu.yaml"
@@ -23,12 +26,16 @@ EXAMPLE = Path("examples") / "one-gpu.yaml"
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     """Runs one command on the project at `root`; 0, or 1: with the reasons on stderr, or for a report that contradicts
-    the stack."""
+    the stack. A preview's is Pulumi's."""
     parser = argparse.ArgumentParser(prog="python -m stacks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (("chart", "print a stack's seating chart"), ("new", "start a stack with one GPU")):
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
+    command = commands.add_parser("preview", help="preview a stack under the policy pack")
+    command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
+    command.add_argument("--full", action="store_true", help="let Pulumi list every resource")
+    command.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="for pulumi preview")
     command = commands.add_parser("memory-report", help="compare the memory pools with a history of use")
     command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
     command.add_argument("--from", dest="source", required=True, help="Prometheus' address, or a CSV file")
@@ -37,24 +44,27 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
     command.add_argument("--optional", action="store_true", help="having none that answers is no error")
     given = parser.parse_args(arguments)
-    contradicted = False
+    code = 0
     try:
         match given.command:
+            case "preview":
+                text, code = _preview(root, given.stack, given.arguments, full=given.full)
             case "chart":
                 text = _chart(root, given.stack)
             case "new":
                 text = _new(root, given.stack)
             case "memory-report":
-                text, contradicted = _memory_report(_stack_file(root, given.stack), given.source, given.days)
+                text, contradicted = _host_memory_report(_stack_file(root, given.stack), given.source, given.days)
+                code = int(contradicted)
             case "schema":
                 text = schema.render()
             case _:
                 text = _cluster(optional=given.optional)
-    except (settings.ConfigError, kubeconfig.KubeconfigError, usage.UsageError, _CommandError) as error:
+    except (settings.ConfigError, kubeconfig.KubeconfigError, host_memory_usage.UsageError, _CommandError) as error:
         print(error, file=sys.stderr)
         return 1
     sys.stdout.write(text)
-    return int(contradicted)
+    return code
 
 
 class _CommandError(Exception):
@@ -82,25 +92,44 @@ def _chart(root: Path, stack: str) -> str:
     path = _stack_file(root, stack)
     if not path.exists():
         raise _CommandError(f"{path} is not there; begin with make new-stack STACK={stack}")
-    terminal = sys.stdout.isatty()
-    width = min(max(shutil.get_terminal_size().columns, 80), 120) if terminal else 100
-    colour = terminal and not os.environ.get("NO_COLOR")
+    width = min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
     declared = settings.load_file(path)
-    memory = memory_chart(memory_pools(declared.memory_pools))
-    return seating_chart(declared.ledger(), width=width, colour=colour) + memory
+    host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
+    return seating_chart(declared.ledger(), width=width, colour=_colour()) + host_memory
 
 
-def _memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) -> tuple[str, int]:
+    """The report and the exit code. What the configuration alone refuses is refused before Pulumi starts."""
+    chart = _chart(root, stack)
+    print(_cluster(optional=True), flush=True)
+    pulumi = root / ".toolchain" / "bin" / "pulumi"
+    if not pulumi.exists():
+        raise _CommandError(f"{pulumi} is not there; run make toolchain")
+    if full or preview.wants_pulumis_display(arguments):
+        run = preview.displayed(pulumi, stack, arguments, root=root)
+        print()
+    else:
+        progress = Progress(stack)
+        run = preview.quietly(pulumi, stack, arguments, root=root, watch=progress)
+        progress.clear()
+    return report(run, chart, colour=_colour()), run.exit_code
+
+
+def _host_memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
     """The report of every pool, and whether it contradicts what the stack declares."""
     texts, contradicted = [], False
-    pools = memory_pools(settings.load_file(path).memory_pools).pools
-    samples = usage.read(source, pools, days=days)
+    pools = host_memory_pools(settings.load_file(path).memory_pools).pools
+    samples = host_memory_usage.read(source, pools, days=days)
     for pool in pools:
         try:
             joint = joint_use(pool, samples[pool.name])
         except ValueError as error:
             raise _CommandError(f"{pool.name}: {error}") from None
-        texts.append(memory_report(pool, joint))
+        texts.append(host_memory_report(pool, joint))
         contradicted |= any(use.contradictions for use in joint.uses)
     return "\n".join(texts), contradicted
 
@@ -131,6 +160,7 @@ def _cluster(*, optional: bool) -> str:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nor does Ctrl-C need a traceback
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # nor is a terminal without block characters
     sys.exit(main(sys.argv[1:]))

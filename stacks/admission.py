@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from components.admission import AdmissionArgs, AdmissionSpec, Placement
-from components.memory import tenants_by_priority
+from components.admission.pods import AdmissionArgs, AdmissionSpec, QueuedPlacement
+from components.agents.scheduler import by_device
+from components.host_memory import tenants_by_priority
 from components.queues import QueuesSpec, tenants_of
-from components.scheduler import by_device
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import node_agent_namespace
@@ -25,7 +25,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
     )
 
 
-def placements(queues: QueuesSpec, ledger: Ledger) -> list[Placement]:
+def placements(queues: QueuesSpec, ledger: Ledger) -> list[QueuedPlacement]:
     """Queue tenants by the pools of whole devices that their queues stand for, with the labels these have in common.
 
     Where a queue spans pools, Kueue adds the labels of the flavor that it chose.
@@ -40,7 +40,7 @@ def placements(queues: QueuesSpec, ledger: Ledger) -> list[Placement]:
     for tenant in sorted(pools):
         groups.setdefault(tuple(sorted(pools[tenant])), []).append(tenant)
     return [
-        Placement(name="-".join(names), tenants=tenants, node_selector=shared)
+        QueuedPlacement(name="-".join(names), tenants=tenants, node_selector=shared)
         for names, tenants in groups.items()
         if (shared := _in_common([selectors[name] for name in names]))
     ]

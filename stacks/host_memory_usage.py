@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenancy.memory_history import MINUTE, Sample
-from tenancy.memory_pool import MemoryPool, Workload
+from tenancy.host_memory.history import MINUTE, UsageSample
+from tenancy.host_memory.pool import HostMemoryPool, Workload
+from tenancy.units import MIB
 
 DAY = 86_400
 TIMEOUT_SECONDS = 60
@@ -24,7 +25,7 @@ class UsageError(Exception):
     """The history cannot be had; the message says why."""
 
 
-def read(source: str, pools: Sequence[MemoryPool], *, days: int) -> dict[str, list[Sample]]:
+def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:
     """What the pools' workloads held, by the pool's name, from a Prometheus (an http(s) URL) or from a CSV file, which
     is of all pools. Raises UsageError."""
     if source.startswith(("http://", "https://")):
@@ -36,10 +37,10 @@ def read(source: str, pools: Sequence[MemoryPool], *, days: int) -> dict[str, li
 def query(workload: Workload) -> str:
     """PromQL: what the pods of a workload hold together, in MiB; pods are named after their workload."""
     chosen = f'namespace="{workload.tenant}",pod=~"{workload.name}(-.*)?",container!=""'
-    return f"sum(container_memory_working_set_bytes{{{chosen}}}) / 1048576"
+    return f"sum(container_memory_working_set_bytes{{{chosen}}}) / {MIB}"
 
 
-def _from_prometheus(address: str, workload: Workload, days: int) -> Iterator[Sample]:
+def _from_prometheus(address: str, workload: Workload, days: int) -> Iterator[UsageSample]:
     end = time.time()
     step = max(MINUTE, math.ceil(days * DAY / _MOST_POINTS / MINUTE) * MINUTE)
     asked = {"query": query(workload), "start": end - days * DAY, "end": end, "step": step}
@@ -50,7 +51,7 @@ def _from_prometheus(address: str, workload: Workload, days: int) -> Iterator[Sa
         series = answer["data"]["result"]
         values = series[0]["values"] if series else ()
         for at, mib in values:
-            yield Sample(float(at), workload.name, float(mib))
+            yield UsageSample(float(at), workload.name, float(mib))
     except urllib.error.HTTPError as error:
         raise _untold(address, workload, f"{error}: {_reason(error)}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -70,7 +71,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
         return body.partition("\n")[0]
 
 
-def _from_file(path: Path, workloads: Collection[str]) -> Iterator[Sample]:
+def _from_file(path: Path, workloads: Collection[str]) -> Iterator[UsageSample]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
@@ -84,12 +85,12 @@ def _from_file(path: Path, workloads: Collection[str]) -> Iterator[Sample]:
         raise UsageError(f"{path} is no CSV file in UTF-8: {error}") from None
 
 
-def _sample(where: str, row: Mapping[str, str | None], workloads: Collection[str]) -> Sample:
+def _sample(where: str, row: Mapping[str, str | None], workloads: Collection[str]) -> UsageSample:
     workload = row["workload"] or ""
     if workload not in workloads:
         known = ", ".join(sorted(workloads))
         raise UsageError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
-    return Sample(_number(where, row, "time"), workload, _number(where, row, "mib"))
+    return UsageSample(_number(where, row, "time"), workload, _number(where, row, "mib"))
 
 
 def _number(where: str, row: Mapping[str, str | None], key: str) -> float:

@@ -20,7 +20,7 @@ class KubeconfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class CurrentCluster:
     """The current context and the server behind it; `proxy` is what lies between, if the file names one."""
 
     context: str
@@ -37,7 +37,7 @@ def files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(Path(name) for name in listed) or (Path(environment.get("HOME", "~")) / ".kube" / "config",)
 
 
-def current(paths: Sequence[Path]) -> Cluster:
+def current(paths: Sequence[Path]) -> CurrentCluster:
     """The cluster of the current context. Raises KubeconfigError."""
     configs = list(_documents(paths))
     where = ", ".join(map(str, paths))
@@ -51,10 +51,10 @@ def current(paths: Sequence[Path]) -> Cluster:
     server, proxy = entry.get("server"), entry.get("proxy-url")
     if not server:
         raise KubeconfigError(f"no cluster: {where} has no server for the context {context}")
-    return Cluster(str(context), str(server), str(proxy) if proxy else None)
+    return CurrentCluster(str(context), str(server), str(proxy) if proxy else None)
 
 
-def reach(cluster: Cluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
+def reach(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
     """Raises KubeconfigError where nobody listens at the server's address. Behind a proxy nothing can be said."""
     if cluster.proxy or environment.get("HTTPS_PROXY") or environment.get("https_proxy"):
         return

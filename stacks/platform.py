@@ -8,30 +8,31 @@ from typing import Any
 import pulumi
 import yaml
 
-from components import zipapp
-from components.admission import Admission
-from components.alerts import Alerts, AlertsArgs
-from components.capacity import Capacity, CapacityArgs
+from components.admission.pods import Admission
+from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.gate import Gate, GateArgs
+from components.agents.guard import Guard, GuardArgs
+from components.agents.reconcile import Capacity, CapacityArgs
+from components.agents.scheduler import Scheduler, SchedulerArgs
+from components.agents.watchdog import Watchdog, WatchdogArgs
+from components.base import zipapp
+from components.base.system import System, SystemArgs
+from components.base.zipapp import Zipapp
 from components.claims import Claims, ClaimsArgs
 from components.claims import resident_stanzas as claim_stanzas
-from components.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.gate import Gate, GateArgs
-from components.guard import Guard, GuardArgs
+from components.host_memory import HostMemory, HostMemoryArgs, host_memory_pools, pod_fragments
 from components.kueue import Chart, Kueue, KueueArgs
-from components.memory import Memory, MemoryArgs, memory_pools, pod_fragments
+from components.monitoring.args import AlertsArgs
+from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
-from components.scheduler import Scheduler, SchedulerArgs
-from components.system import System, SystemArgs
 from components.tenant import Tenant, TenantArgs
-from components.watchdog import Watchdog, WatchdogArgs
-from components.zipapp import Zipapp
 from stacks.admission import admission_args
 from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
+from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
-from tenancy.memory_pool import MemoryPool
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
@@ -63,8 +64,8 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     if settings.queues is not None:
         LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
     if settings.memory_pools:
-        memory_args = MemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
-        Memory("memory", memory_args, _after(system, *priorities, *tenants.values()))
+        host_memory_args = HostMemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
+        HostMemory("memory", host_memory_args, _after(system, *priorities, *tenants.values()))
     if guarded and node_code is not None:
         Guard("guard", GuardArgs(cluster=settings.cluster, code=node_code, pools=guarded), _after(system))
     if settings.exporter is not None and node_code is not None:
@@ -91,7 +92,10 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
     return Outputs(
         ledger={
-            names.POLICY: {"ledger": ledger.to_data(), "memory_pools": memory_pools(settings.memory_pools).to_data()}
+            names.POLICY: {
+                "ledger": ledger.to_data(),
+                "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
+            }
         },
         residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
         memory={pool: pod_fragments(spec) for pool, spec in settings.memory_pools.items()},
@@ -222,8 +226,8 @@ def _declare_scheduler(settings: StackSettings, ledger: Ledger, capacity: Capaci
     return [Scheduler("scheduler", args, _after(capacity))]
 
 
-def _guarded(settings: StackSettings) -> tuple[MemoryPool, ...]:
-    return tuple(pool for pool in memory_pools(settings.memory_pools).pools if pool.guard)
+def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
+    return tuple(pool for pool in host_memory_pools(settings.memory_pools).pools if pool.guard)
 
 
 def _cron_jobs(settings: StackSettings) -> Iterator[str]:

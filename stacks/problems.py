@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tenancy.names import PROJECT
 from tenancy.quantity import QuantityError, parse
+from tenancy.units import MIB
 
 # pydantic's error types that we say in our own words; `{...}` are its context.
 _MESSAGES = {
@@ -35,7 +36,6 @@ _MESSAGES = {
 }
 _SPEAK_FOR_THEMSELVES = ("missing", "too_short", "string_too_short", "value_error")
 _UNITS = {"mib": "MiB", "seconds": "seconds"}
-_BYTES_PER_MIB = 2**20
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
@@ -126,7 +126,7 @@ def _whole_number(name: str, value: object) -> str:
 def _in_mib(text: str) -> int | None:
     """The MiB in "3Gi", "3 GiB" or "3000MiB"; None where they are no whole number."""
     try:
-        exact = parse(text.replace(" ", "").removesuffix("B")) / _BYTES_PER_MIB
+        exact = parse(text.replace(" ", "").removesuffix("B")) / MIB
     except QuantityError:
         return None
     return exact.numerator if exact.denominator == 1 else None

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.base.system import ClusterSpec
 from components.kueue import KueueSpec
-from components.system import ClusterSpec
 from stacks.problems import dotted, got, key
 from stacks.references import at, matches
 from tenancy.names import Names, node_agent_namespace
@@ -70,8 +70,8 @@ def _local_queues(raw: Mapping[str, Any]) -> Iterator[str]:
 def _workloads(raw: Mapping[str, Any]) -> Iterator[str]:
     """A workload has a seat, a gate or neither; a memory budget it has once."""
     device_users = ("residents.*", "on_demand.*", "unbudgeted.*")
-    memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")
-    for patterns in (device_users, memory_users):
+    host_memory_users = ("memory_pools.*.workloads.*", "memory_pools.*.disposable.*")
+    for patterns in (device_users, host_memory_users):
         first: dict[tuple[object, object], str] = {}
         for path, spec in (match for pattern in patterns for match in matches(raw, pattern)):
             if not isinstance(spec, Mapping):

@@ -12,20 +12,20 @@ from typing import Any
 import pulumi
 from pydantic import Field, ValidationError
 
-from components.admission import AdmissionSpec
-from components.alerts import AlertsSpec
-from components.capacity import PoolSpec, ReconcileSpec
-from components.exporter import ExporterSpec
-from components.gate import GateSpec, OnDemandSpec
+from components.admission.pods import AdmissionSpec
+from components.agents.exporter import ExporterSpec
+from components.agents.gate import GateSpec, OnDemandSpec
+from components.agents.reconcile import PoolSpec, ReconcileSpec
+from components.agents.scheduler import PlacementMode, SchedulerSpec
+from components.agents.watchdog import WatchdogSpec
+from components.base.spec import DnsLabel, Spec
+from components.base.system import ClusterSpec
+from components.host_memory import HostMemoryPoolSpec
 from components.kueue import KueueSpec
-from components.memory import MemoryPoolSpec
+from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
-from components.scheduler import Placement, SchedulerSpec
-from components.spec import DnsLabel, Spec
-from components.system import ClusterSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from components.watchdog import WatchdogSpec
 from stacks import problems, references, reserved, stackfile
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
 from tenancy.names import PROJECT
@@ -80,19 +80,19 @@ class StackSettings(Spec):
         default=None, description="Placement by device: which device of a node a pod gets, in the container as well."
     )
     alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
-    memory_pools: dict[DnsLabel, MemoryPoolSpec] = Field(
+    memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
     )
 
     @property
     def extender(self) -> SchedulerSpec | None:
         """The scheduler, where it places by our extender."""
-        return self.scheduler if self.scheduler and self.scheduler.placement is Placement.EXTENDER else None
+        return self.scheduler if self.scheduler and self.scheduler.placement is PlacementMode.EXTENDER else None
 
     @property
     def claims_seats(self) -> bool:
         """Whether seats are claims on devices instead of an extended resource."""
-        return self.scheduler is not None and self.scheduler.placement is Placement.DRA
+        return self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
 
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""

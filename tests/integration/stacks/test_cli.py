@@ -1,4 +1,4 @@
-"""`python -m stacks` as an operator runs it."""
+"""`python -m stacks` as an operator runs it, and clusters that answer or do not."""
 
 import os
 import re
@@ -11,24 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks import schema
 from stacks.__main__ import main
-from tests.stacks.prod import PROD, ROOT
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project's folder with prod and an example in it."""
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "one-gpu.yaml").write_text(PROD.read_text())
-    (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
-    return tmp_path
-
-
-def change(project: Path, old: str, new: str) -> None:
-    path = project / "Pulumi.prod.yaml"
-    assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new))
+from tests.support.prod import ROOT
+from tests.support.project import change
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -59,78 +44,6 @@ def test_a_chart_can_be_cut_short_by_its_reader() -> None:
     command = f"{sys.executable} -m stacks schema | head -n 1"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("{\n", "")
-
-
-def test_an_overrun_is_marked_but_not_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(project, "gpumem_mib: 5000", "gpumem_mib: 7000")
-    assert main(["chart", "--stack", "prod"], project) == 0
-    assert "OVER by 1300 MiB" in capsys.readouterr().out
-
-
-def test_a_refused_stack_prints_its_lines_on_stderr(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change(project, "gpumem_mib: 5000", "gpumem_mib: 5Gi")
-    assert main(["chart", "--stack", "prod"], project) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err == (
-        "gpu-tenancy:residents.llama-swap.gpumem_mib: must be a whole number of MiB without a unit; write 5120 "
-        "(got '5Gi')\n"
-    )
-
-
-def test_a_stack_without_a_file_is_a_sentence(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chart", "--stack", "staging"], project) == 1
-    assert (
-        capsys.readouterr().err
-        == f"{project}/Pulumi.staging.yaml is not there; begin with make new-stack STACK=staging\n"
-    )
-
-
-@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
-def test_a_terminal_gets_colour_unless_it_wants_none(
-    no_colour: str,
-    coloured: bool,
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("NO_COLOR", no_colour)
-    assert main(["chart", "--stack", "prod"], project) == 0
-    assert ("\x1b[" in capsys.readouterr().out) is coloured
-
-
-def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema"]) == 0
-    assert capsys.readouterr().out == schema.render()
-
-
-def test_a_new_stack_is_a_copy_of_the_example(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "--stack", "home"], project) == 0
-    assert (project / "Pulumi.home.yaml").read_text() == (project / "examples" / "one-gpu.yaml").read_text()
-    assert "make preview STACK=home" in capsys.readouterr().out
-
-
-def test_a_stack_that_is_there_is_not_overwritten(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "Pulumi.home.yaml").write_text("mine")
-    assert main(["new", "--stack", "home"], project) == 1
-    assert (project / "Pulumi.home.yaml").read_text() == "mine"
-    assert capsys.readouterr().err == "Pulumi.home.yaml is there already; remove it or choose another name\n"
-
-
-def test_no_half_stack_is_left_where_the_example_is_missing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "examples" / "one-gpu.yaml").unlink()
-    assert main(["new", "--stack", "home"], project) == 1
-    assert not (project / "Pulumi.home.yaml").exists()
-    assert "No such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["../etc", "a b", "", "x" * 101])
-def test_a_stack_is_no_path(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["new", "--stack", name])
-    assert left.value.code == 2
-    assert "a stack's name has letters, digits, '-', '_' and '.'" in capsys.readouterr().err
 
 
 def kubeconfig(folder: Path, name: str, **content: object) -> Path:
@@ -219,28 +132,47 @@ def test_what_is_behind_a_proxy_is_taken_at_its_word(
     assert capsys.readouterr().out.startswith("context lab at ")
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (None, "is not there; set KUBECONFIG, or start a throw-away: make cluster"),
-        ("{}", "names no current-context; run kubectl config use-context"),
-        ("current-context: x", "has no server for the context x"),
-        ("{current-context: x, contexts: [{name: x}], clusters: 5}", "has no server for the context x"),
-        ("{current-context: x, contexts: {x: y}}", "has no server for the context x"),
-        ("- a list", "names no current-context; run kubectl config use-context"),
-        ("[", "cannot be read as YAML"),
-    ],
-)
-def test_no_cluster_is_a_sentence(
-    text: str | None,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def engine(project: Path, script: str) -> None:
+    """A program in Pulumi's place, which leaves a mark that it ran."""
+    path = project / ".toolchain" / "bin" / "pulumi"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\ntouch {project}/ran\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_preview_ends_with_chart_verdict_and_pulumis_exit_code(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "config"
-    if text is not None:
-        path.write_text(text)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    assert main(["cluster"]) == 1
-    assert capsys.readouterr().err == f"no cluster: {path} {reason}\n"
+    monkeypatch.setenv("KUBECONFIG", str(project / "none"))
+    engine(project, "echo error: no such thing as $7 >&2; exit 6")
+    assert main(["preview", "--stack", "prod", "--", "--policy-pack", "policy", "--target=x"], project) == 6
+    out = capsys.readouterr().out
+    assert out.startswith(f"no cluster: {project / 'none'} is not there")
+    assert "t4: 13300 of 14000 MiB promised" in out
+    assert re.search(r"❌ the preview of prod failed \(\d+\.\d s\)\n   error: no such thing as --json\n\Z", out), out
+
+
+def test_a_full_preview_has_pulumis_own_display_and_is_not_accepted_without_events(
+    project: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, "echo all of it")
+    for asked in (["--full"], ["--", "--diff"]):
+        assert main(["preview", "--stack", "prod", *asked], project) == 1
+        out = capfd.readouterr().out
+        assert out.index("all of it") < out.index("t4: 13300 of 14000 MiB promised") < out.index("before the preview")
+
+
+def test_what_the_configuration_refuses_does_not_start_pulumi(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, "exit 0")
+    change(project, "gpumem_mib: 5000", "gpumem_mib: 0")
+    assert main(["preview", "--stack", "prod"], project) == 1
+    said = capsys.readouterr()
+    assert (said.out, (project / "ran").exists()) == ("", False)
+    assert said.err == "gpu-tenancy:residents.llama-swap.gpumem_mib: must be at least 1 (got 0)\n"
+
+
+def test_a_preview_without_pulumi_says_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preview", "--stack", "prod"], project) == 1
+    assert capsys.readouterr().err.endswith("pulumi is not there; run make toolchain\n")

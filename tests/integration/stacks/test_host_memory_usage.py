@@ -1,4 +1,4 @@
-"""A history of use, from files, from a real Prometheus, and from one that answers what a test has it answer."""
+"""A history of use, from a real Prometheus, and from one that answers what a test has it answer."""
 
 import json
 import re
@@ -12,22 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from stacks import usage
+from stacks import host_memory_usage
 from stacks.__main__ import main
-from tenancy.memory_history import Sample
-from tests.policy.graphs import INFERENCE, NODE_4
-from tests.stacks.prod import ROOT
-
-HEADER = "time,workload,mib\n"
+from tenancy.host_memory.history import UsageSample
+from tests.support.graphs import INFERENCE, NODE_4
+from tests.support.prod import ROOT
 
 
-def read(source: str, days: int = 7) -> list[Sample]:
-    return usage.read(source, [NODE_4], days=days)["node-4"]
+def read(source: str, days: int = 7) -> list[UsageSample]:
+    return host_memory_usage.read(source, [NODE_4], days=days)["node-4"]
 
 
 @contextmanager
@@ -57,19 +54,12 @@ def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
     values = {"data": {"result": [{"values": [[60, "5000.5"], [120, "6000"]]}]}}
     with prometheus(values) as (address, asked):
         samples = read(address)
-    assert samples[:2] == [Sample(60, "inference", 5000.5), Sample(120, "inference", 6000)]
+    assert samples[:2] == [UsageSample(60, "inference", 5000.5), UsageSample(120, "inference", 6000)]
     assert [sample.workload for sample in samples] == ["inference"] * 2 + ["clickhouse"] * 2
     assert asked[0]["query"] == [
         'sum(container_memory_working_set_bytes{namespace="inference",pod=~"inference(-.*)?",container!=""}) / 1048576'
     ]
     assert float(asked[0]["end"][0]) - float(asked[0]["start"][0]) == pytest.approx(7 * 86_400)
-
-
-@pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
-def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["memory-report", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], ROOT)
-    assert "must be a whole number from 1 to 9999" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (7, 60), (30, 240), (365, 2880)])
@@ -84,7 +74,7 @@ def test_prometheus_is_asked_for_no_more_points_than_it_gives(days: int, step: i
 def test_a_prometheus_that_does_not_tell_is_an_error(answer: object, status: int) -> None:
     with (
         prometheus(answer, status) as (address, _),
-        pytest.raises(usage.UsageError, match="does not tell what inference held"),
+        pytest.raises(host_memory_usage.UsageError, match="does not tell what inference held"),
     ):
         read(address)
 
@@ -93,14 +83,9 @@ def test_what_prometheus_says_of_a_request_that_it_refuses_is_told() -> None:
     refusal = {"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution"}
     with (
         prometheus(refusal, 400) as (address, _),
-        pytest.raises(usage.UsageError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
+        pytest.raises(host_memory_usage.UsageError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
     ):
         read(address)
-
-
-def test_a_prometheus_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(usage.UsageError, match="does not tell what inference held"):
-        read("http://127.0.0.1:9")
 
 
 WORKING_SET = "container_memory_working_set_bytes"
@@ -183,84 +168,10 @@ def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: 
 
 
 def test_a_real_prometheus_says_why_it_refuses(remembering: str) -> None:
-    with pytest.raises(usage.UsageError, match=r"HTTP Error 400: Bad Request: .*parse error"):
-        usage.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
+    with pytest.raises(host_memory_usage.UsageError, match=r"HTTP Error 400: Bad Request: .*parse error"):
+        host_memory_usage.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
 
 
-def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_text(HEADER + "60,inference,5000\n120,clickhouse,1.5\n")
-    assert read(str(file)) == [Sample(60, "inference", 5000), Sample(120, "clickhouse", 1.5)]
-
-
-def test_a_file_as_a_spreadsheet_writes_it_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_bytes(b"\xef\xbb\xbftime,workload,mib,note\r\n60,inference,5000,\r\n")
-    assert read(str(file)) == [Sample(60, "inference", 5000)]
-
-
-def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_text(HEADER + "60,inference,5000\n60,warehouse,1\n")
-    other = replace(NODE_4, name="node-5", workloads=(replace(INFERENCE, name="warehouse"),))
-    found = usage.read(str(file), [NODE_4, other], days=7)
-    assert found["node-4"] == found["node-5"] == [Sample(60, "inference", 5000), Sample(60, "warehouse", 1)]
-
-
-NO_HISTORY = {
-    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib \(got \['time', 'mib'\]\)"),
-    "nothing": (b"", "the columns must be time, workload, mib"),
-    "no number": (b"60,inference,much\n", r":2: mib must be a number from 0 \(got 'much'\)"),
-    "a time of day": (b"60,inference,1\n12:00,inference,1\n", r":3: time must be a number from 0 \(got '12:00'\)"),
-    "a column too few": (b"60,inference\n", r":2: mib must be a number from 0 \(got None\)"),
-    "not a number": (b"60,inference,nan\n", r":2: mib must be a number from 0 \(got 'nan'\)"),
-    "less than nothing": (b"60,inference,-1\n", r":2: mib must be a number from 0 \(got '-1'\)"),
-    "without end": (b"60,inference,1e999\n", r":2: mib must be a number from 0 \(got '1e999'\)"),
-    "a name that nobody has": (
-        b"60,inferenc,1\n",
-        ":2: workload 'inferenc' is in no memory pool; known there: clickhouse, inference",
-    ),
-    "no text": (b"\xff\xfe", "is no CSV file in UTF-8"),
-}
-
-
-@pytest.mark.parametrize("case", NO_HISTORY)
-def test_a_file_that_is_no_history_is_an_error_with_line_and_key(tmp_path: Path, case: str) -> None:
-    content, message = NO_HISTORY[case]
-    file = tmp_path / "usage.csv"
-    file.write_bytes(content if case in ("other columns", "nothing", "no text") else HEADER.encode() + content)
-    with pytest.raises(usage.UsageError, match=message):
-        read(str(file))
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(usage.UsageError, match="cannot be read: No such file"):
-        read(str(tmp_path / "usage.csv"))
-
-
-def prod_history(inference_mib: int) -> str:
-    rows = [
-        f"{minute * 60},{name},{mib}\n"
-        for minute in range(120)
-        for name, mib in (("inference", inference_mib), ("embeddings", 5000), ("clickhouse", 5000))
-    ]
-    return HEADER + "".join(rows)
-
-
-@pytest.mark.parametrize(("inference_mib", "code"), [(INFERENCE.steady_mib, 0), (INFERENCE.steady_mib + 1, 1)])
-def test_the_report_of_prod_ends_with_whether_the_declarations_hold(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], inference_mib: int, code: int
-) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_text(prod_history(inference_mib))
-    assert main(["memory-report", "--stack", "prod", "--from", str(file)], ROOT) == code
-    text = capsys.readouterr().out
-    assert text.startswith("node-4: 120 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 01:59\n")
-    assert ("! memory_pools.node-4.workloads.inference.steady_mib: usually holds 5121" in text) == bool(code)
-
-
-def test_a_history_without_a_workload_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_text(HEADER + "60,inference,5000\n")
-    assert main(["memory-report", "--stack", "prod", "--from", str(file)], ROOT) == 1
-    assert "none at all: clickhouse, embeddings" in capsys.readouterr().err
+def test_a_prometheus_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(host_memory_usage.UsageError, match="does not tell what inference held"):
+        read("http://127.0.0.1:9")

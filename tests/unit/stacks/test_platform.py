@@ -8,14 +8,9 @@ from stacks import platform, settings
 from stacks.admission import admission_args
 from tenancy.ledger import Ledger
 from tenancy.names import QUEUE_TENANT, SEATS
-from tests.components.given import environment
-from tests.engine import Graph, Recorded, build, names
-from tests.stacks.prod import ROOT, Change, drop, put, raw
-
-OPTIONAL = (
-    *("tenants", "residents", "on_demand", "unbudgeted", "priorities", "admission", "kueue", "queues"),
-    *("reconcile", "watchdog", "gate", "exporter", "alerts", "memory_pools"),
-)
+from tests.support.engine import Graph, Recorded, build, names
+from tests.support.given import environment
+from tests.support.prod import ROOT, Change, drop, put, raw
 
 
 def graph_of(config: dict[str, Any], root: Path = ROOT) -> Graph:

@@ -4,7 +4,7 @@ import pytest
 
 from stacks import problems
 from stacks.settings import StackSettings
-from tests.stacks.prod import put, refusal
+from tests.support.prod import put, refusal
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from stacks import references
-from tests.stacks.prod import Change, drop, put, raw, refusal
+from tests.support.prod import Change, drop, put, raw, refusal
 
 TENANTS = (
     "agents, android-emulator, ebook2audiobook, frigate, immich, inference, llama-swap, portal-stt, signoz, "

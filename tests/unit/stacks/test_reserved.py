@@ -3,7 +3,7 @@
 import pytest
 
 from tenancy.names import Names
-from tests.stacks.prod import Change, drop, put, raw, refusal
+from tests.support.prod import Change, drop, put, raw, refusal
 
 TAKEN: dict[str, tuple[Change, str]] = {
     "a domain of Kubernetes' own": (

@@ -9,7 +9,7 @@ from jsonschema import Draft7Validator
 
 from stacks import schema
 from stacks.settings import StackSettings
-from tests.stacks.prod import PROD, ROOT
+from tests.support.prod import PROD, ROOT
 
 VALIDATOR = Draft7Validator(schema.stack_file_schema())
 

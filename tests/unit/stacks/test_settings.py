@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from stacks import settings
 from tenancy.ledger import Sharing
-from tests.stacks.prod import PROD, Change, drop, put, raw, refusal
+from tests.support import search
+from tests.support.prod import PROD, Change, drop, put, raw, refusal
 
 LABEL = "lower-case letters, digits and '-' between them, at most 63 characters"
 LABEL_KEY = "a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it"
@@ -350,6 +351,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for name, item in items for place in places(item, (*path, name)))]
 
 
+@search.examples(30, soak=1000)
 @given(st.data())
 def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.DataObject) -> None:
     config: Any = raw()

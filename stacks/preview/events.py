@@ -1,0 +1,176 @@
+"""What a preview reports: Pulumi's engine events, one JSON object a line (sdk/go/common/apitype/events.go)."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+_STACK_TYPE = "pulumi:pulumi:Stack"
+
+
+class Op(StrEnum):
+    """What is to become of a resource, the gravest first."""
+
+    REPLACE = "replace"
+    DELETE = "delete"
+    UPDATE = "update"
+    CREATE = "create"
+    IMPORT = "import"
+    SAME = "same"
+
+
+# A replacement is several steps of one resource. What a later Pulumi may add counts as an update, never as nothing.
+_OPS = {
+    "replace": Op.REPLACE,
+    "create-replacement": Op.REPLACE,
+    "import-replacement": Op.REPLACE,
+    "read-replacement": Op.REPLACE,
+    "delete": Op.DELETE,
+    "delete-replaced": Op.DELETE,
+    "create": Op.CREATE,
+    "import": Op.IMPORT,
+    "same": Op.SAME,
+    "read": Op.SAME,
+    "refresh": Op.SAME,
+    "discard": Op.SAME,
+    "discard-replaced": Op.SAME,
+}
+_ADVISORY = ("advisory", "warning")
+_COLOURS = re.compile(r"<\{%[^%]*%\}>")  # Pulumi's own marks, which its display turns into a terminal's
+_GRAVITY = {op: rank for rank, op in enumerate(Op)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """A resource of the preview; `parent` is a URN, empty for the stack itself; `properties` are those that differ."""
+
+    urn: str
+    parent: str
+    op: Op
+    properties: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Its kind and its name, as in `ConfigMap ledger`."""
+        return _label(self.urn)
+
+    @property
+    def is_stack(self) -> bool:
+        return _is_stack(self.urn)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A line or more of text; `severity` is the engine's: info, info#err (a process's stderr), warning, error."""
+
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PolicyEvent:
+    """A finding of a policy."""
+
+    pack: str
+    mandatory: bool
+    message: str
+
+
+@dataclass
+class Events:
+    """What the events so far tell. `judged` names each stack policy that saw the whole graph, with its pack: the engine
+    says so only of a policy that is enforced. `strays` are lines that are no event."""
+
+    resources: dict[str, Resource] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    violations: list[PolicyEvent] = field(default_factory=list)
+    judged: set[tuple[str, str]] = field(default_factory=set)
+    strays: list[str] = field(default_factory=list)
+    succeeded: bool = False
+    cancelled: bool = False
+
+    def add(self, line: str) -> None:
+        """Takes in one line of the stream."""
+        if not line.strip():
+            return
+        try:
+            self._add(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.strays.append(line.rstrip("\n"))
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        event["sequence"]  # every event has one
+        takers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "resourcePreEvent": self._step,
+            "diagnosticEvent": self._diagnose,
+            "stdoutEvent": self._print,
+            "errorEvent": lambda said: self._say("error", said["error"]),
+            "policyEvent": self._violate,
+            "policyAnalyzeStackSummaryEvent": self._judge,
+            "summaryEvent": self._end,
+        }
+        for kind in event.keys() & takers.keys():
+            takers[kind](event[kind])
+
+    def _step(self, event: Mapping[str, Any]) -> None:
+        step = event["metadata"]
+        op = _OPS.get(step["op"], Op.UPDATE)
+        urn, state = step["urn"], step.get("new") or step.get("old") or {}
+        known = self.resources.get(urn)
+        if known is None or _GRAVITY[op] < _GRAVITY[known.op]:
+            parent = state.get("parent") or ""
+            self.resources[urn] = Resource(urn=urn, parent=parent, op=op, properties=_properties(step))
+
+    def _diagnose(self, event: Mapping[str, Any]) -> None:
+        if event["severity"] == "debug" or event.get("ephemeral"):
+            return
+        urn = event.get("urn", "")
+        of = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
+        self._say(event["severity"], of + event.get("prefix", "") + event["message"])
+
+    def _say(self, severity: str, text: str) -> None:
+        if text := _COLOURS.sub("", text).rstrip("\n"):
+            self.diagnostics.append(Diagnostic(severity, text))
+
+    def _print(self, event: Mapping[str, Any]) -> None:
+        self.cancelled |= "^C received" in event["message"]
+        self._say("info", event["message"])
+
+    def _violate(self, event: Mapping[str, Any]) -> None:
+        mandatory = event["enforcementLevel"] not in _ADVISORY
+        message = _COLOURS.sub("", event["message"]).strip()
+        self.violations.append(PolicyEvent(event["policyPackName"], mandatory, message))
+
+    def _judge(self, event: Mapping[str, Any]) -> None:
+        for result in ("passed", "failed"):
+            self.judged |= {(event["policyPackName"], policy) for policy in event.get(result) or ()}
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        self.succeeded = event["result"] == "succeeded"
+
+
+def _label(urn: str) -> str:
+    """urn:pulumi:stack::project::parent type$type::name"""
+    *_, types, name = urn.split("::", 3)
+    return f"{types.rpartition('$')[2].rpartition(':')[2]} {name}"
+
+
+def _is_stack(urn: str) -> bool:
+    return f"::{_STACK_TYPE}::" in urn
+
+
+def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths that differ; of a replacement those that force it, where the engine tells them."""
+    detailed: Mapping[str, Mapping[str, Any]] = step.get("detailedDiff") or {}
+    forcing = [path for path, diff in detailed.items() if str(diff.get("diffKind")).endswith("-replace")]
+    return tuple(forcing or step.get("keys") or detailed or step.get("diffs") or ())
+
+
+def read(lines: Iterable[str]) -> Events:
+    """The events in the lines of a stream."""
+    events = Events()
+    for line in lines:
+        events.add(line)
+    return events

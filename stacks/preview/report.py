@@ -1,0 +1,223 @@
+"""The report of a preview as text: changes by component, remarks, seating chart, and last the verdict."""
+
+import signal
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from stacks.preview.events import Events, Op, PolicyEvent, Resource
+from tenancy.names import POLICY, POLICY_PACK
+
+_INTERRUPTED = 128 + signal.SIGINT  # as the shell says it
+_SIGNS = {Op.CREATE: "+", Op.UPDATE: "~", Op.REPLACE: "+-", Op.DELETE: "-", Op.IMPORT: "="}
+_ORDER = (Op.CREATE, Op.IMPORT, Op.UPDATE, Op.REPLACE, Op.DELETE)
+_ALWAYS_LISTED = (Op.REPLACE, Op.DELETE)
+_COUNTED = (Op.SAME, Op.CREATE, Op.IMPORT)  # and not named
+_MOST_UPDATES = 8  # that are listed of one component
+_MOST_PROPERTIES = 3
+_LABEL_COLUMNS = 44
+_INDENT = "   "
+_REASONS = ("info#err", "error")  # severities of what explains a failure
+_HOLLOW = "error: preview failed"  # what the engine says after every failure
+_GREEN, _RED, _YELLOW, _MAGENTA, _BOLD_GREEN, _BOLD_RED, _DIM = "32", "31", "33", "35", "1;32", "1;31", "2"
+_COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE: _MAGENTA, Op.DELETE: _RED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How a preview of `stack` went: its events, Pulumi's exit code as the shell says it, its stderr, and its time.
+
+    `displayed` says that the terminal has Pulumi's own display, with the changes, every remark and its stderr.
+    """
+
+    stack: str
+    events: Events
+    code: int
+    stderr: str = ""
+    seconds: float = 0.0
+    interrupted: bool = False
+    displayed: bool = False
+
+    @property
+    def refusals(self) -> list[PolicyEvent]:
+        return [violation for violation in self.events.violations if violation.mandatory]
+
+    @property
+    def judged(self) -> bool:
+        """Whether the project's policy saw the whole graph."""
+        return (POLICY_PACK, POLICY) in self.events.judged
+
+    @property
+    def exit_code(self) -> int:
+        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged."""
+        if self.code:
+            return self.code
+        if self.interrupted:
+            return _INTERRUPTED
+        return 0 if self.judged and self.events.succeeded and not self.refusals else 1
+
+
+def report(run: Run, chart: str, *, colour: bool) -> str:
+    """The report; the verdict and its reasons are its last block, and its only one where somebody pressed Ctrl-C."""
+    paint = _Paint(colour)
+    blocks: list[Iterable[str]] = [_verdict(run, paint)]
+    if not run.interrupted:
+        blocks.insert(0, chart.splitlines())
+        if not run.displayed:
+            blocks[:0] = [_changes(run, paint), _remarks(run, paint)]
+    texts = ("\n".join(block) for block in blocks)
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+@dataclass(frozen=True)
+class _Paint:
+    colour: bool
+
+    def __call__(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Components of one type that change alike; `listed` are the resources to be named under it."""
+
+    type: str
+    names: tuple[str, ...]
+    counts: Mapping[Op, int]
+    listed: tuple[Resource, ...] = ()
+
+    @property
+    def label(self) -> str:
+        if len(self.names) == 1:
+            said = self.names[0].replace("-", "") == self.type.lower()
+            return self.type if said else f"{self.type} {self.names[0]}"
+        room = _LABEL_COLUMNS - len(f"{self.type} x{len(self.names)}: ")
+        return f"{self.type} x{len(self.names)}: {textwrap.shorten(', '.join(self.names), room, placeholder=' …')}"
+
+
+def _changes(run: Run, paint: _Paint) -> Iterator[str]:
+    resources = run.events.resources
+    if not resources:
+        return
+    total = Counter(resource.op for resource in resources.values())
+    partial = "" if run.judged else ", as far as the preview came"
+    yield f"{run.stack}{partial}: {_amounts(total, paint)}"
+    rows = list(_rows(resources))
+    width = max((len(row.label) for row in rows), default=0)
+    for row in rows:
+        yield f"  {row.label:{width}}  {_amounts(row.counts, paint)}"
+        shown = [r for r in row.listed if r.op in _ALWAYS_LISTED]
+        updates = [r for r in row.listed if r.op not in _ALWAYS_LISTED]
+        for resource in shown + updates[:_MOST_UPDATES]:
+            sign = paint(f"{_SIGNS[resource.op]:2} {resource.label}", _COLOURS[resource.op])
+            yield f"      {sign}{_differing(resource.properties)}"
+        if len(updates) > _MOST_UPDATES:
+            yield f"      and {len(updates) - _MOST_UPDATES} more to update"
+    if rows:
+        yield paint("  FULL=1 lists every resource, ARGS=--diff every property", _DIM)
+
+
+def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
+    """The components that change, by their labels."""
+    components: dict[str, list[Resource]] = {}
+    for resource in resources.values():
+        components.setdefault(_component(resource, resources), []).append(resource)
+    rows: list[_Row] = []
+    new: dict[tuple[str, Op], Counter[str]] = {}
+    for urn, members in components.items():
+        kind, _, name = resources[urn].label.partition(" ")
+        counts = Counter(member.op for member in members)
+        listed = sorted((member for member in members if member.op not in _COUNTED), key=lambda found: found.label)
+        if listed or len(counts) > 1:
+            rows.append(_Row(kind, (name,), counts, tuple(listed)))
+        elif Op.SAME not in counts:
+            new.setdefault((kind, next(iter(counts))), Counter())[name] += counts.total()
+    rows += [_Row(kind, tuple(sorted(names)), {op: names.total()}) for (kind, op), names in new.items()]
+    yield from sorted(rows, key=lambda row: row.label)
+
+
+def _component(resource: Resource, resources: Mapping[str, Resource]) -> str:
+    """The URN of its ancestor right under the stack; the stack's own for itself."""
+    while (parent := resources.get(resource.parent)) is not None and not parent.is_stack:
+        resource = parent
+    return resource.urn
+
+
+def _amounts(counts: Mapping[Op, int], paint: _Paint) -> str:
+    changed = [paint(f"{_SIGNS[op]} {counts[op]} to {op}", _COLOURS[op]) for op in _ORDER if counts.get(op)]
+    same = counts.get(Op.SAME, 0)
+    if not changed:
+        return f"no changes, {same} unchanged"
+    return ", ".join([*changed, paint(f"{same} unchanged", _DIM)] if same else changed)
+
+
+def _differing(properties: Sequence[str]) -> str:
+    if not properties:
+        return ""
+    more = f" and {len(properties) - _MOST_PROPERTIES} more" if len(properties) > _MOST_PROPERTIES else ""
+    return f": {', '.join(properties[:_MOST_PROPERTIES])}{more}"
+
+
+def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
+    """What the program and its plugins said, less what belongs to the verdict."""
+    reasons = _REASONS if run.exit_code else ()
+    for said in run.events.diagnostics:
+        if said.severity not in reasons:
+            yield paint(said.text, _YELLOW) if said.severity == "warning" else said.text
+    if not run.exit_code:
+        yield from run.events.strays
+        yield from run.stderr.rstrip("\n").splitlines()
+
+
+def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
+    time = f"({run.seconds:.1f} s)"
+    advice = (violation for violation in run.events.violations if not violation.mandatory)
+    yield from _findings(advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
+    if not run.exit_code:
+        yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
+        return
+    if run.interrupted:  # the errors are what it means for the program and its plugins
+        yield paint(f"❌ the preview of {run.stack} was interrupted {time}", _BOLD_RED)
+        return
+    reasons = list(_reasons(run))
+    if reasons or not run.refusals:
+        yield paint(f"❌ the preview of {run.stack} failed {time}", _BOLD_RED)
+        reasons = reasons or [_unexplained(run)]
+    yield from textwrap.indent("\n".join(reasons), _INDENT).splitlines()
+    yield from _findings(run.refusals, lambda pack: paint(f"❌ {pack} refuses {run.stack} {time}", _BOLD_RED))
+
+
+def _reasons(run: Run) -> Iterator[str]:
+    """Why a preview failed, other than by a policy's refusal."""
+    for said in run.events.diagnostics:
+        if said.severity in _REASONS and said.text != _HOLLOW:
+            yield said.text
+    yield from run.events.strays
+    if run.stderr.strip():
+        yield run.stderr.rstrip("\n")
+
+
+def _unexplained(run: Run) -> str:
+    why = "above it says why" if run.displayed else "it gave no reason; FULL=1 shows its own display"
+    if run.code:
+        return f"Pulumi ended with {run.code}; {why}"
+    if not run.events.succeeded:
+        return f"Pulumi ended before the preview was complete; {why}"
+    return (
+        f"the policy {POLICY} of the pack {POLICY_PACK} did not judge it: no --policy-pack loads it, "
+        "or a --policy-pack-config disables it"
+    )
+
+
+def _findings(violations: Iterable[PolicyEvent], headline: Callable[[str], str]) -> Iterator[str]:
+    """The findings by policy pack. The first line of a message is the policy's description, the same in each."""
+    packs: dict[str, dict[str, list[str]]] = {}
+    for violation in violations:
+        description, _, text = violation.message.partition("\n")
+        packs.setdefault(violation.pack, {}).setdefault(description, []).append(text)
+    for pack, findings in packs.items():
+        yield headline(pack)
+        for description, texts in findings.items():
+            lines = [description, *(text for text in texts if text)]
+            yield from textwrap.indent("\n".join(lines), _INDENT).splitlines()

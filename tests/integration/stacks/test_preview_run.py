@@ -1,0 +1,152 @@
+"""Pulumi as a child: its streams, its exit code, and signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stacks.preview import run
+from tests.support.streams import STACK, judged, lines, root, summary
+
+ROOT = Path(__file__).resolve().parents[3]
+PATIENCE_SECONDS = 30
+GATE = ("--policy-pack", "policy")
+
+
+def pulumi(folder: Path, script: str) -> Path:
+    """A program in the engine's place; what it says with `emit` are the events of an accepted preview."""
+    (folder / "events.json").write_text("".join(lines([root(), judged(), summary()])))
+    path = folder / "pulumi"
+    path.write_text(f'#!/bin/sh\nhere={folder}\nemit() {{ cat "$here/events.json"; }}\n{script}\n')
+    path.chmod(0o755)
+    return path
+
+
+def quietly(folder: Path, script: str, *arguments: str) -> run.Run:
+    return run.quietly(pulumi(folder, script), "lab", arguments, root=folder, watch=lambda _: None)
+
+
+def test_the_events_come_by_stdout_and_everything_else_by_stderr(tmp_path: Path) -> None:
+    script = 'echo "$PULUMI_ENABLE_STREAMING_JSON_PREVIEW $*" >&2; emit; exit 7'
+    ended = quietly(tmp_path, script, *GATE, "--color", "always")
+    said = "true preview --stack lab --policy-pack policy --color always --json --non-interactive --color never\n"
+    assert (ended.code, ended.stderr, ended.displayed) == (7, said, False)
+    assert ended.events.resources.keys() == {STACK}
+    assert ended.events.succeeded
+    assert 0 < ended.seconds < PATIENCE_SECONDS
+
+
+def test_it_runs_in_the_projects_folder_without_input(tmp_path: Path) -> None:
+    ended = quietly(tmp_path, "pwd >&2; cat >&2")
+    assert ended.stderr == f"{tmp_path}\n"
+
+
+def test_much_on_stderr_does_not_stop_it(tmp_path: Path) -> None:
+    ended = quietly(tmp_path, "head -c 1000000 /dev/zero | tr '\\0' x >&2; emit")
+    assert (len(ended.stderr), ended.exit_code) == (1_000_000, 0)
+
+
+def test_a_killed_pulumi_has_the_shells_code(tmp_path: Path) -> None:
+    assert quietly(tmp_path, "emit; kill -KILL $$").exit_code == 137
+
+
+def test_each_event_is_watched(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run.quietly(pulumi(tmp_path, "emit"), "lab", GATE, root=tmp_path, watch=lambda e: seen.append(len(e.resources)))
+    assert seen == [1, 1, 1]
+
+
+def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = 'echo "$PULUMI_DEBUG_COMMANDS $*"; for last; do :; done; emit > "$last"; echo oh >&2; exit 3'
+    ended = run.displayed(pulumi(tmp_path, script), "lab", [*GATE, "--diff"], root=tmp_path)
+    out, err = capfd.readouterr()
+    assert out.startswith("true preview --stack lab --policy-pack policy --diff --suppress-progress --event-log /")
+    assert err == "oh\n"
+    assert (ended.code, ended.displayed, ended.events.succeeded) == (3, True, True)
+    assert not Path(out.split()[-1]).exists()
+
+
+def test_a_display_without_its_events_is_not_judged(tmp_path: Path) -> None:
+    assert run.displayed(pulumi(tmp_path, "exit 0"), "lab", GATE, root=tmp_path).exit_code == 1
+
+
+@pytest.mark.parametrize("argument", ["--diff", "--diff=true", "--json", "-j", "--show-sames", "--urns", "--debug"])
+def test_an_argument_about_the_display_asks_for_pulumis_own(argument: str) -> None:
+    assert run.wants_pulumis_display([*GATE, argument])
+
+
+@pytest.mark.parametrize("argument", ["--refresh", "--target=urn", "--expect-no-changes", "--different"])
+def test_another_argument_does_not(argument: str) -> None:
+    assert not run.wants_pulumis_display([*GATE, argument])
+
+
+def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> None:
+    """It reads the keyboard itself, so that there is no signal."""
+    said = {"stdoutEvent": {"message": "<{%fg 9%}>^C received; cancelling.<{%reset%}>"}}
+    cancelled = "".join(lines([root(), said, summary("failed")]))
+    script = f"for last; do :; done; echo '{cancelled}' > \"$last\"; exit 1"
+    assert run.displayed(pulumi(tmp_path, script), "lab", GATE, root=tmp_path).interrupted
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} is not there"
+        time.sleep(0.02)
+
+
+def waiting_for(number: signal.Signals) -> str:
+    """A script that says which signal it got, for which it waits a while."""
+    name = number.name.removeprefix("SIG")
+    wait = "while [ $((tries += 1)) -lt 400 ] && [ ! $stop ]; do sleep 0.05; done"
+    return f"trap 'echo {name} >&2; stop=1' {name}; tries=0; echo > $here/started; {wait}; emit"
+
+
+def test_a_sigterm_that_comes_while_pulumi_starts_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminated(subprocess.Popen[str]):
+        def __init__(self, *arguments: Any, **given: Any) -> None:
+            super().__init__(*arguments, **given)
+            wait_for(tmp_path / "started")
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Terminated)
+    ended = quietly(tmp_path, waiting_for(signal.SIGTERM))
+    assert (ended.interrupted, ended.stderr, ended.exit_code) == (True, "TERM\n", 130)
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from stacks.preview import run
+ended = run.quietly(Path(sys.argv[1]), "lab", [], root=Path(sys.argv[1]).parent, watch=lambda _: None)
+print(ended.interrupted, ended.code, ended.exit_code, ended.stderr.split())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "whole_group"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False)],
+    ids=["Ctrl-C at the terminal", "SIGTERM for us alone"],
+)
+def test_an_interrupted_preview_lets_pulumi_finish_and_fails(
+    tmp_path: Path, number: signal.Signals, whole_group: bool
+) -> None:
+    """Pulumi gets the signal once, cleans up, and even where it ends with 0 the preview does not."""
+    command = [sys.executable, "-c", CHILD, str(pulumi(tmp_path, waiting_for(number)))]
+    ours = {"start_new_session": True, "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **ours) as child:  # type: ignore[call-overload]
+        try:
+            wait_for(tmp_path / "started")
+            (os.killpg if whole_group else os.kill)(child.pid, number)
+            out, _ = child.communicate(timeout=PATIENCE_SECONDS)
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    assert out == f"True 0 130 ['{number.name.removeprefix('SIG')}']\n"

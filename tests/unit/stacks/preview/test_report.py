@@ -1,0 +1,217 @@
+"""What an operator reads after a preview, and what the shell gets."""
+
+import pytest
+
+from stacks.preview.report import Run, report
+from tests.support.streams import (
+    STACK,
+    Event,
+    component,
+    judged,
+    root,
+    run,
+    said,
+    step,
+    summary,
+    urn,
+    violation,
+)
+
+IMMICH, CAPACITY = component("Tenant", "immich"), component("Capacity", "capacity")
+CHART = "t4: the chart\n"
+ACCEPTED = (judged(), summary())
+REFUSED = (violation("budgets: too much"), judged("failed"), said("error", "preview failed\n"), summary("failed"))
+
+
+def text(of: Run, *, colour: bool = False) -> str:
+    return report(of, CHART, colour=colour)
+
+
+def blocks(of: Run) -> list[str]:
+    return text(of).rstrip("\n").split("\n\n")
+
+
+def tenants(*names: str, op: str = "create") -> list[Event]:
+    """A component and its namespace for each."""
+    found = []
+    for name in names:
+        tenant = component("Tenant", name)
+        found += [step(op, tenant), step(op, urn("Namespace", name), parent=tenant)]
+    return found
+
+
+def test_an_accepted_preview_ends_with_the_chart_and_the_verdict() -> None:
+    first = run(root("create"), *tenants("immich"), step("create", CAPACITY), *ACCEPTED)
+    assert text(first) == (
+        "lab: + 4 to create\n"
+        "  Capacity               + 1 to create\n"
+        "  Stack gpu-tenancy-lab  + 1 to create\n"
+        "  Tenant immich          + 2 to create\n"
+        "  FULL=1 lists every resource, ARGS=--diff every property\n"
+        "\n"
+        "t4: the chart\n"
+        "\n"
+        "✅ gpu-tenancy accepts lab (1.2 s)\n"
+    )
+    assert first.exit_code == 0
+
+
+def test_what_is_new_is_one_line_a_type_however_many_there_are() -> None:
+    changes, *_ = blocks(run(root(), *tenants(*(f"team-{n:03}" for n in range(100))), *ACCEPTED))
+    assert changes.splitlines()[:2] == [
+        "lab: + 200 to create, 1 unchanged",
+        "  Tenant x100: team-000, team-001, team-002, …  + 200 to create",
+    ]
+
+
+def test_a_grandchild_belongs_to_the_component_under_the_stack() -> None:
+    inner = component("Tenant", "inner")
+    grandchild = step("create", urn("Role", "r"), parent=inner)
+    changes, *_ = blocks(
+        run(root(), step("create", IMMICH), step("create", inner, parent=IMMICH), grandchild, *ACCEPTED)
+    )
+    assert "  Tenant immich  + 3 to create" in changes.splitlines()
+
+
+def test_an_update_names_the_resource_and_what_differs() -> None:
+    quota = step("update", urn("ResourceQuota", "immich"), parent=IMMICH, diffs=["a", "b", "c", "d", "e"])
+    changes, *_ = blocks(run(root(), step("same", IMMICH), quota, *tenants("tts", op="same"), *ACCEPTED))
+    assert changes.splitlines()[:-1] == [
+        "lab: ~ 1 to update, 4 unchanged",
+        "  Tenant immich  ~ 1 to update, 1 unchanged",
+        "      ~  ResourceQuota immich: a, b, c and 2 more",
+    ]
+
+
+def test_every_replacement_and_deletion_is_named_and_not_every_update() -> None:
+    many = [step("update", urn("Role", f"u{n:02}"), parent=IMMICH) for n in range(30)]
+    gone = [step("delete", urn("Role", f"d{n:02}"), parent=IMMICH) for n in range(30)]
+    new = [step("replace", urn("Role", f"r{n:02}"), parent=IMMICH, keys=["spec"]) for n in range(30)]
+    changes, *_ = blocks(run(root(), step("same", IMMICH), *many, *gone, *new, *ACCEPTED))
+    assert [f"      -  Role d{n:02}" for n in range(30)] == [line for line in changes.splitlines() if " -  " in line]
+    assert [f"      +- Role r{n:02}: spec" for n in range(30)] == [
+        line for line in changes.splitlines() if ": spec" in line
+    ]
+    assert changes.count("      ~  Role ") == 8
+    assert "      and 22 more to update" in changes
+
+
+def test_a_deleted_component_is_named_with_what_was_in_it() -> None:
+    changes, *_ = blocks(run(root(), *tenants("immich", op="delete"), *ACCEPTED))
+    assert changes.splitlines()[1:4] == [
+        "  Tenant immich  - 2 to delete",
+        "      -  Namespace immich",
+        "      -  Tenant immich",
+    ]
+
+
+def test_nothing_to_do_is_said() -> None:
+    assert blocks(run(root(), *tenants("immich", op="same"), *ACCEPTED))[0] == "lab: no changes, 3 unchanged"
+
+
+def test_a_refusal_is_the_last_block_and_the_generic_error_is_left_out() -> None:
+    refused = run(root("create"), violation("gpu-quota: one more"), *REFUSED, code=255)
+    assert text(refused).endswith(
+        "\n\n❌ gpu-tenancy refuses lab (1.2 s)\n"
+        "   Every promise on a GPU must fit.\n"
+        "   gpu-quota: one more\n"
+        "   budgets: too much\n"
+    )
+    assert "failed" not in text(refused)
+    assert "as far as" not in text(refused)
+    assert refused.exit_code == 255
+
+
+def test_a_traceback_is_the_last_block_and_what_else_was_said_is_above_the_chart() -> None:
+    trace = "Program failed with an unhandled exception:\nTraceback:\n  File x\nValueError: boom\n"
+    failed = run(root("create"), said("warning", "old\n"), said("error", trace), summary("failed"), code=1)
+    assert blocks(failed)[0].startswith("lab, as far as the preview came: + 1 to create")
+    assert blocks(failed)[1:] == [
+        "warning: old",
+        "t4: the chart",
+        "❌ the preview of lab failed (1.2 s)\n"
+        "   error: Program failed with an unhandled exception:\n   Traceback:\n     File x\n   ValueError: boom",
+    ]
+
+
+def test_what_pulumi_says_before_it_starts_is_the_reason() -> None:
+    failed = run(code=6, stderr="error: no stack named 'lab' found\n")
+    assert blocks(failed)[-1] == "❌ the preview of lab failed (1.2 s)\n   error: no stack named 'lab' found"
+    assert failed.exit_code == 6
+
+
+def test_what_pulumi_says_in_an_accepted_preview_is_a_remark() -> None:
+    accepted = run(root(), said("info#err", "hm\n"), *ACCEPTED, stderr="a newer version is there\n")
+    assert blocks(accepted)[1] == "hm\na newer version is there"
+    assert blocks(accepted)[-1] == "✅ gpu-tenancy accepts lab (1.2 s)"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [summary()],
+        [judged(pack="another"), summary()],
+        [judged(policy="another"), summary()],
+        [judged("disabled"), summary()],
+    ],
+)
+def test_a_preview_that_the_policy_did_not_judge_fails_though_pulumi_is_content(given: list[Event]) -> None:
+    unjudged = run(root(), *given)
+    assert unjudged.exit_code == 1
+    assert blocks(unjudged)[-1] == (
+        "❌ the preview of lab failed (1.2 s)\n"
+        "   the policy gpu-tenancy of the pack gpu-tenancy did not judge it: no --policy-pack loads it, "
+        "or a --policy-pack-config disables it"
+    )
+
+
+@pytest.mark.parametrize("given", [[], [judged()], [judged(), summary("failed")], [judged(), summary("canceled")]])
+def test_a_preview_that_was_cut_short_fails_though_pulumi_is_content(given: list[Event]) -> None:
+    assert run(*given).exit_code == 1
+    assert "before the preview was complete" in blocks(run(*given))[-1]
+
+
+def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
+    refused = run(violation("budgets: too much"), judged("failed"), summary())
+    assert refused.exit_code == 1
+    assert blocks(refused)[-1].startswith("❌ gpu-tenancy refuses lab")
+
+
+def test_advice_is_shown_and_refuses_nothing() -> None:
+    advised = run(violation("labels: none", level="advisory", pack="house"), *ACCEPTED)
+    assert advised.exit_code == 0
+    assert blocks(advised)[-1] == (
+        "⚠️ house warns\n   Every promise on a GPU must fit.\n   labels: none\n✅ gpu-tenancy accepts lab (1.2 s)"
+    )
+
+
+def test_an_interrupted_preview_is_never_a_success() -> None:
+    interrupted = run(*ACCEPTED, said("info#err", "KeyboardInterrupt\n"), interrupted=True)
+    assert interrupted.exit_code == 130
+    assert text(interrupted) == "❌ the preview of lab was interrupted (1.2 s)\n"
+
+
+def test_a_failure_without_a_reason_says_where_one_may_be() -> None:
+    assert "Pulumi ended with 137; it gave no reason; FULL=1 shows its own display" in text(run(code=137))
+
+
+def test_after_pulumis_own_display_only_the_chart_and_the_verdict_follow() -> None:
+    shown = run(root("create"), said("warning", "old\n"), *REFUSED, code=255, displayed=True)
+    assert blocks(shown) == [
+        "t4: the chart",
+        "❌ gpu-tenancy refuses lab (1.2 s)\n   Every promise on a GPU must fit.\n   budgets: too much",
+    ]
+    assert "Pulumi ended with 1; above it says why" in text(run(code=1, displayed=True))
+
+
+def test_colours_are_only_there_when_asked_for_and_change_no_letter() -> None:
+    mixed = run(root("create"), *tenants("a"), step("delete", CAPACITY), said("warning", "old\n"), *REFUSED, code=1)
+    painted = text(mixed, colour=True)
+    assert "\x1b[31m- 1 to delete\x1b[0m" in painted
+    assert "\x1b[1;31m❌ gpu-tenancy refuses lab (1.2 s)\x1b[0m" in painted
+    assert "\x1b" not in text(mixed)
+
+
+def test_the_stack_itself_is_counted() -> None:
+    assert run(root("create"), *ACCEPTED).events.resources.keys() == {STACK}
+    assert "lab: + 1 to create" in text(run(root("create"), *ACCEPTED))
