@@ -14,7 +14,6 @@ from typing import Any
 from toolchain.cluster.errors import ClusterError
 
 MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 CONFLICT, NOT_FOUND = 409, 404
 ANSWER_SECONDS = 30
@@ -22,7 +21,7 @@ PAUSE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiAnswer:
     """What the API server said: the HTTP status and the object, or the Status in its place."""
 
     code: int
@@ -35,7 +34,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Api:
+class ClusterApi:
     """Requests under a kubeconfig's client certificate."""
 
     kubeconfig: Path
@@ -64,7 +63,7 @@ class Api:
         *,
         user: str | None = None,
         content_type: str = "application/json",
-    ) -> Answer:
+    ) -> ApiAnswer:
         """One request, in `user`'s name where one is given; a ServiceAccount's has its groups as well. Raises OSError
         when the server cannot be reached."""
         request = urllib.request.Request(  # noqa: S310 (https)
@@ -77,10 +76,10 @@ class Api:
             request.add_header("Impersonate-User", user)
         try:
             with urllib.request.urlopen(request, context=self._context, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
-                return Answer(answer.status, _decoded(answer.read()))
+                return ApiAnswer(answer.status, _decoded(answer.read()))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, _decoded(error.read()))
+                return ApiAnswer(error.code, _decoded(error.read()))
 
     def get(self, path: str) -> Mapping[str, Any] | None:
         """The object or list; None where it is not there. Raises ClusterError for any other refusal."""
@@ -96,8 +95,9 @@ class Api:
         return _accepted(self.request("PATCH", path, patch, content_type=content_type))
 
 
-def until(holds: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Asks until the answer is true, and returns it. Raises ClusterError after `seconds`; OSError is a "not yet"."""
+def until(holds: Callable[[], Any], seconds: float, what: str, state: Callable[[], object] | None = None) -> Any:
+    """Asks until the answer is true, and returns it; OSError is a "not yet". Raises ClusterError after `seconds`, with
+    what `state` says then."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
@@ -107,10 +107,17 @@ def until(holds: Callable[[], Any], seconds: float, what: str) -> Any:
         except OSError as error:
             last = error
         time.sleep(PAUSE_SECONDS)
-    raise ClusterError(f"{what}: not within {seconds:g} s" + (f" ({last})" if last else ""))
+    raise ClusterError(f"{what}: not within {seconds:g} s{_so_far(state)}" + (f" ({last})" if last else ""))
 
 
-def _accepted(answer: Answer) -> Mapping[str, Any]:
+def _so_far(state: Callable[[], object] | None) -> str:
+    try:
+        return "" if state is None else f"; so far: {state()}"
+    except OSError as error:
+        return f"; so far: {error}"
+
+
+def _accepted(answer: ApiAnswer) -> Mapping[str, Any]:
     if answer.refusal is not None:
         raise ClusterError(answer.refusal)
     return answer.body

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolchain.cluster import node, paths, simulated
-from toolchain.cluster.api import PAUSE_SECONDS, Api, until
+from toolchain.cluster.api import PAUSE_SECONDS, ClusterApi, until
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT, Folder
@@ -37,8 +37,8 @@ class Cluster:
         return self.folder.kubeconfig
 
     @cached_property
-    def api(self) -> Api:
-        return Api(self.kubeconfig)
+    def api(self) -> ClusterApi:
+        return ClusterApi(self.kubeconfig)
 
     @property
     def pid(self) -> int | None:

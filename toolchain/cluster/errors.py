@@ -1,4 +1,4 @@
-"""What is told when there is no cluster to be had."""
+"""What is said when there is no cluster to be had."""
 
 
 class ClusterError(Exception):

@@ -1,6 +1,6 @@
 """Container images without a registry: this machine's Python, and the installed kube-scheduler, as an OCI image layout.
 
-Agents run under any Python with the standard library (components/system.py), so the one that runs here serves.
+Agents run under any Python with the standard library (components/base/system.py), so the one that runs here serves.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ def agent_image() -> str:
 @cache
 def scheduler_image() -> str:
     """Kubernetes' own, of the version that is installed here."""
-    told = subprocess.run([program(_SCHEDULER), "--version"], capture_output=True, text=True, check=True).stdout
-    return f"registry.k8s.io/{_SCHEDULER}:{told.split()[1]}"
+    said = subprocess.run([program(_SCHEDULER), "--version"], capture_output=True, text=True, check=True).stdout
+    return f"registry.k8s.io/{_SCHEDULER}:{said.split()[1]}"
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def _python_layer() -> bytes:
 
 def _openssl_folder(openssl: Path) -> Path:
     """Where that openssl looks for its settings."""
-    told = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
-    return Path(told.split('"')[1])
+    said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
+    return Path(said.split('"')[1])
 
 
 def _modules(library: Path) -> Iterator[Path]:
@@ -146,8 +146,8 @@ def _modules(library: Path) -> Iterator[Path]:
 
 def _shared_libraries(binaries: list[Path]) -> set[Path]:
     """What the dynamic loader would load for them, the loader itself included."""
-    told = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", told, flags=re.MULTILINE)}
+    said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, flags=re.MULTILINE)}
     # glibc loads it when a thread ends by pthread_exit; the images of Python have it.
     unwinders = {path.with_name("libgcc_s.so.1") for path in found if path.name == "libc.so.6"}
     return found | {path for path in unwinders if path.exists()}

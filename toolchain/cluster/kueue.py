@@ -17,11 +17,11 @@ from typing import Any
 import yaml
 
 from toolchain.cluster import kubeconfig, simulated
-from toolchain.cluster.api import JSON_PATCH, Api
+from toolchain.cluster.api import JSON_PATCH, ClusterApi
 from toolchain.cluster.control_plane import Ports
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.paths import Folder, program
-from toolchain.cluster.process import Command, Process
+from toolchain.cluster.process import ChildProcess, Command
 
 _LABELLED = "labelSelector=" + "%2C".join(f"{key}%3D{value}" for key, value in simulated.KUEUE.items())
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -31,12 +31,12 @@ _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2
 
 
-class Kueue:
+class KueueRunner:
     """Follows the release; `step` is called about twice a second."""
 
-    def __init__(self, api: Api, folder: Folder, ports: Ports) -> None:
+    def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
         self._api, self._folder, self._ports = api, folder, ports
-        self._process: Process | None = None
+        self._process: ChildProcess | None = None
         self._revision: tuple[str, int] | None = None
 
     def step(self) -> None:
@@ -105,7 +105,7 @@ class Kueue:
             if calls:
                 yield f"{collection}/{item['metadata']['name']}", calls
 
-    def _start(self, deployment: Mapping[str, Any]) -> Process:
+    def _start(self, deployment: Mapping[str, Any]) -> ChildProcess:
         namespace = deployment["metadata"]["namespace"]
         spec = deployment["spec"]["template"]["spec"]
         account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{spec['serviceAccountName']}/token"
@@ -118,7 +118,7 @@ class Kueue:
         config.write_text(yaml.safe_dump(self._configuration(namespace, _volume(spec, "configMap")["name"])))
         self._certificates.mkdir(exist_ok=True)
         arguments = (program("kueue"), f"--config={config}", f"--kubeconfig={access}", "--zap-log-level=2")
-        return Process.start(Command(name="kueue", arguments=arguments), self._folder)
+        return ChildProcess.start(Command(name="kueue", arguments=arguments), self._folder)
 
     def _configuration(self, namespace: str, config_map: str) -> dict[str, Any]:
         """The release's own, but for what differs outside a pod: addresses, folders, and that there is one process."""

@@ -23,7 +23,7 @@ from toolchain.cluster.api import until
 from toolchain.cluster.control_plane import NODE, SERVICE_IP, Ports
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, missing, program
 from toolchain.cluster.paths import NODE as PROGRAMS
-from toolchain.cluster.process import Command, Process
+from toolchain.cluster.process import ChildProcess, Command
 from toolchain.cluster.relay import End, Tcp, Unix, serve
 
 TAINT = "gpu-tenancy/real-node"
@@ -101,16 +101,16 @@ def run(folder: Folder, ports: Ports) -> None:
         _run("ip", "address", "add", f"{address}/32", "dev", "lo")
     for top in _cgroup_tops(folder):
         top.mkdir(exist_ok=True)
-    containerd = Process.start(_containerd(folder), folder)
+    containerd = ChildProcess.start(_containerd(folder), folder)
     archive = folder.path / "image.tar"
     image.write(archive)
     until(Path(_SOCKET).exists, _RUNTIME_SECONDS, "containerd listens")
     _load(archive)
     archive.unlink()
-    asyncio.run(_hold(folder, ports, [containerd, Process.start(_kubelet(folder, ports), folder)]))
+    asyncio.run(_hold(folder, ports, [containerd, ChildProcess.start(_kubelet(folder, ports), folder)]))
 
 
-async def _hold(folder: Folder, ports: Ports, parts: list[Process]) -> None:
+async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None:
     """As systemd would: a part that ends is started again. As a first process must: orphans are reaped."""
     api, kubelet = _api_socket(folder), _kubelet_socket(folder)
     ways: list[tuple[End, End]] = [(Tcp(SERVICE_IP, 443), api), (Tcp("127.0.0.1", ports.api_server), api)]
@@ -118,7 +118,7 @@ async def _hold(folder: Folder, ports: Ports, parts: list[Process]) -> None:
     serving = asyncio.create_task(serve(ways))
     while not serving.done():
         await asyncio.sleep(_RESTART_SECONDS)
-        parts = [part if part.running else Process.start(part.command, folder) for part in parts]
+        parts = [part if part.running else ChildProcess.start(part.command, folder) for part in parts]
         _reap({part.pid for part in parts})
     serving.result()
 
@@ -180,8 +180,8 @@ def _gpu_spec(folder: Folder) -> Path:
     mounted where the loader finds them. Here they are whatever lies in the cluster's folder."""
     libraries = gpu_libraries(folder)
     libraries.mkdir(mode=0o755)
-    told = subprocess.run([program("ctr"), "oci", "spec"], capture_output=True, check=True).stdout
-    spec = json.loads(told)
+    said = subprocess.run([program("ctr"), "oci", "spec"], capture_output=True, check=True).stdout
+    spec = json.loads(said)
     spec["mounts"].append(
         {"destination": "/opt/nvidia", "source": str(libraries), "type": "bind", "options": ["rbind", "ro"]}
     )
@@ -228,6 +228,10 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": ["pods"],
+        # Nothing but memory: on a machine whose disk is nearly full it would evict the agents, and delete their images,
+        # which no registry has.
+        "evictionHard": {"memory.available": "100Mi"},
+        "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
         "registerWithTaints": [{"key": TAINT, "effect": "NoSchedule"}],
     }

@@ -30,7 +30,7 @@ class Command:
 
 
 @dataclass
-class Process:
+class ChildProcess:
     """A running command."""
 
     command: Command
@@ -38,7 +38,7 @@ class Process:
     _child: "subprocess.Popen[bytes]"
 
     @classmethod
-    def start(cls, command: Command, folder: Folder) -> "Process":
+    def start(cls, command: Command, folder: Folder) -> "ChildProcess":
         log = folder.log(command.name)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:

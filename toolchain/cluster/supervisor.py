@@ -15,15 +15,15 @@ import threading
 from contextlib import suppress
 
 from toolchain.cluster import control_plane, node, relay, simulated
-from toolchain.cluster.api import Api, until
+from toolchain.cluster.api import ClusterApi, until
 from toolchain.cluster.control_plane import Ports
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.image import agent_image, scheduler_image
-from toolchain.cluster.kueue import Kueue
+from toolchain.cluster.kueue import KueueRunner
 from toolchain.cluster.objects import objects, real_pods
 from toolchain.cluster.paths import Folder
-from toolchain.cluster.process import Command, Process
+from toolchain.cluster.process import ChildProcess, Command
 
 STEP_SECONDS = 0.5
 READY_SECONDS = 120
@@ -35,8 +35,8 @@ class Supervisor:
         self._folder = folder
         self._extent = extent
         self._ports = Ports.free()
-        self._api = Api(folder.kubeconfig)
-        self._parts: dict[str, Process] = {}
+        self._api = ClusterApi(folder.kubeconfig)
+        self._parts: dict[str, ChildProcess] = {}
         self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def run(self, *, until_input_ends: bool) -> int:
@@ -45,7 +45,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, lambda *_: self._orders.put(_STOP))
         if until_input_ends:
             threading.Thread(target=self._listen, daemon=True).start()
-        kueue = Kueue(self._api, self._folder, self._ports)
+        kueue = KueueRunner(self._api, self._folder, self._ports)
         try:
             self._start()
             self._report()
@@ -94,7 +94,7 @@ class Supervisor:
         self._run(node.command(self._folder, self._ports))
 
     def _run(self, command: Command) -> None:
-        self._parts[command.name] = Process.start(command, self._folder)
+        self._parts[command.name] = ChildProcess.start(command, self._folder)
 
     def _is_ready(self) -> bool:
         self._check()
@@ -123,7 +123,7 @@ class Supervisor:
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))
         fresh.rename(self._folder.state)
 
-    def _watch(self, kueue: Kueue) -> None:
+    def _watch(self, kueue: KueueRunner) -> None:
         while True:
             with suppress(queue.Empty):
                 order = self._orders.get(timeout=STEP_SECONDS)

@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+from toolchain.installer.ahead import Ahead
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
 from toolchain.installer.environment import Environment
@@ -45,13 +46,14 @@ def _parse(arguments: list[str]) -> list[str]:
 
 def _install(checkout: Path, groups: list[str], console: Console) -> None:
     store = Store(cache=_cache(), shelf=checkout / ".toolchain")
-    installer = Installer(store, Internet(), console)
     site = site_of(checkout)
     missing = [tool for group in groups for tool in GROUPS[group](site) if not store.linked(tool)]
-    for tool in missing:
-        installer.install(tool)
+    with Ahead(tool for tool in missing if not store.holds(tool)) as ahead:
+        installer = Installer(store, Internet(), console, ahead)
+        for tool in missing:
+            installer.install(tool)
     environment = Environment(checkout, uv=store.shelf / "bin" / "uv")
-    if "preview" in groups and not environment.is_current():
+    if {"python", "preview"} & {*groups} and not environment.is_current():
         with locked(store.shelf / "venv.lock", lambda: console.line(".venv: another run is making it; waiting")):
             if not environment.is_current():
                 environment.sync(console)

@@ -1,6 +1,7 @@
 """What the operator sees: one line a tool, and under it each long step with its elapsed time."""
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -27,7 +28,7 @@ class Console:
     @contextmanager
     def step(self, label: str) -> Iterator[Callable[[], None]]:
         """Shows a step and its elapsed time; the block calls what it is given about once a second."""
-        started = time.monotonic()
+        started, spent = time.monotonic(), _children_seconds()
         terminal = self.stream.isatty()
         shown = started if terminal else started + QUIET_SECONDS
 
@@ -44,7 +45,8 @@ class Console:
             yield tick
         finally:
             self.stream.write("\r" if terminal else "")
-            self.line(f"    {label}  {_clock(time.monotonic() - started)}")
+            cpu = _children_seconds() - spent
+            self.line(f"    {label}  {_clock(time.monotonic() - started)}{f', CPU {_clock(cpu)}' if cpu >= 1 else ''}")
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,12 @@ def _signals_held() -> Iterator[None]:
             signal.signal(number, handler)
     for stop in held:
         signal.raise_signal(stop)
+
+
+def _children_seconds() -> float:
+    """The CPU time of the commands that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _clock(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What the operator is told when the installer cannot go on."""
+"""What the operator reads when the installer cannot go on."""
 
 
 class ToolchainError(Exception):

@@ -1,4 +1,4 @@
-"""Reads the versions from where they live: the go.mod files beside this package and pyproject.toml."""
+"""Reads the versions from where they live: the go.mod files next to this package and pyproject.toml."""
 
 import re
 import tomllib
@@ -14,9 +14,11 @@ class Module:
 
     folder: Path = field(repr=False)
 
-    def sources(self) -> list[Path]:
-        """Everything here that a build depends on: the pair, and the main package where the folder has one."""
-        code = [*self.folder.glob("*.go"), *self.folder.glob("*.s")]
+    def sources(self, package: str) -> list[Path]:
+        """Everything here that a build depends on: the pair, and the package's files if it is one of the folder's."""
+        code: list[Path] = []
+        if package.startswith("."):
+            code = [file for suffix in ("*.go", "*.s") for file in (self.folder / package).glob(suffix)]
         return [self.folder / "go.mod", self.folder / "go.sum", *sorted(code)]
 
     @property

@@ -9,6 +9,9 @@ from toolchain.installer.console import Runner
 from toolchain.installer.modules import copy_files
 from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Recipe
 
+NO_DEBUG = "all=-dwarf=false"  # the linker strips it anyway
+FEW_CORES = 4
+
 
 def follow(recipe: Recipe, into: Path, runner: Runner) -> None:
     match recipe:
@@ -26,7 +29,7 @@ def _go_build(recipe: GoBuild, into: Path, runner: Runner) -> None:
         return
     source = into / "source"
     source.mkdir()
-    for file in recipe.module.sources():
+    for file in recipe.module.sources(recipe.package):
         shutil.copy(file, source)
     copy_files(recipe.embeds, source, runner.console)
     _compile(recipe, source, into, runner)
@@ -34,16 +37,26 @@ def _go_build(recipe: GoBuild, into: Path, runner: Runner) -> None:
 
 
 def _compile(recipe: GoBuild, folder: Path, into: Path, runner: Runner) -> None:
+    cores = os.cpu_count() or 1
     stamps = " ".join(f"-X {variable}={value}" for variable, value in recipe.stamps.items())
     runner.run(
         f"go build {recipe.output}",
         [
             "go", "build", "-trimpath", "-mod=readonly", "-buildvcs=false", f"-tags={recipe.tags}",
-            f"-ldflags=-s -w {stamps}", "-o", str(into / recipe.output), recipe.package,
+            f"-gcflags={NO_DEBUG}", f"-ldflags=-s -w {stamps}", f"-p={cores}", "-o", str(into / recipe.output),
+            recipe.package,
         ],
         cwd=folder,
-        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},  # no go.work above may change the pins
+        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", **_frugal(cores)},  # no go.work above changes the pins
     )  # fmt: skip
+
+
+def _frugal(cores: int) -> dict[str, str]:
+    """Go settings that save a third of the compilers' CPU time and change nothing of what they write."""
+    frugal = {"GOGC": "400"}  # most of a compiler's memory lives until it ends
+    if cores <= FEW_CORES:
+        frugal["GOMAXPROCS"] = "1"  # packages side by side keep few cores busy; threads within one only add to it
+    return {name: value for name, value in frugal.items() if name not in os.environ}
 
 
 def _pip_install(recipe: PipInstall, into: Path, runner: Runner) -> None:

@@ -55,7 +55,7 @@ class GoBuild:
     embeds: ModuleFiles | None = None
 
     def pins(self) -> bytes:
-        return b"".join(file.read_bytes() for file in self.module.sources())
+        return b"".join(file.read_bytes() for file in self.module.sources(self.package))
 
 
 @dataclass(frozen=True, kw_only=True)

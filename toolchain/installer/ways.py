@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from toolchain.installer.ahead import Ahead
 from toolchain.installer.console import Console, Runner
 from toolchain.installer.download import Internet, take_release
 from toolchain.installer.errors import ToolchainError, UnavailableError
@@ -18,10 +19,11 @@ VERSION_SECONDS = 20  # a program that does not tell its version in this time is
 
 
 class Installer:
-    def __init__(self, store: Store, internet: Internet, console: Console) -> None:
+    def __init__(self, store: Store, internet: Internet, console: Console, ahead: Ahead) -> None:
         self._store = store
         self._internet = internet
         self._console = console
+        self._ahead = ahead
 
     def install(self, tool: Tool) -> None:
         """Obtains the tool, says how and why that way, and links it into .toolchain."""
@@ -91,6 +93,7 @@ class Installer:
                     f"{tool.name} {tool.version} cannot be had: {'; '.join(why)}; and there is no Go to build it.\n"
                     f"Install Go {build.module.go} or newer (https://go.dev/dl), or let this machine download releases."
                 )
+            self._ahead.start()
         elif isinstance(tool.recipes[0], PipInstall):
             how = "installing from the Python package index"
         else:
@@ -115,7 +118,7 @@ class Installer:
         # Pulumi writes logs into its home even when it only tells its version; the user's is not ours to write to.
         pulumi = {"PULUMI_HOME": str(self._store.shelf / "pulumi-home"), "PULUMI_SKIP_UPDATE_CHECK": "true"}
         try:
-            told = subprocess.run(
+            said = subprocess.run(
                 [folder / program, *arguments],
                 env={**os.environ, **pulumi},
                 stdin=subprocess.DEVNULL,
@@ -126,8 +129,8 @@ class Installer:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        match = VERSION.search(told.stdout)
-        return match[0] if match and told.returncode == 0 else None
+        match = VERSION.search(said.stdout)
+        return match[0] if match and said.returncode == 0 else None
 
 
 def _missing(tool: Tool, folder: Path) -> str:

@@ -1,7 +1,7 @@
 """What a run leaves in a `file://` backend when it is killed: its lock, and attributes that it was about to write.
 
 Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
-(attrs.go), which puts a new state in its place in one step, but truncates the attributes beside it and then writes.
+(attrs.go), which puts a new state in its place in one step, but truncates the attributes next to it and then writes.
 """
 
 import json

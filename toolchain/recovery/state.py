@@ -147,7 +147,7 @@ def _status(resource: Resource) -> str | None:
 
 
 def _enter(resources: list[Resource], fresh: Resource) -> None:
-    """A replacement takes the place of what is gone already or has the same name, else comes beside the one that the
+    """A replacement takes the place of what is gone already or has the same name, else comes next to the one that the
     next run is to delete."""
     for index, old in enumerate(resources):
         if old["urn"] == fresh["urn"] and not old.get("delete"):

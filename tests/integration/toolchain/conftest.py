@@ -16,6 +16,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from toolchain.installer.ahead import Ahead
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
 from toolchain.installer.pins import Module
@@ -115,9 +116,9 @@ class Workshop:
         return self.output.getvalue()
 
     def install(self, tool: Tool) -> None:
-        Installer(self.store, self.internet, Console(self.output)).install(tool)
+        Installer(self.store, self.internet, Console(self.output), Ahead([])).install(tool)
 
-    def gauge(self, version: str = "1.2.3", release: Release | None = None) -> Tool:
+    def gauge(self, version: str = "1.2.3", release: Release | None = None, package: str = "example.com/gauge") -> Tool:
         """A tool of one program, `gauge`, which tells its version."""
         return Tool(
             name="gauge",
@@ -126,7 +127,7 @@ class Workshop:
             links={"bin/gauge": "gauge"},
             on_path=OnPath(command=("gauge", "--version"), accepts=lambda found, wanted: found == wanted),
             release=release,
-            recipes=(GoBuild(module=self.module, package="example.com/gauge", output="gauge", stamps={"v": version}),),
+            recipes=(GoBuild(module=self.module, package=package, output="gauge", stamps={"v": version}),),
         )
 
     def release(self, address: str, content: str, *, published: str | None = None) -> Release:

@@ -13,12 +13,12 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.toolchain.conftest import script, system_programs
+from tests.integration.toolchain.conftest import script, system_programs
+from tests.support.paths import ROOT
 from toolchain.installer.modules import h1
 from toolchain.installer.tool import GoBuild, ModuleFiles, Tool
 from toolchain.installer.tools import GROUPS, Site, site_of
 
-ROOT = Path(__file__).resolve().parents[2]
 BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 
 
@@ -266,7 +266,7 @@ def test_without_go_and_downloads_one_message_says_what_to_do(machine: Machine) 
 def test_a_group_that_does_not_exist_is_named(machine: Machine) -> None:
     code, _, complaint = machine.run(clone(machine, "checkout"), "previews")
     assert code == 2
-    assert "no group previews; there are preview, cluster, node, lint" in complaint
+    assert "no group previews; there are python, preview, cluster, node, lint" in complaint
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
@@ -275,7 +275,7 @@ def test_every_tool_is_defined_on_every_platform(system: str, architecture: str)
     site = Site(ROOT, system, architecture)
     groups = [group for group in GROUPS if (group, system) != ("node", "darwin")]
     tools = [tool for group in groups for tool in GROUPS[group](site)]
-    assert len({tool.name for tool in tools}) == len(tools)
+    assert len({tool.name for tool in tools}) == len({(tool.name, tool.key) for tool in tools})  # uv is in two groups
     for release in (tool.release for tool in tools if tool.release):
         assert system in release.url
         assert architecture in release.url.replace("x64", "amd64")

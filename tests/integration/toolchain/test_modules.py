@@ -6,7 +6,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.toolchain.conftest import STAGES_H1, Server, Workshop, module_zip, script
+from tests.integration.toolchain.conftest import STAGES_H1, Server, Workshop, module_zip, script
 from toolchain.installer.console import Console
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.modules import copy_files, h1

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.toolchain.conftest import script
+from tests.integration.toolchain.conftest import script
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 STACK_FILE = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}\n"
 SALT = "encryptionsalt: v1:abc=:v1:def=="
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.toolchain.conftest import WRITE_GAUGE, Workshop
+from tests.integration.toolchain.conftest import WRITE_GAUGE, Workshop
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.store import Store
 
@@ -62,12 +62,20 @@ def test_equal_pins_have_one_key_wherever_the_checkout_is(workshop: Workshop) ->
     assert moved.gauge().key == key
 
 
-@pytest.mark.parametrize("file", ["go.mod", "go.sum", "main.go"])
+@pytest.mark.parametrize("file", ["go.mod", "go.sum"])
 def test_another_pin_is_another_key(workshop: Workshop, file: str) -> None:
     key = workshop.gauge().key
     with (workshop.module.folder / file).open("a") as pins:
         pins.write("// changed\n")
     assert workshop.gauge().key != key
+
+
+def test_other_code_of_ours_is_another_key_for_the_program_that_it_belongs_to(workshop: Workshop) -> None:
+    ours, theirs = workshop.gauge(package="./gauge").key, workshop.gauge().key
+    (workshop.module.folder / "gauge").mkdir()
+    (workshop.module.folder / "gauge" / "main.go").write_text("package main\n")
+    assert workshop.gauge(package="./gauge").key != ours
+    assert workshop.gauge().key == theirs
 
 
 def test_another_stamp_is_another_key(workshop: Workshop) -> None:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from tests.toolchain.conftest import WRITE_GAUGE, Server, Workshop, says, script
+from tests.integration.toolchain.conftest import WRITE_GAUGE, Server, Workshop, says, script
 from toolchain.installer.download import Internet
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tools.cluster import one_minor_apart
@@ -99,7 +99,8 @@ def test_without_a_way_out_it_is_built_from_the_pinned_module_with_its_flags(wor
     workshop.install(tool)
     assert workshop.store.linked(tool)
     (call,) = workshop.go_calls()
-    assert call.startswith("build -trimpath -mod=readonly -buildvcs=false -tags= -ldflags=-s -w -X v=1.2.3 -o ")
+    flags = "-tags= -gcflags=all=-dwarf=false -ldflags=-s -w -X v=1.2.3"
+    assert call.startswith(f"build -trimpath -mod=readonly -buildvcs=false {flags} -p=")
     assert "building with Go; not on PATH; 127.0.0.1:9 cannot be reached (Connection refused)" in workshop.said
     assert "    go build gauge  0:0" in workshop.said
 

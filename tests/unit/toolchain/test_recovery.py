@@ -2,23 +2,20 @@
 
 import json
 import os
+import platform
 import pwd
-import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.toolchain.conftest import script
-from toolchain.recovery import __main__ as recovery
-from toolchain.recovery import cli, state
+from toolchain.recovery import state
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
 HERE = {
     "username": pwd.getpwuid(os.getuid()).pw_name,
-    "hostname": socket.gethostname(),
+    "hostname": platform.node(),
     "timestamp": "2026-11-21T01:08:18Z",
 }
 LABELS = {"app.kubernetes.io/part-of": "gpu-tenancy"}
@@ -195,24 +192,6 @@ def test_what_is_replaced_is_not_what_is_found() -> None:
     assert list(state.found(given, [CREATING_QUOTA])) == []
 
 
-@pytest.fixture
-def gone() -> int:
-    """The id of a process that has ended."""
-    with subprocess.Popen(["true"]) as process:
-        pass
-    return process.pid
-
-
-def test_a_lock_of_this_user_on_this_host_is_stale_when_its_process_is_gone(gone: int) -> None:
-    assert Lock(gone, **HERE).is_stale
-    assert not Lock(os.getpid(), **HERE).is_stale
-
-
-@pytest.mark.parametrize("elsewhere", [{"hostname": "another"}, {"username": "another"}])
-def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[str, str]) -> None:
-    assert not Lock(gone, **{**HERE, **elsewhere}).is_stale
-
-
 def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path: Path) -> None:
     for stack, pid in (("prod", 17), ("lab", 18)):
         folder = tmp_path / ".pulumi" / "locks" / "organization" / "gpu-tenancy" / stack
@@ -221,73 +200,3 @@ def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path
     assert locks(f"file://{tmp_path}?no_tmp_dir=true", "gpu-tenancy", "prod") == [Lock(17, **HERE)]
     assert locks(f"file://{tmp_path}", "gpu-tenancy", "other") == []
     assert locks("s3://bucket", "gpu-tenancy", "prod") == []
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose stack is clean; its Pulumi notes what it is called with."""
-    (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
-    export = json.dumps(deployment(quota(id="tts/seats")))
-    pulumi = script(
-        tmp_path / "pulumi", f"echo \"$1 $2\" >> {tmp_path}/calls; [ $1 = stack ] && echo '{export}' || true"
-    )
-    monkeypatch.setattr(cli, "PULUMI", pulumi)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def locked_by(project: Path, pid: int) -> None:
-    folder = project / ".pulumi" / "locks" / "organization" / "gpu-tenancy" / "prod"
-    folder.mkdir(parents=True)
-    (folder / "5d3c.json").write_text(json.dumps({"pid": pid, **HERE}))
-
-
-def calls(project: Path) -> list[str]:
-    noted = project / "calls"
-    return noted.read_text().splitlines() if noted.exists() else []
-
-
-def test_a_clean_stack_is_read_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert recovery.main(["prod"]) == 0
-    assert (calls(project), capsys.readouterr()) == (["stack export"], ("", ""))
-
-
-def test_a_stale_lock_is_removed(project: Path, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
-    locked_by(project, gone)
-    assert recovery.main(["prod"]) == 0
-    assert (calls(project), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
-
-
-@pytest.mark.parametrize(("holder", "kept"), [("gone", {"prod.json.bak.attrs"}), ("alive", None)])
-def test_attributes_that_were_being_written_at_the_kill_are_removed(
-    project: Path, gone: int, holder: str, kept: set[str] | None
-) -> None:
-    """Seen: "failed to load checkpoint: EOF", of a state that was whole."""
-    folder = project / ".pulumi" / "stacks" / "gpu-tenancy"
-    folder.mkdir(parents=True)
-    whole = json.dumps({"user.content_type": "application/json"})
-    for name, content in (("prod.json.attrs", ""), ("prod.json.bak.attrs", whole), ("prod2.json.attrs", "")):
-        (folder / name).write_text(content)
-    before = {file.name for file in folder.iterdir()}
-    locked_by(project, gone if holder == "gone" else os.getpid())
-    recovery.main(["prod"])
-    after = {file.name for file in folder.iterdir()}
-    assert after == ({"prod2.json.attrs", *kept} if kept else before)
-
-
-def test_a_run_that_goes_on_is_named_and_nothing_is_done(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    locked_by(project, os.getpid())
-    assert recovery.main(["prod"]) == 1
-    assert calls(project) == []
-    assert capsys.readouterr().err == (
-        f"prod is in use by {HERE['username']}@{HERE['hostname']} (process {os.getpid()}), since 2026-11-21T01:08:18Z. "
-        "Wait; or, if you know that it is gone: "
-        f"PULUMI_BACKEND_URL=file://{project} .toolchain/bin/pulumi cancel --stack prod\n"
-    )
-
-
-def test_what_pulumi_complains_of_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script(project / "pulumi", "echo error: incorrect passphrase >&2; exit 255")
-    assert recovery.main(["prod"]) == 1
-    assert capsys.readouterr().err == "pulumi stack export: error: incorrect passphrase\n"

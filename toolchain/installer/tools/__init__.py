@@ -7,10 +7,11 @@ from toolchain.installer.tools.cluster import cluster
 from toolchain.installer.tools.lint import lint
 from toolchain.installer.tools.node import node
 from toolchain.installer.tools.oracle import oracle
-from toolchain.installer.tools.preview import preview
+from toolchain.installer.tools.preview import preview, python
 from toolchain.installer.tools.site import Site, site_of
 
 GROUPS: dict[str, Callable[[Site], tuple[Tool, ...]]] = {
+    "python": python,
     "preview": preview,
     "cluster": cluster,
     "node": node,

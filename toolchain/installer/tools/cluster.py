@@ -39,7 +39,7 @@ def one_minor_apart(found: str, wanted: str) -> bool:
 
 
 def _etcd(site: Site) -> Tool:
-    module = site.module("etcd")
+    module = site.module("kube")
     version = bare(module.version(ETCD))
     base = f"{GITHUB}/etcd-io/etcd/releases/download/v{version}"
     suffix = {"linux": "tar.gz", "darwin": "zip"}[site.system]
@@ -85,7 +85,7 @@ def kubernetes(site: Site, name: str, ask: tuple[str, ...], accepts: Callable[[s
 
 
 def _kwok(site: Site) -> Tool:
-    module = site.module("kwok")
+    module = site.module("kube")
     return Tool(
         name="kwok",
         version=bare(module.version(KWOK)),
@@ -97,7 +97,7 @@ def _kwok(site: Site) -> Tool:
 
 
 def _kwok_stages(site: Site) -> Tool:
-    module = site.module("kwok")
+    module = site.module("kube")
     return Tool(
         name="kwok-stages",
         version=bare(module.version(KWOK)),
@@ -110,7 +110,7 @@ def _kwok_stages(site: Site) -> Tool:
 
 
 def _kueue(site: Site) -> Tool:
-    module = site.module("kueue")
+    module = site.module("kube")
     version = module.version(KUEUE)
     return Tool(
         name="kueue",

@@ -1,4 +1,4 @@
-"""A real node beside the simulated ones: a kubelet, containerd, network plugins. runc comes from the system."""
+"""A real node next to the simulated ones: a kubelet, containerd, network plugins. runc comes from the system."""
 
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.tool import GoBuild, OnPath, Release, Tool

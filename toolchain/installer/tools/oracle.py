@@ -6,13 +6,13 @@ from toolchain.installer.tools.site import Site, bare
 
 
 def oracle(site: Site) -> tuple[Tool, ...]:
-    module = site.module("oracle")
+    module = site.module("kube")
     return (
         Tool(
             name="kube-oracle",
             version=bare(module.version(KUBERNETES)),
             platform=site.platform,
             links={"bin/kube-oracle": "kube-oracle"},
-            recipes=(GoBuild(module=module, package=".", output="kube-oracle"),),
+            recipes=(GoBuild(module=module, package="./oracle", output="kube-oracle"),),
         ),
     )

@@ -10,6 +10,11 @@ PULUMI_LANGUAGE_PYTHON = "github.com/pulumi/pulumi/sdk/python/cmd/pulumi-languag
 PULUMI_KUBERNETES = "github.com/pulumi/pulumi-kubernetes/provider/v4"
 
 
+def python(site: Site) -> tuple[Tool, ...]:
+    """What makes .venv, without Pulumi's programs."""
+    return (_uv(site),)
+
+
 def preview(site: Site) -> tuple[Tool, ...]:
     return (_uv(site), _pulumi(site), _pulumi_kubernetes(site), _kueue_chart(site))
 
@@ -31,7 +36,7 @@ def _uv(site: Site) -> Tool:
 
 
 def _pulumi(site: Site) -> Tool:
-    """The CLI with its Python language host, which it expects beside itself.
+    """The CLI with its Python language host, which it expects next to itself.
 
     The two are one release. As Go modules they are two, and the newest language host that can be had as a module is
     older; its shims come from its own SDK, so that host and shims match.
@@ -111,7 +116,7 @@ def _pulumi_kubernetes(site: Site) -> Tool:
 
 def _kueue_chart(site: Site) -> Tool:
     """The Helm chart, as the Go module holds it: go.sum proves it for everybody, with or without Go."""
-    module = site.module("kueue")
+    module = site.module("kube")
     return Tool(
         name="kueue-chart",
         version=bare(module.version(KUEUE)),
