@@ -1,6 +1,8 @@
 # make help lists what there is. Every variable below can be given: make preview STACK=lab ARGS=--diff
 STACK ?= prod
 ARGS ?=
+FULL ?=
+COVER ?=
 YES ?=
 
 # Where Pulumi keeps stacks: a local folder, or any backend you export (s3://..., https://api.pulumi.com).
@@ -26,26 +28,30 @@ ORACLE := $(if $(shell PATH="$(USER_PATH)" command -v go),oracle)
 NODE := $(if $(filter Linux,$(shell uname -s)),node)
 PYTHON := .venv/bin/python
 PULUMI := .toolchain/bin/pulumi
-GATED := --stack $(STACK) --policy-pack policy --suppress-progress --suppress-outputs
+PYTEST := $(PYTHON) -m pytest -q
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Of branches too; not of a part of the tests, which ARGS may choose.
+COVERAGE := --cov --cov-report=
+GATED := --policy-pack policy --suppress-outputs
+PREVIEW = $(PYTHON) -m stacks preview --stack $(STACK) $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart stack test check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration e2e soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-preview: chart stack ## Prove a stack: seating chart, Pulumi's preview, the policy pack's verdict
-	@$(PYTHON) -m stacks cluster --optional
-	@$(PULUMI) preview $(GATED) $(ARGS)
+preview: settings stack ## Prove a stack: what changes, seating chart, the policy pack's verdict; FULL=1 lists all
+	@$(PREVIEW)
 
 # `up` previews once more under the pack before it changes anything, so what you confirmed is judged again as it is then.
 # Not --skip-preview: the pack sees the whole graph last, which in an update is after the cluster has changed. Not --plan:
 # it is experimental and stops halfway, at the first value that only the real cluster knows (a Namespace's uid).
-up: chart recover ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
+up: settings recover ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
-	@$(PULUMI) preview $(GATED) $(ARGS)
+	@$(PREVIEW)
 	@toolchain/confirm.sh "Apply $(STACK)"
-	@$(PULUMI) up $(GATED) --yes $(ARGS)
+	@$(PULUMI) up --stack $(STACK) $(GATED) --suppress-progress --yes $(ARGS)
 
 destroy: recover ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
@@ -67,16 +73,35 @@ new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: 
 chart: toolchain
 	@$(PYTHON) -m stacks chart --stack $(STACK)
 
+settings: toolchain
+	@$(PYTHON) -m stacks chart --stack $(STACK) >/dev/null
+
 stack: toolchain
 	@mkdir -p .state
 	@toolchain/ensure-stack.sh $(STACK)
 
-test: lint ## Run all tests, after format, lint and types
-	@$(INSTALL) cluster $(NODE) $(ORACLE)
-	@$(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
+	@PATH="$(USER_PATH)" COVER=1 python3 -m tests.levels $(MAKE) lint unit integration e2e
+
+# Coverage doubles what the tests cost (Python 3.11), so that the quick loop is without; make test and CI are with it.
+unit: ## Run the tests that need no server, cluster or root; COVER=1 with their branch coverage, and its floor
+	@$(INSTALL) python
+	@$(PYTEST) $(PARALLEL) tests/unit $(if $(ARGS),$(ARGS),$(if $(COVER),$(COVERAGE)))
+
+integration: ## Run the tests of what the agents, previews and tools are shipped with: wires, programs, the kernel
+	@$(INSTALL) preview $(ORACLE)
+	@$(PYTEST) $(PARALLEL) tests/integration $(ARGS)
+
+e2e: ## Run the tests on a cluster, all of them on one
+	@$(INSTALL) preview cluster $(NODE)
+	@$(PYTEST) -n 0 tests/e2e $(ARGS)
+
+soak: ## Run the searches at random in full: minutes, on all cores
+	@$(INSTALL) python $(ORACLE)
+	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -m search tests/unit tests/integration/judge $(ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
-	@$(PYTHON) -m pytest -q tests/contract
+	@$(PYTEST) tests/unit/contract tests/integration/contract
 
 lint:
 	@$(INSTALL) preview lint
@@ -86,13 +111,13 @@ lint:
 	@.toolchain/bin/actionlint
 
 bench: toolchain ## Measure previews and the policy pack
-	@$(PYTHON) -m tests.bench $(ARGS)
+	@$(PYTHON) -m tests.benchmarks $(ARGS)
 
 bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
-	@$(PYTHON) -m tests.bench.scale $(ARGS)
+	@$(PYTHON) -m tests.benchmarks.scale $(ARGS)
 
 bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)
-	@$(PYTHON) -m tests.bench.packing $(TRACE) $(ARGS)
+	@$(PYTHON) -m tests.benchmarks.packing $(TRACE) $(ARGS)
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))

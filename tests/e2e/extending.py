@@ -18,20 +18,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agents import exposition
-from agents.device import MIB, Device, Survey
-from agents.exposition import Sample
-from agents.slices import SLICES, Host, slice_of
-from components.capacity import ledger_config_map
-from components.exporter import ExporterSpec
-from components.identity import binding, built_in_binding, role, service_account
-from components.scheduler import Placement, SchedulerArgs, SchedulerSpec, configuration, retry_claim, scheduler_agent
-from components.system import ClusterSpec
-from components.zipapp import Zipapp, build
+from agents.runtime import exposition
+from agents.runtime.exposition import Sample
+from agents.telemetry.device import Device, Survey
+from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from components.agents.exporter import ExporterSpec
+from components.agents.reconcile import ledger_config_map
+from components.agents.scheduler import (
+    PlacementMode,
+    SchedulerArgs,
+    SchedulerSpec,
+    configuration,
+    retry_claim,
+    scheduler_agent,
+)
+from components.base.identity import binding, built_in_binding, role, service_account
+from components.base.system import ClusterSpec
+from components.base.zipapp import Zipapp, build
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import Names
-from tests.cluster.rollout import eventually
+from tenancy.units import MIB
+from tests.e2e.made import made
+from tests.e2e.rollout import becomes, eventually
 from toolchain.cluster import kubeconfig
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
@@ -49,7 +58,7 @@ Object = Mapping[str, Any]
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ARGS = SchedulerArgs(
-    spec=SchedulerSpec(placement=Placement.EXTENDER, measured=False),
+    spec=SchedulerSpec(placement=PlacementMode.EXTENDER, measured=False),
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
     code=Zipapp(b""),
     ledger=LEDGER,
@@ -256,7 +265,7 @@ class Bench:
         pod = SchedulerPod(name, folder, questions, [*agents, "extender"], environment)
         self.pods.append(pod)
         pod.start_extender()
-        eventually(lambda: pod.get("/readyz")[0] == 200, "the extender is ready")
+        becomes(lambda: pod.get("/readyz")[0], 200, "the extender is ready")
         return pod
 
     def start_scheduler(self, pod: SchedulerPod, *, elected: bool = False) -> None:
@@ -324,14 +333,13 @@ class Bench:
 
 @contextmanager
 def placement(cluster: HeldCluster, folder: Path) -> Iterator[Bench]:
-    """A cluster that knows the account, the ledger and the priorities, without nodes yet; all processes end with it."""
+    """The cluster knows account, ledger and priorities, and no node yet; nothing is left of it after the block."""
     zipapp = folder / "agents.pyz"
     zipapp.write_bytes(build().content)
-    api = cluster.api
-    for collection, manifest in _objects():
-        api.create(collection, manifest)
     placed = Bench(cluster, folder, zipapp)
     with ExitStack() as stack:
+        stack.enter_context(made(cluster.api, _objects()))
+        stack.callback(lambda: [placed.remove_node(name) for name in [*placed.nodes]])
         stack.callback(lambda: [placed.stop(pod) for pod in [*placed.pods]])
         yield placed
 

@@ -1,6 +1,6 @@
 """What a `destroy` may not leave."""
 
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, Rollout
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, Rollout
 
 _OF_NO_NAMESPACE = {
     "admissionregistration.k8s.io/v1": (

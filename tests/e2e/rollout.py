@@ -1,15 +1,13 @@
 """A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tests.preview.cli import ROOT, Outcome, Workspace, workspace
+from tests.integration.preview.cli import ROOT, Outcome, Workspace
 from toolchain.cluster import simulated
-from toolchain.cluster.api import Answer, until
+from toolchain.cluster.api import ApiAnswer, until
 from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
@@ -20,31 +18,63 @@ SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 PATIENCE_SECONDS = 240
 
 Object = Mapping[str, Any]
+Change = Callable[[dict[str, Any]], object]
 
 
-@dataclass(frozen=True)
+def unchanged(_: dict[str, Any]) -> None:
+    """Prod as it is configured."""
+
+
+@dataclass
 class Rollout:
     """Prod in a workspace and on a cluster."""
 
     cluster: HeldCluster
     workspace: Workspace
+    rolled_out: str | None = None  # the stack file that is; None where that is not known
+    is_gone: bool = True
 
     def init(self) -> None:
         self._succeed("stack", "init", "prod")
 
-    def up(self, *arguments: str) -> Outcome:
+    def up(self) -> Outcome:
         """As `make up` does it, after its preview: under the policy pack. Raises AssertionError with all it said."""
-        return self._succeed(*_UP, *arguments)
+        outcome = self.attempt_up()
+        assert outcome.code == 0, self._told(outcome)
+        return outcome
 
     def attempt_up(self) -> Outcome:
         """The same, which may also fail."""
-        return self._run(*_UP)
+        self.is_gone = False
+        return self._attempt(*_UP, *_GATED)
+
+    def _attempt(self, *arguments: str) -> Outcome:
+        outcome = self._run(*arguments)
+        self.rolled_out = None if outcome.code else self.workspace.stack_file.read_text()
+        return outcome
+
+    def settle(self, change: Change = unchanged) -> None:
+        """Prod as it is configured, with that change alone, is rolled out: by an `up` where something else was. Without
+        the pack, which costs a third of a run and is not in question here."""
+        self.workspace.reset()
+        self.workspace.change(change)
+        if self.rolled_out != self.workspace.stack_file.read_text():
+            self.is_gone = False
+            outcome = self._attempt(*_UP)
+            assert outcome.code == 0, self._told(outcome)
+
+    def expect_no_changes(self) -> None:
+        """A further `up` would find nothing to do. Raises AssertionError with what it would."""
+        self._succeed("preview", "--expect-no-changes", *_PLAIN)
 
     def refresh(self, *arguments: str) -> Outcome:
         return self._succeed("refresh", "--yes", "--skip-preview", *_PLAIN, *arguments)
 
     def destroy(self) -> Outcome:
-        return self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
+        self.rolled_out = None
+        outcome = self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
+        self.is_gone = True
+        return outcome
 
     def recover(self) -> str:
         """As `make up` and `make destroy` begin; what it said. Raises AssertionError with it."""
@@ -56,8 +86,11 @@ class Rollout:
 
     def _succeed(self, *arguments: str) -> Outcome:
         outcome = self._run(*arguments)
-        assert outcome.code == 0, f"{outcome.text}\nThe cluster's logs are in {self.cluster.log('x').parent}"
+        assert outcome.code == 0, self._told(outcome)
         return outcome
+
+    def _told(self, outcome: Outcome) -> str:
+        return f"{outcome.text}\nThe cluster's logs are in {self.cluster.log('x').parent}"
 
     def _run(self, *arguments: str) -> Outcome:
         stack = () if arguments[0] == "stack" else ("--stack", "prod")
@@ -74,10 +107,10 @@ class Rollout:
         """The list's objects; none where the kind is not there either."""
         return list((self.cluster.api.get(path) or {"items": []})["items"])
 
-    def create(self, path: str, manifest: Object, *, user: str | None = None) -> Answer:
+    def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:
         return self.cluster.api.request("POST", path, manifest, user=user)
 
-    def delete(self, path: str) -> Answer:
+    def delete(self, path: str) -> ApiAnswer:
         return self.cluster.api.request("DELETE", f"{path}?propagationPolicy=Background")
 
     def capacity(self, node: str) -> Mapping[str, str]:
@@ -89,22 +122,8 @@ class Rollout:
 
 
 _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
-_UP = ("up", "--yes", "--skip-preview", *_PLAIN, "--policy-pack", str(ROOT / "policy"))
-
-
-@contextmanager
-def rolled_out(
-    cluster: HeldCluster, folder: Path, change: Callable[[dict[str, Any]], object] = lambda config: None
-) -> Iterator[Rollout]:
-    """Prod, with its configuration changed, rolled out on the cluster; taken off it after the block."""
-    rollout = Rollout(cluster, workspace(folder))
-    rollout.init()
-    rollout.workspace.change(change)
-    try:
-        rollout.up()
-        yield rollout
-    finally:
-        rollout.destroy()
+_UP = ("up", "--yes", "--skip-preview", *_PLAIN)
+_GATED = ("--policy-pack", str(ROOT / "policy"))
 
 
 def register_anew(prod: Rollout, node: str) -> Object:
@@ -134,9 +153,14 @@ def condition(found: Object, kind: str) -> Object:
     return next((entry for entry in conditions if entry["type"] == kind), {})
 
 
-def eventually(holds: Any, what: str) -> Any:
-    """Raises ClusterError when it does not hold in time."""
-    return until(holds, PATIENCE_SECONDS, what)
+def eventually(holds: Callable[[], Any], what: str, state: Callable[[], object] | None = None) -> Any:
+    """What holds, once it does. Raises ClusterError when it does not in time, with what `state` says then."""
+    return until(holds, PATIENCE_SECONDS, what, state)
+
+
+def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
+    """Waits until that is read. Raises ClusterError with what is read instead."""
+    eventually(lambda: read() == wanted, what, read)
 
 
 def container(limits: Mapping[str, str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.cluster.rollout import eventually
+from tests.e2e.rollout import eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 

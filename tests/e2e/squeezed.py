@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.rollout import Object, eventually
+from tests.e2e.rollout import Object, eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from agents.device import MIB, Device, Fault, Survey
-from agents.slices import SLICES, Host, slice_of
+from agents.telemetry.device import Device, Fault, Survey
+from agents.telemetry.resourceslice import SLICES, Host, slice_of
 from components import claims
-from components.admission_policy import binding
-from components.system import namespace
+from components.admission.policy import binding
+from components.base.system import namespace
 from tenancy.ledger import Ledger, Pool, Seat
-from tests.cluster.rollout import Object, condition, eventually, pods
+from tenancy.units import MIB
+from tests.e2e.rollout import Object, becomes, condition, eventually, pods
 from toolchain.cluster.cluster import HeldCluster
 
 CHAT, VISION = "claims-chat", "claims-vision"
@@ -131,7 +132,7 @@ def pod(cluster: HeldCluster, tenant: str, name: str) -> Object:
 
 def result(cluster: HeldCluster, tenant: str, name: str) -> Object:
     """What the pod's claim was given, once the pod is bound."""
-    eventually(lambda: pod(cluster, tenant, name)["spec"].get("nodeName") == NODE, f"{name} is bound")
+    becomes(lambda: pod(cluster, tenant, name)["spec"].get("nodeName"), NODE, f"{name} is bound")
     (status,) = pod(cluster, tenant, name)["status"]["resourceClaimStatuses"]
     found = cluster.api.get(f"{claims_path(tenant)}/{status['resourceClaimName']}") or {}
     (given,) = found["status"]["allocation"]["devices"]["results"]

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.cluster.extending import NAMES, POOL, Bench, SchedulerPod, placement, quantile
-from tests.cluster.rollout import eventually
-from toolchain.cluster import cluster
-from toolchain.cluster.extent import Extent
+from tests.e2e.extending import NAMES, POOL, Bench, SchedulerPod, placement, quantile
+from tests.e2e.rollout import becomes, eventually
+from toolchain.cluster.cluster import HeldCluster
 
-# Seed 003's node.
+# Record 0003's node.
 UNLIKE = (12207, 8138, 4069, 16276)
 # Far below the scheduler's own five minutes, and patient with a busy machine.
 RETRY_SECONDS = 45
@@ -25,11 +24,8 @@ BURST_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
-def placed(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with (
-        cluster.running(tmp_path_factory.mktemp("placing"), extent=Extent.SIMULATED) as running,
-        placement(running, tmp_path_factory.mktemp("pods")) as found,
-    ):
+def placed(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with placement(real_cluster, tmp_path_factory.mktemp("pods")) as found:
         for number in range(4):
             found.add_node(f"cards-{number}", *UNLIKE[number:], *UNLIKE[:number])
         yield found
@@ -47,8 +43,8 @@ def _cleared(placed: Bench) -> Iterator[None]:
 
 
 def test_a_pod_is_bound_with_the_device_that_fits_best(placed: Bench, scheduler: SchedulerPod) -> None:
-    placed.create("seed", 8138, node="cards-0")
-    (pod,) = placed.await_bound("seed")
+    placed.create("example", 8138, node="cards-0")
+    (pod,) = placed.await_bound("example")
     annotations = pod["metadata"]["annotations"]
     assert annotations[NAMES.device_index] == "1"
     assert annotations[NAMES.device_uuid] == "GPU-cards-0-1"
@@ -144,7 +140,8 @@ def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_second
     eventually(lambda: 'totalGPU": 276,' in scheduler.get("/inspect/cards-0")[1], "the extender has seen it")
     placed.create("large", 16276, node="cards-0")
     eventually(lambda: placed.waits("large"), "the pod waits")
-    time.sleep(2)  # so that nothing of the refusal is under way
+    placed.create("witness", 200, node="cards-1")  # 276 MiB are left there
+    placed.await_bound("witness")  # so that nothing of the refusal is under way
     placed.set_ledger(POOL)
     started = time.monotonic()
     placed.await_bound("large")
@@ -202,7 +199,7 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
 
 def test_without_a_ledger_nothing_is_placed(placed: Bench, scheduler: SchedulerPod) -> None:
     placed.delete_ledger()
-    eventually(lambda: scheduler.get("/readyz")[0] == 503, "the extender has seen it")
+    becomes(lambda: scheduler.get("/readyz")[0], 503, "the extender has seen it")
     placed.create("unledgered", 300)
     message = eventually(lambda: placed.waits("unledgered"), "the pod waits")
     assert "there is no ledger" in message
@@ -224,7 +221,7 @@ def test_what_is_where_can_be_asked_for_by_node_and_an_unknown_node_is_no_crash(
     (pod,) = eventually(shown, "the pod is shown on its device")
     assert pod["usedGPU"] == 8138
     status, body = scheduler.get("/inspect/nowhere")
-    assert (status, body) == (404, "nowhere is no node with GPU memory to share\n")
+    assert (status, body) == (404, "nowhere is not a node with GPU memory to share\n")
     assert scheduler.get("/healthz") == (200, "ok\n")
     assert scheduler.value(names.METRIC_EXTENDER_LEADING) == 1
 
@@ -248,7 +245,7 @@ def test_the_verbs_are_for_clients_of_the_pods_own_authority(placed: Bench, sche
 def test_when_the_lease_changes_hands_in_a_burst_nothing_is_misplaced(placed: Bench, scheduler: SchedulerPod) -> None:
     placed.stop(scheduler)  # alone, it elects nobody
     first, second = (placed.start_pod(f"replica-{number}", elected=True) for number in range(2))
-    eventually(lambda: [each.leads for each in (first, second)].count(True) == 1, "one of the two leads")
+    becomes(lambda: [each.leads for each in (first, second)].count(True), 1, "one of the two leads")
     leader, other = (first, second) if first.leads else (second, first)
     burst = [f"burst-{number}" for number in range(60)]
     placed.create_all(dict.fromkeys(burst, 2034))

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from components import zipapp
-from components.exporter import ExporterSpec
-from components.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec
-from components.system import ClusterSpec, code_config_map, namespace
+from components.agents.exporter import ExporterSpec
+from components.agents.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec
+from components.base import zipapp
+from components.base.system import ClusterSpec, code_config_map, namespace
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
-from tests.agents.curves import Use, answer
-from tests.cluster.rollout import PATIENCE_SECONDS, eventually
-from tests.cluster.scripted import PORT, Scripted, pending
-from tests.engine import build
+from tests.e2e.rollout import PATIENCE_SECONDS, eventually
+from tests.e2e.scripted import PORT, Scripted, pending
+from tests.support.curves import Use, answer
+from tests.support.engine import build
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image

@@ -1,6 +1,5 @@
 """The local cluster itself: what is in it, that it ends with its starter, that it says why a part ended."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rollout import eventually
+from tests.e2e import audit
+from tests.e2e.processes import lives
+from tests.e2e.rollout import becomes, eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.cluster.control_plane import AUDIT
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT
@@ -24,14 +24,6 @@ GFD = "nvidia.com/gpu."
 
 def nodes(found: HeldCluster) -> Mapping[str, Any]:
     return {node["metadata"]["name"]: node for node in (found.api.get("/api/v1/nodes") or {})["items"]}
-
-
-def lives(pid: int) -> bool:
-    """Whether the process is there and no zombie."""
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_the_nodes_are_those_of_prod_and_a_real_one(real_cluster: HeldCluster) -> None:
@@ -61,40 +53,28 @@ def test_nobody_is_let_in_without_a_certificate(real_cluster: HeldCluster) -> No
 
 def test_the_audit_log_tells_who_asked_for_what(real_cluster: HeldCluster) -> None:
     real_cluster.api.request("GET", "/api/v1/nodes", user="somebody-else")
-    (line,) = (line for line in real_cluster.log(AUDIT).read_text().splitlines() if '"somebody-else"' in line)
-    entry = json.loads(line)
+    (entry,) = audit.entries(real_cluster, "somebody-else")
     assert entry["impersonatedUser"]["username"] == "somebody-else"
     assert (entry["verb"], entry["objectRef"]["resource"]) == ("list", "nodes")
 
 
-def test_a_second_cluster_runs_beside_the_first_and_takes_its_end_alone(
+def test_a_second_cluster_runs_next_to_the_first_and_ends_alone_and_whole_with_a_part_of_it(
     real_cluster: HeldCluster, tmp_path: Path
 ) -> None:
     with cluster.running(tmp_path / "second", extent=Extent.SIMULATED) as second:
-        assert "localhost" not in nodes(second)
-        pid = second.pid
-        assert pid is not None
-    assert not lives(pid)
-    assert "localhost" in nodes(real_cluster)
-
-
-def test_a_restarted_process_is_another_one_and_the_cluster_goes_on(installed: None, tmp_path: Path) -> None:
-    with cluster.running(tmp_path / "restarted", extent=Extent.API_SERVER) as found:
-        before = found.pid_of("kube-apiserver")
-        found.restart("kube-apiserver")
-        assert found.pid_of("kube-apiserver") != before
-        eventually(lambda: found.api.request("GET", "/readyz").code == 200, "it is ready again")
-
-
-def test_a_part_that_ends_is_named_with_the_end_of_its_log_and_all_ends(installed: None, tmp_path: Path) -> None:
-    with cluster.running(tmp_path / "broken", extent=Extent.API_SERVER) as found:
-        processes = [found.pid_of(name) for name in ("etcd", "kube-apiserver")]
+        assert set(nodes(second)) == {"k8s-node1", "k8s-node2", "node-4", "node-5", "node-6"}
+        before = second.pid_of("kube-apiserver")
+        second.restart("kube-apiserver")
+        assert second.pid_of("kube-apiserver") != before
+        becomes(lambda: second.api.request("GET", "/readyz").code, 200, "it is ready again")
+        processes = [second.pid_of(name) for name in ("etcd", "kube-apiserver", "kube-scheduler", "kwok")]
         os.kill(processes[0], signal.SIGKILL)
-        eventually(lambda: found.supervisor.poll() is not None, "the supervisor has ended")
+        eventually(lambda: second.supervisor.poll() is not None, "the supervisor has ended")
         assert not any(map(lives, processes))
-        said = found.log(cluster.SUPERVISOR).read_text()
+        said = second.log(cluster.SUPERVISOR).read_text()
     assert "cluster: etcd ended (-9); the end of" in said
     assert "  | {" in said
+    assert "localhost" in nodes(real_cluster)
 
 
 def test_a_cluster_that_cannot_start_says_why(installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from components.admission_device import ByDevice, DeviceArgs, device_stamps
-from components.admission_policy import binding
+from components.admission.device import ByDevice, DeviceArgs, device_stamps
+from components.admission.policy import binding
 from tenancy.names import Names
-from tests.cluster.rollout import Object, eventually
+from tests.e2e.rollout import Object, eventually
 from toolchain.cluster import node
-from toolchain.cluster.api import Answer
+from toolchain.cluster.api import ApiAnswer
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 
@@ -47,7 +47,7 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
         api.request("DELETE", f"/api/v1/namespaces/{TENANT}")
 
 
-def _is_stamped(answer: Answer) -> bool:
+def _is_stamped(answer: ApiAnswer) -> bool:
     assert answer.refusal is None, answer.refusal
     return answer.body["spec"].get("runtimeClassName") == "nvidia"
 

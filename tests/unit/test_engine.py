@@ -6,8 +6,8 @@ import pulumi
 import pytest
 from pulumi_kubernetes.core.v1 import ConfigMap
 
-from components.manifest import component_type, register
-from tests.engine import Graph, build, names
+from components.base.manifest import component_type, register
+from tests.support.engine import Graph, build, names
 
 
 def config_map(name: str) -> dict[str, Any]:

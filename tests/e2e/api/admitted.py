@@ -1,13 +1,12 @@
 """Pods for the admission tests, and prod's policies in force on an API server."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from stacks import platform, settings
-from tests.cluster.api_server import Answer, ApiServer
-from tests.engine import build
-from tests.stacks.prod import Change, raw
+from tests.e2e.api.server import ApiAnswer, ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.engine import build
+from tests.support.prod import Change, raw
 
 GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 DEVICE = "device.viktorbarzin.me/uuid"
@@ -19,7 +18,6 @@ PLURALS = {
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
-PATIENCE_SECONDS = 240
 
 Pod = dict[str, Any]
 
@@ -53,7 +51,7 @@ def host_path(path: str) -> Pod:
     return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
 
 
-def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True) -> Answer:
+def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True) -> ApiAnswer:
     return server.request("POST", f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}", manifest)
 
 
@@ -71,12 +69,11 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
     # The API server picks policies up in its own time, the two kinds apart.
-    until(lambda: create(server, "immich", gpu_pod()).body["spec"].get("priorityClassName") == "gpu-workload")
-    until(lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    eventually(
+        lambda: create(server, "immich", gpu_pod()).body["spec"].get("priorityClassName") == "gpu-workload",
+        "pods with a GPU are stamped",
+    )
+    eventually(
+        lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None,
+        "a pod of another class is refused",
+    )

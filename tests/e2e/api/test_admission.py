@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.admitted import (
+from tests.e2e.api.admitted import (
     DEVICE,
     GPU,
     GPUMEM,
@@ -16,9 +16,9 @@ from tests.cluster.admitted import (
     pod,
     put_into_force,
 )
-from tests.cluster.api_server import SCHEDULER, ApiServer
-from tests.cluster.rollout import eventually
-from tests.stacks.prod import drop
+from tests.e2e.api.server import SCHEDULER, ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.prod import drop
 
 
 @pytest.fixture(scope="module")

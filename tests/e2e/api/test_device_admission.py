@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.cluster.admitted import (
+from tests.e2e.api.admitted import (
     DEVICE,
     GPU,
     GPU_COUNT,
@@ -18,11 +18,11 @@ from tests.cluster.admitted import (
     gpu_pod,
     pod,
     put_into_force,
-    until,
 )
-from tests.cluster.api_server import SCHEDULER as CLUSTERS_SCHEDULER
-from tests.cluster.api_server import ApiServer
-from tests.stacks.prod import put
+from tests.e2e.api.server import SCHEDULER as CLUSTERS_SCHEDULER
+from tests.e2e.api.server import ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.prod import put
 
 ACCOUNT = f"system:serviceaccount:gpu-tenancy-system:{names.SCHEDULER}"
 ITS_DEVICE = {"name": "NVIDIA_VISIBLE_DEVICES", **field(f"metadata.annotations['{DEVICE}']")}
@@ -37,8 +37,14 @@ def cluster(server: ApiServer) -> ApiServer:
     put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
     server.apply(other, "runtimeclasses")
-    until(lambda: create(server, "immich", gpu_pod()).body["spec"]["schedulerName"] == names.SCHEDULER_NAME)
-    until(lambda: create(server, "immich", pod(schedulerName=names.SCHEDULER_NAME)).refusal is not None)
+    eventually(
+        lambda: create(server, "immich", gpu_pod()).body["spec"]["schedulerName"] == names.SCHEDULER_NAME,
+        "pods with a budget are the scheduler's",
+    )
+    eventually(
+        lambda: create(server, "immich", pod(schedulerName=names.SCHEDULER_NAME)).refusal is not None,
+        "a pod without a budget is none of the scheduler's",
+    )
     return server
 
 

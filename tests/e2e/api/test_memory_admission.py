@@ -1,22 +1,21 @@
 """The memory pools' admission policies in a real API server: every combination that they allow and refuse."""
 
-import time
 from typing import Any
 
 import pytest
 
-from components.admission_policy import binding
-from components.memory_admission import policies
+from components.admission.host_memory import policies
+from components.admission.policy import binding
 from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
-from tenancy.memory_pool import Disposable, MemoryPool, MemoryPools, Workload
-from tests.cluster.api_server import Answer, ApiServer
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
+from tests.e2e.api.server import ApiAnswer, ApiServer
+from tests.e2e.rollout import eventually
 
 CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
-PATIENCE_SECONDS = 90
 
 
 def workload(tenant: str) -> Workload:
@@ -36,7 +35,7 @@ def victims(tenant: str, request_mib: int = 0) -> Disposable:
     )
 
 
-POOL = MemoryPool(
+POOL = HostMemoryPool(
     name="node-4",
     node_selector={"kubernetes.io/hostname": "node-4"},
     memory_mib=62464,
@@ -61,7 +60,7 @@ def memory(request: str | None = None, limit: str | None = None) -> dict[str, An
     return {part: {"memory": amount} for part, amount in given if amount is not None}
 
 
-def create(server: ApiServer, namespace: str, manifest: dict[str, Any]) -> Answer:
+def create(server: ApiServer, namespace: str, manifest: dict[str, Any]) -> ApiAnswer:
     return server.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", manifest)
 
 
@@ -75,14 +74,16 @@ def cluster(server: ApiServer) -> ApiServer:
         (DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER)),
     ):
         server.apply(priority_class(name, spec), "priorityclasses")
-    for policy in policies(MemoryPools(pools=(POOL,))):
+    for policy in policies(HostMemoryPools(pools=(POOL,))):
         for manifest in (policy, binding(policy)):
             server.apply(manifest, PLURALS[manifest["kind"]])
     burst = pod(None, memory("1Gi", "2Gi"))
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while any(create(server, tenant, burst).refusal is None for tenant in TENANTS):  # it takes policies up one by one
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def in_force() -> bool:
+        """The API server takes policies up one by one."""
+        return all(create(server, tenant, burst).refusal for tenant in TENANTS)
+
+    eventually(in_force, "the policies are in force for every tenant")
     return server
 
 

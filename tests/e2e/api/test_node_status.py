@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from components import node_status
-from components.admission_policy import binding
+from components.admission import node_status
+from components.admission.policy import binding
 from tenancy.names import Names
-from tests.cluster.api_server import ADMIN, RECONCILE, WATCHDOG, Answer, ApiServer
-from tests.cluster.rollout import eventually
+from tests.e2e.api.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiServer
+from tests.e2e.rollout import eventually
 
 SYSTEM = "gpu-tenancy-system"
 NAMES = Names("example.org")
@@ -44,7 +44,9 @@ def both(values: Mapping[str, str | None]) -> dict[str, Any]:
     return {"capacity": values, "allocatable": values}
 
 
-def patch(server: ApiServer, status: Mapping[str, Any], *, user: str, dry_run: bool = True, **metadata: Any) -> Answer:
+def patch(
+    server: ApiServer, status: Mapping[str, Any], *, user: str, dry_run: bool = True, **metadata: Any
+) -> ApiAnswer:
     return server.request(
         "PATCH",
         f"/api/v1/nodes/node/status{'?dryRun=All' if dry_run else ''}",

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from components import identity, node_status, zipapp
-from components.admission_policy import binding
-from components.capacity import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
-from components.system import ClusterSpec
+from components.admission import node_status
+from components.admission.policy import binding
+from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
+from components.base import identity, zipapp
+from components.base.system import ClusterSpec
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
-from tests.cluster.api_server import ApiServer
-from tests.cluster.faults.proxy import Fault, Proxy, proxied
-from tests.cluster.rollout import eventually
+from tests.e2e.api.proxy import Fault, Proxy, proxied
+from tests.e2e.api.server import ApiServer
+from tests.e2e.rollout import becomes, eventually
 from toolchain.cluster.paths import Folder
 
 NAMES = Names("example.org")
@@ -46,15 +47,15 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
     agent = reconcile_agent(args, ReconcileSpec(), run_seconds=0).identity
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
     own, rbac = f"/api/v1/namespaces/{SYSTEM}", "/apis/rbac.authorization.k8s.io/v1"
-    server.api.create(f"{own}/serviceaccounts", identity.service_account(agent))
+    server.create(f"{own}/serviceaccounts", identity.service_account(agent))
     for reach, prefix in ((None, rbac), (SYSTEM, f"{rbac}/namespaces/{SYSTEM}")):
         kind = "clusterrole" if reach is None else "role"
-        server.api.create(f"{prefix}/{kind}s", identity.role(agent, reach))
-        server.api.create(f"{prefix}/{kind}bindings", identity.binding(agent, reach))
+        server.create(f"{prefix}/{kind}s", identity.role(agent, reach))
+        server.create(f"{prefix}/{kind}bindings", identity.binding(agent, reach))
     for policy in (node_status.reconcile_writes(NAMES, SYSTEM), node_status.capacity_writers(NAMES, SYSTEM)):
         server.apply(policy, "validatingadmissionpolicies")
         server.apply(binding(policy), "validatingadmissionpolicybindings")
-    server.api.create(f"{own}/configmaps", ledger_config_map(ledger, SYSTEM, advertised=True))
+    server.create(f"{own}/configmaps", ledger_config_map(ledger, SYSTEM, advertised=True))
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
     token = server.api.create(f"{own}/serviceaccounts/{names.RECONCILE}/token", request)
     mount = tmp_path_factory.mktemp("account")
@@ -141,7 +142,7 @@ def test_reconcile_gets_there_after(node: ApiServer, proxy: Proxy, account: Path
     fault, answered = FAULTS[case]
     proxy.faults.append(Fault(**vars(fault)))
     code, log = end(start(proxy, account))
-    assert (code, log[-1]["message"]) == (0, "every node is as wanted"), log
+    assert (code, log[-1]["message"]) == (0, "all nodes are up to date"), log
     assert proxy.statuses(fault.method, fault.path)[: len(answered)] == answered
     assert shown(node) == (HARDWARE | OURS, HARDWARE | OURS)
 
@@ -167,7 +168,7 @@ def test_a_node_that_leaves_the_pool_between_read_and_write_is_not_advertised(
 
     proxy.faults.append(Fault(method="PATCH", path=NODE, meanwhile=leave))
     code, log = end(start(proxy, account))
-    assert (code, log[-1]["message"]) == (1, "not as wanted: pool t4: no node matches its node_selector")
+    assert (code, log[-1]["message"]) == (1, "not up to date: pool t4: no node matches its node_selector")
     assert proxy.statuses("PATCH", NODE) == [409]
     assert shown(node) == (HARDWARE, HARDWARE)
 
@@ -204,9 +205,9 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
     proxy.faults.append(Fault(**vars(fault)))
     agent = start(proxy, account, run_seconds=3600, interval_seconds=interval_seconds)
     whole = (HARDWARE | OURS, HARDWARE | OURS)
-    eventually(lambda: shown(node) == whole, "the node is advertised")
+    becomes(lambda: shown(node), whole, "the node is advertised")
     eventually(lambda: proxy.statuses("GET", WATCH), "it watches")
     without = dict.fromkeys(OURS)
     node.api.patch(f"{NODE}/status", {"status": {"capacity": without, "allocatable": without}})
-    eventually(lambda: shown(node) == whole, "the node is advertised again")
+    becomes(lambda: shown(node), whole, "the node is advertised again")
     stop(agent)

@@ -6,17 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenancy import names
-from tests.cluster.rollout import (
-    PATIENCE_SECONDS,
-    SYSTEM,
-    Object,
-    Rollout,
-    condition,
-    eventually,
-    job_pods,
-    jobs,
-    pods,
-)
+from tests.e2e.rollout import PATIENCE_SECONDS, SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 
 
 def run_once(prod: Rollout, agent: str) -> str:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agents.attribution import DeviceUse
-from agents.cgroup import Container
-from agents.device import MIB, Device
-from agents.registry import Registry
-from agents.roster import Pod, Roster
+from agents.exporter.attribution import DeviceUse
+from agents.exporter.pod_names import Registry
+from agents.node.cgroup import Container
+from agents.node.pods import NodePod, Roster
+from agents.telemetry.device import Device
 from tenancy import names
 from tenancy.ledger import Ledger
-from tests.agents.exporters import gauge
-from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
+from tenancy.units import MIB
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
+from tests.support.exporters import gauge
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
@@ -25,7 +26,7 @@ MEMORY_MIB = 15360
 _SERVER = """
 import json, os, re, sys, threading, time
 sys.path.insert(0, os.environ["CODE"])
-from agents.exporter import Server
+from agents.runtime.http_server import MetricsServer
 
 
 class Scripted:
@@ -43,7 +44,7 @@ class Scripted:
 
 
 for port, given in json.loads(os.environ["SCRIPT"]).items():
-    threading.Thread(target=Server(int(port), Scripted(given)).serve_forever).start()
+    threading.Thread(target=MetricsServer(int(port), Scripted(given)).serve_forever).start()
 """
 _FETCH = """
 import json, sys, time, urllib.request
@@ -70,11 +71,11 @@ class Answer:
     frozen: bool = False
 
 
-def pod_of(found: Object) -> Pod:
+def pod_of(found: Object) -> NodePod:
     """As an exporter knows it."""
     metadata, uid = found["metadata"], found["metadata"]["uid"]
     declared = int(found["spec"]["containers"][0]["resources"]["limits"][GPUMEM].replace("k", "000"))
-    return Pod(
+    return NodePod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=uid,
@@ -84,7 +85,7 @@ def pod_of(found: Object) -> Pod:
     )
 
 
-def shown(ledger: Ledger, uses: Iterable[tuple[Pod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
+def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *, used_mib: int | None = None) -> str:
     """An exporter's text for a T4 with these users, in MiB."""
     used = tuple(uses)
     card = Device(

@@ -34,7 +34,8 @@ _AHEAD = f"""
 import functools, sys
 from datetime import UTC, datetime, timedelta
 sys.path.insert(0, "{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}")
-from agents import __main__, clock
+from agents import __main__
+from agents.runtime import clock
 clock.Clock = functools.partial(clock.Clock, now=lambda: datetime.now(UTC) + timedelta(hours=1))
 sys.exit(__main__.main(sys.argv[1:]))
 """

@@ -1,7 +1,6 @@
 """The agents' pods are killed at moments that nobody chose: nothing is left half done, and the next run completes."""
 
 import os
-import random
 import signal
 import time
 from collections.abc import Iterator
@@ -12,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tenancy import names
-from tests.cluster.faults.agents import ended, pod_of, pods_of, run_once, succeeds, without_runs
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, jobs, pods
+from tests.e2e.faults.agents import ended, pod_of, pods_of, run_once, succeeds, without_runs
+from tests.e2e.processes import assert_ends_in_time_by_sigterm
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, jobs, pods
+from tests.support import search
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
-SEED, KILLS = 42, 6
-LONGEST_END_SECONDS, TRIES = 2.0, 3
+KILLS = 4
 STOPPED = 143
 LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass, pod's start included
 
@@ -48,10 +48,11 @@ def delete_at_once(prod: Rollout, pod: str) -> None:
     prod.cluster.api.request("DELETE", f"{pods(SYSTEM, pod)}?gracePeriodSeconds=0")
 
 
+@pytest.mark.search
 def test_a_reconcile_that_is_killed_anywhere_leaves_a_node_as_it_was_or_whole(
     nobody_else_reconciles: Rollout,
 ) -> None:
-    prod, moment = nobody_else_reconciles, random.Random(SEED)  # noqa: S311 (no secret)
+    prod, moment = nobody_else_reconciles, search.dice("moments of a kill")
     without = {"status": {field: {GPUMEM: None, GPU_COUNT: None} for field in ("capacity", "allocatable")}}
     for number in range(KILLS):
         prod.cluster.api.patch(f"{NODE}/status", without)
@@ -59,7 +60,7 @@ def test_a_reconcile_that_is_killed_anywhere_leaves_a_node_as_it_was_or_whole(
         time.sleep(moment.uniform(0, LONGEST_RUN_SECONDS))
         kill_reconcile(prod)
         eventually(lambda n=run: ended(prod, n), f"{run} has ended")
-        assert shown(prod) in ({WHOLE}, {NOTHING}), f"kill {number} of seed {SEED}"
+        assert shown(prod) in ({WHOLE}, {NOTHING}), f"kill {number}"
     succeeds(prod, run_once(prod, names.RECONCILE))
     assert shown(prod) == {WHOLE}
 
@@ -96,16 +97,8 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
-    """The CronJob's own run, wherever it is in its minute. A busy machine may keep one of them from it."""
-    seconds = []
-    while not seconds or (seconds[-1] >= LONGEST_END_SECONDS and len(seconds) < TRIES):
-        pid = eventually(lambda: listening(prod, program), f"{program} runs")
-        began = time.monotonic()
-        os.kill(pid, signal.SIGTERM)
-        eventually(lambda pid=pid: not Path(f"/proc/{pid}").exists(), "it has ended")
-        seconds.append(time.monotonic() - began)
-    print(f"{program} ended after {seconds[-1]:.2f} s")
-    assert seconds[-1] < LONGEST_END_SECONDS
+    """The CronJob's own run, wherever it is in its minute."""
+    assert_ends_in_time_by_sigterm(lambda: listening(prod, program), program)
     eventually(lambda: STOPPED in exit_codes(prod, program), "its container has its exit status")
 
 

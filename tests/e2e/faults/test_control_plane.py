@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenancy import names
-from tests.cluster.faults.agents import run_once, succeeds
-from tests.cluster.rollout import (
+from tests.e2e.faults.agents import run_once, succeeds
+from tests.e2e.rollout import (
     GPUMEM,
     SYSTEM,
     Object,
     Rollout,
     await_running,
+    becomes,
     changes,
     container,
     eventually,
@@ -54,9 +55,9 @@ def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one
     address = prod.cluster.api.server.removeprefix("https://")
     assert interrupted.code != 0
     assert address in interrupted.text, interrupted.text
-    eventually(lambda: prod.cluster.api.request("GET", "/readyz").code == 200, "the API server is back")
+    becomes(lambda: prod.cluster.api.request("GET", "/readyz").code, 200, "the API server is back")
     prod.up()
-    prod.up("--expect-no-changes")
+    prod.expect_no_changes()
     assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5500"}
     assert all(prod.cluster.api.get(f"/api/v1/namespaces/{name}") for name in GUESTS)
 
@@ -118,7 +119,7 @@ def test_without_kueue_a_queue_tenants_job_is_refused_and_all_others_go_on(prod:
         assert "https://kueue-webhook-service.kueue-system.svc:" in str(answer.refusal)
         await_running(prod, "default", submit(prod, "default", job("plain", None)))
         assert prod.create(pods("frigate"), resident).refusal is None
-        eventually(lambda: prod.get(pods("frigate", "seat"))["status"].get("phase") == "Running", "a resident runs")
+        becomes(lambda: prod.get(pods("frigate", "seat"))["status"].get("phase"), "Running", "a resident runs")
         for agent in AGENTS:
             succeeds(prod, run_once(prod, agent))
     await_running(prod, "team-a", submit(prod, "team-a", job("queued", "team-a-gpu")))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, eventually, pods, register_anew
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout, becomes, container, eventually, pods, register_anew
 from toolchain.cluster import simulated
-from toolchain.cluster.api import MERGE, Api
+from toolchain.cluster.api import MERGE, ClusterApi
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
@@ -28,7 +28,7 @@ T4 = {
 def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
     created = register_anew(prod, "k8s-node1")
     assert GPUMEM not in created["status"]["capacity"]
-    eventually(lambda: prod.capacity("k8s-node1").get(GPUMEM) == "14k", "a later run advertises it")
+    becomes(lambda: prod.capacity("k8s-node1").get(GPUMEM), "14k", "a later run advertises it")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
     prod.cluster.api.create(SLICES, devices)
     label(prod, T4)
     try:
-        eventually(lambda: advertised(prod) == ("14k", "14k"), "the real node is advertised")
+        becomes(lambda: advertised(prod), ("14k", "14k"), "the real node is advertised")
         run(prod, "resident", {GPUMEM: "5000"})
         yield prod
     finally:
@@ -47,7 +47,7 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
             prod.delete(pods("default", found["metadata"]["name"]))
         prod.delete(f"{SLICES}/{devices['metadata']['name']}")
         label(prod, dict.fromkeys(T4))
-    eventually(lambda: advertised(prod) == (None, None), "the real node is no GPU node any more")
+    becomes(lambda: advertised(prod), (None, None), "the real node is no GPU node any more")
 
 
 def label(prod: Rollout, labels: Mapping[str, str | None]) -> None:
@@ -118,7 +118,7 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
     restart_kubelet(prod, probe="after-deleted")
     assert prod.get(REAL)["metadata"]["uid"] != node["metadata"]["uid"]
     label(prod, T4)
-    eventually(lambda: advertised(prod) == ("14k", "14k"), "the new node is advertised")
+    becomes(lambda: advertised(prod), ("14k", "14k"), "the new node is advertised")
     after = prod.get(pods("default", "resident"))
     assert (after["metadata"]["uid"], after["status"]["phase"]) == (before["metadata"]["uid"], "Running")
     assert container_ids(after) == container_ids(before)
@@ -129,9 +129,9 @@ def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real
     prod = real_gpu_node
     before = prod.get(pods("default", "resident"))
     nothing = {GPUMEM: "0", GPU_COUNT: "0"}
-    kubelet = Api(prod.cluster.folder.kubeconfig_of("kubelet"))
+    kubelet = ClusterApi(prod.cluster.folder.kubeconfig_of("kubelet"))
     kubelet.patch(f"{REAL}/status", {"status": {"capacity": nothing, "allocatable": nothing}}, MERGE)
-    eventually(lambda: advertised(prod) == ("14k", "14k"), "the node is advertised again")
+    becomes(lambda: advertised(prod), ("14k", "14k"), "the node is advertised again")
     after = prod.get(pods("default", "resident"))
     assert (after["status"]["phase"], container_ids(after)) == ("Running", container_ids(before))
 

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from agents import exposition
+from agents.node.pods import NodePod
+from agents.runtime import exposition
 from tenancy import names
 from tenancy.ledger import Ledger
-from tests.alerting import AFTER_SECONDS, FAULT, SCRAPE_SECONDS, TimeLine, beats
-from tests.cluster.faults import exporters
-from tests.cluster.faults.agents import ended, log_of, start, succeeded
-from tests.cluster.faults.exporters import Answer, pod_of, shown
-from tests.cluster.faults.hardships import Change, an_hour_ahead, behind_an_api_that_takes, nothing, without_rights
-from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, changes, deployment, eventually, pods
+from tests.e2e.faults import exporters
+from tests.e2e.faults.agents import ended, log_of, start, succeeded
+from tests.e2e.faults.exporters import Answer, pod_of, shown
+from tests.e2e.faults.hardships import Change, an_hour_ahead, behind_an_api_that_takes, nothing, without_rights
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, changes, deployment, eventually, pods
+from tests.support.alerting import AFTER_SECONDS, FAULT, SCRAPE_SECONDS, TimeLine, beats
 
 NODE = "k8s-node1"
 RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")  # namespace, app
@@ -106,7 +107,7 @@ FAULTS = {
     "API slow": Fault(words=dict.fromkeys(ALL, "timed out"), alert=SILENT, change=behind_an_api_that_takes(12)),
     "clock ahead": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "the API server's clock and this node's are")
-        | {names.RECONCILE: "every node is as wanted"},
+        | {names.RECONCILE: "all nodes are up to date"},
         completes=(names.RECONCILE,),
         alert=SILENT,
         change=an_hour_ahead,
@@ -129,8 +130,8 @@ class Card:
 
     prod: Rollout
     ledger: Ledger
-    runaway: exporters.Pod
-    neighbour: exporters.Pod
+    runaway: NodePod
+    neighbour: NodePod
 
     def shows(self, runaway_mib: int, *, free_mib: int = FREE_MIB, used_mib: int | None = None) -> str:
         uses = ((self.runaway, runaway_mib), (self.neighbour, NEIGHBOUR_MIB))
@@ -316,7 +317,7 @@ def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_a
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
     card.run(names.GATE, HONEST, seconds=30)
     eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
-    eventually(lambda: card.replicas() == {OPEN: 0, CLOSED: 0}, "the gate has closed")
+    becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     told = eventually(lambda: card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED), "it is told of")
     assert {event["regarding"]["name"] for event in told} == {card.runaway.name}
     neighbour = eventually(lambda: running(card.prod, *NEIGHBOUR), "the neighbour runs")
@@ -329,7 +330,7 @@ def test_what_the_agents_wrote_is_no_drift_and_what_somebody_else_changes_is(car
     for agent in (names.WATCHDOG, names.GATE):
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]
     prod.refresh("--expect-no-changes")
-    prod.up("--expect-no-changes")
+    prod.expect_no_changes()
     cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
     prod.cluster.api.patch(f"{cron_job}?fieldManager=kubectl-edit", {"spec": {"schedule": "0 * * * *"}})
     assert changes(prod.refresh())["updated"] == 1

@@ -1,7 +1,7 @@
-"""The exporter beside nvidia-smi, under real allocations: `python3 -I tests/gpu/compare.py exporter.pyz`.
+"""The exporter beside nvidia-smi, under real allocations: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
 
 It needs Python 3.11, an NVIDIA driver and nothing else, so that it runs on a bare GPU machine; the archive is made by
-`python -m tests.gpu.archive exporter.pyz` wherever the toolchain is. Children allocate device memory through the CUDA
+`python -m tests.e2e.gpu.archive exporter.pyz` where the toolchain is. Children allocate device memory through the CUDA
 driver, as root each in a control group of a pod's name, and what the exporter serves is held against nvidia-smi's
 figures. It prints a table, and ends with 1 where they differ by more than nvidia-smi rounds.
 """

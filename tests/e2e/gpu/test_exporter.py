@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.zipapp import NVML, build
+from components.base.zipapp import NVML, build
 
 COMPARE = Path(__file__).with_name("compare.py")
 

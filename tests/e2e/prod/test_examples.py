@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.rollout import (
+from tests.e2e.rollout import (
     GPUMEM,
     Object,
     Rollout,
@@ -23,7 +23,7 @@ from tests.cluster.rollout import (
     running_pods,
     workload,
 )
-from tests.preview.cli import ROOT, Outcome
+from tests.integration.preview.cli import ROOT, Outcome
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pytest
 
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tests.agents import fake_nvml
-from tests.cluster.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
+from tests.e2e import audit
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, eventually, pods
+from tests.support import fake_nvml
 from toolchain.cluster import node
-from toolchain.cluster.control_plane import AUDIT
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
@@ -52,7 +52,7 @@ def gpu(prod: Rollout) -> Iterator[Path]:
     api.patch(NODE, {"metadata": {"labels": LABELS}, "spec": {"taints": []}})
     try:
         eventually(lambda: api.get(SLICE), "the exporter publishes the device")
-        eventually(lambda: prod.capacity(node.NODE).get(GPUMEM) == "14k", "reconcile advertises its memory")
+        becomes(lambda: prod.capacity(node.NODE).get(GPUMEM), "14k", "reconcile advertises its memory")
         yield libraries / "card"
     finally:
         api.patch(NODE, {"metadata": {"labels": dict.fromkeys(LABELS)}, "spec": {"taints": taints}})
@@ -163,10 +163,9 @@ def test_a_device_that_somebody_uses_unasked_takes_no_pod_until_it_is_free_again
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:
     """The two share an account; the audit log tells them apart by what they call themselves."""
     account = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
-    entries = map(json.loads, prod.cluster.log(AUDIT).read_text().splitlines())
     asked = {
         (entry["verb"], entry["objectRef"].get("apiGroup", ""), _resource(entry["objectRef"]))
-        for entry in entries
+        for entry in audit.entries(prod.cluster, account)
         if entry["user"].get("username") == account and "kube-scheduler" not in entry.get("userAgent", "")
     }
     own = {(grant.verb, grant.group, grant.resource) for grant in ALLOWED[names.SCHEDULER]}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from tenancy import names
-from tests.cluster.rollout import SYSTEM, Object, Rollout
+from tests.e2e.rollout import SYSTEM, Object, Rollout
 
 NODES = names.node_agent_namespace(SYSTEM)
 ELSEWHERE = "kube-system"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agents.schedule import LAST_PASS_SECONDS, seconds_left
+from agents.runtime.clock import LAST_PASS_SECONDS, seconds_left
 from tenancy import names
-from tests.cluster.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
+from tests.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 from toolchain.cluster.control_plane import NODE
 
 CRON_JOBS = [names.RECONCILE, names.WATCHDOG, names.GATE]

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.cluster.rollout import (
+from tests.e2e.rollout import (
     GPUMEM,
     Rollout,
     await_running,
     await_waiting,
+    becomes,
     complete,
     condition,
     container,
@@ -55,7 +56,7 @@ def residents(prod: Rollout) -> Iterator[Rollout]:
     finally:
         for name, (tenant, _) in RESIDENTS.items():
             prod.delete(pods(tenant, name))
-    eventually(lambda: {used(prod, tenant) for tenant, _ in RESIDENTS.values()} == {"0"}, "the quotas are free again")
+    becomes(lambda: {used(prod, tenant) for tenant, _ in RESIDENTS.values()}, {"0"}, "the quotas are free again")
 
 
 def used(prod: Rollout, tenant: str) -> str:
@@ -102,7 +103,7 @@ def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_says_why(
 def test_tts_gets_the_class_that_is_evicted_first(residents: Rollout) -> None:
     """It has no seat; its turn on the shared card is all that it asks for."""
     assert residents.create(pods("tts"), pod("voice", {"nvidia.com/gpu": "1"})).refusal is None
-    eventually(lambda: phase(residents, "tts", "voice") == "Running", "tts runs")
+    becomes(lambda: phase(residents, "tts", "voice"), "Running", "tts runs")
     spec = residents.get(pods("tts", "voice"))["spec"]
     assert (spec["nodeName"], spec["priorityClassName"], spec["priority"]) == ("k8s-node1", "tier-2-gpu", 600000)
     residents.delete(pods("tts", "voice"))

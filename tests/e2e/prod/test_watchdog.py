@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.agents.curves import T4_MIB, Use, answer
-from tests.cluster.rollout import (
+from tests.e2e.faults.agents import start
+from tests.e2e.rollout import (
     GPUMEM,
-    PATIENCE_SECONDS,
     SHARED,
     SYSTEM,
     Object,
     Rollout,
+    becomes,
     condition,
     container,
     deployment,
@@ -26,14 +26,16 @@ from tests.cluster.rollout import (
     job_pods,
     jobs,
     pods,
-    rolled_out,
 )
-from tests.cluster.scripted import PORT, Scripted
-from toolchain.cluster.cluster import HeldCluster
+from tests.e2e.scripted import PORT, Scripted
+from tests.support.curves import T4_MIB, Use, answer
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
+# How long two runs last that must both be there, and one that is to say something.
+TOGETHER_SECONDS, ALONE_SECONDS = "30", "20"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
+RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # namespace, app, MiB
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -122,34 +124,35 @@ class Card:
 
 
 @pytest.fixture(scope="module")
-def prod(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    with rolled_out(real_cluster, tmp_path_factory.mktemp("prod"), quick) as rollout:
-        yield rollout
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(quick)
+    return stack
 
 
 @pytest.fixture(scope="module")
 def card(prod: Rollout) -> Iterator[Card]:
     script = Scripted(prod.cluster, NODES, "scripted")
     address = script.start({}, {})
-    exporter = eventually(
-        lambda: [p for p in prod.items(pods(NODES)) if p["spec"].get("nodeName") == NODE and p["status"].get("podIP")],
-        "the node's exporter has an address",
-    )[0]["metadata"]["name"]
+    exporter = eventually(lambda: measuring(prod), "the node's exporter has an address")
     status = {"podIP": address, "podIPs": [{"ip": address}]}
     prod.cluster.api.patch(f"{pods(NODES, exporter)}/status", {"status": status})
-    for namespace, app, mib in (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000")):
+    for namespace, app, mib in RESIDENTS:
         prod.cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(app, mib))
     found = Card(prod, script)
     with found.measured():
         yield found
+    for namespace, app, _ in RESIDENTS:
+        prod.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{app}")
+    eventually(lambda: not any(found.pod(namespace, app) for namespace, app, _ in RESIDENTS), "the residents have gone")
 
 
-def run_now(prod: Rollout, name: str) -> str:
-    """One more run of the CronJob, beside those that it makes itself; however late it starts, it comes to its end."""
-    cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}")
-    spec = {**cron_job["spec"]["jobTemplate"]["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}
-    prod.cluster.api.create(jobs(SYSTEM), {"metadata": {"name": name}, "spec": spec})
-    return name
+def measuring(prod: Rollout) -> str | None:
+    """The exporter's pod on the node, as it is configured now, once it has an address."""
+    for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
+        ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
+        if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
+            return str(pod["metadata"]["name"])
+    return None
 
 
 def quota_used(prod: Rollout) -> str:
@@ -170,8 +173,7 @@ def last_words(prod: Rollout, name: str) -> str | None:
 def test_of_two_watchdogs_one_recycles_the_runaway_and_its_neighbour_stays(card: Card) -> None:
     neighbour = eventually(lambda: card.pod("frigate", "frigate"), "the neighbour runs")
     eventually(lambda: card.pod("immich", "immich-ml"), "immich-ml runs")
-    for name in ("first", "second"):
-        run_now(card.prod, name)
+    runs = [start(card.prod, names.WATCHDOG, RUN_SECONDS=TOGETHER_SECONDS) for _ in range(2)]
     running = f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.WATCHDOG}&fieldSelector=status.phase%3DRunning"
     eventually(lambda: len(card.prod.items(running)) >= 2, "two watchdogs run")
     began = time.monotonic()
@@ -181,9 +183,9 @@ def test_of_two_watchdogs_one_recycles_the_runaway_and_its_neighbour_stays(card:
     (note,) = card.told("immich", names.EVENT_RECYCLED, uid)
     assert note.startswith("evicted because GPU 0 of k8s-node1 has 610 MiB free, its floor is 1536, and immich/immich-")
     assert card.pod("frigate", "frigate") == neighbour
-    for name in ("first", "second"):
-        assert eventually(lambda n=name: last_words(card.prod, n), f"{name} ends") == "succeeded"
-    assert len(card.prod.events("immich", names.EVENT_RECYCLED)) == 1
+    for run in runs:
+        assert eventually(lambda run=run: last_words(card.prod, run), f"{run} ends") == "succeeded"
+    assert len(card.told("immich", names.EVENT_RECYCLED, uid)) == 1
 
 
 def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
@@ -195,11 +197,11 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     uid = card.runs_away("lab", "train", beside=2)
     (workload,) = card.prod.items(f"{WORKLOADS}/namespaces/lab/workloads")
     path = f"{WORKLOADS}/namespaces/lab/workloads/{workload['metadata']['name']}"
-    eventually(lambda: condition(card.prod.get(path), "QuotaReserved").get("status") == "False", "the quota is free")
+    becomes(lambda: condition(card.prod.get(path), "QuotaReserved").get("status"), "False", "the quota is free")
     assert card.prod.get(path)["spec"]["active"] is False
     assert card.prod.get(jobs("lab", "train"))["spec"]["suspend"] is True
     assert card.prod.get(jobs("lab", "train"))["status"].get("failed") is None
-    eventually(lambda: quota_used(card.prod) == "0", "the queue shows it")
+    becomes(lambda: quota_used(card.prod), "0", "the queue shows it")
     (note,) = card.told("lab", names.EVENT_RECYCLED, uid)
     assert note.startswith("its Workload was deactivated (spec.active false; true queues it again) because GPU 0")
     # Queued again, it runs again.
@@ -230,8 +232,8 @@ def test_without_the_right_to_evict_a_run_fails_and_says_so(card: Card) -> None:
     binding = card.prod.get(path)
     assert card.prod.delete(path).refusal is None
     uid = card.runs_away("immich", "immich-ml")
-    name = run_now(card.prod, "powerless")
-    said = eventually(lambda: last_words(card.prod, name), "the run ends")
+    powerless = start(card.prod, names.WATCHDOG, RUN_SECONDS=ALONE_SECONDS)
+    said = eventually(lambda: last_words(card.prod, powerless), "the run ends")
     assert 'cannot create resource \\"pods/eviction\\"' in said
     assert card.pod("immich", "immich-ml") == uid
     metadata = {key: binding["metadata"][key] for key in ("name", "labels")}

@@ -1,8 +1,8 @@
 """The ledger is replaced on a live cluster: reconcile takes the old keys off the nodes before anything follows."""
 
 from tenancy import names
-from tests.cluster.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, changes, container, eventually, pods
-from tests.preview.mistakes import Config
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
+from tests.integration.preview.mistakes import Config
 
 NODE = "k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
@@ -27,7 +27,7 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
     spec = {"nodeSelector": {"kubernetes.io/hostname": NODE}, "containers": [container({GPUMEM: "3k"})]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runs"}, "spec": spec}
     assert prod.create(pods("immich"), pod).refusal is None
-    eventually(lambda: prod.get(pods("immich", "runs"))["status"].get("phase") == "Running", "the pod runs")
+    becomes(lambda: prod.get(pods("immich", "runs"))["status"].get("phase"), "Running", "the pod runs")
 
     prod.workspace.change(lambda config: config["cluster"].update(resource_domain=DOMAIN))
     outcome = prod.up()
@@ -42,7 +42,7 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
     assert "kueue-release" not in outcome.text  # restarted, it would let Jobs start out of turn
     assert prod.get(pods("immich", "runs"))["status"]["phase"] == "Running"
     prod.delete(pods("immich", "runs"))
-    prod.up("--expect-no-changes")
+    prod.expect_no_changes()
 
 
 def test_without_reconcile_the_ledger_stays_and_nothing_is_advertised(prod: Rollout) -> None:
@@ -61,4 +61,4 @@ def test_without_reconcile_the_ledger_stays_and_nothing_is_advertised(prod: Roll
     assert names.RECONCILE not in {
         item["metadata"]["name"] for item in prod.items(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs")
     }
-    prod.up("--expect-no-changes")
+    prod.expect_no_changes()

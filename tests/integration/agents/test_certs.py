@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agents import certify
-from agents.certify import CertifyError
-from agents.log import Log
+from agents.extender import certs
+from agents.extender.certs import CertifyError
+from agents.runtime.log import Log
 
 FILES = {"ca.crt", "client.crt", "client.key", "server.crt", "server.key"}
 
 
 def run(folder: Path) -> int:
-    return certify.start({"CERTIFICATES": str(folder)}, Log("certify", io.StringIO()))
+    return certs.start({"CERTIFICATES": str(folder)}, Log("certify", io.StringIO()))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -73,11 +73,11 @@ def test_what_is_missing_or_another_authoritys_is_made_anew(tmp_path: Path, file
         folder.mkdir()
         run(folder)
     shutil.copy(other / file, mine / file)
-    assert not certify.is_valid(mine)
+    assert not certs.is_valid(mine)
     run(mine)
-    assert certify.is_valid(mine)
+    assert certs.is_valid(mine)
     (mine / file).unlink()
-    assert not certify.is_valid(mine)
+    assert not certs.is_valid(mine)
 
 
 def test_an_image_without_openssl_is_told_of_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,20 +17,24 @@ from pathlib import Path
 
 import pytest
 
-from agents import exposition
-from agents.attribution import DeviceUse
-from agents.cgroup import Container
-from agents.device import MIB, Device, Fault, Occupancy, Process, Survey
-from agents.exporter import Gauge
-from agents.nvml import NvmlError
-from agents.reading import parse
-from agents.registry import Registrar, Registry
-from agents.roster import Pod, Roster
+from agents.exporter.attribution import DeviceUse
+from agents.exporter.main import Gauge
+from agents.exporter.nvml import NvmlError
+from agents.exporter.pod_names import Registrar, Registry
+from agents.node.cgroup import Container
+from agents.node.pods import NodePod, Roster
+from agents.runtime import exposition
+from agents.telemetry.device import Device, Fault, Occupancy, Process, Survey
+from agents.telemetry.reading import parse
 from tenancy.ledger import Ledger, Seat
-from tests.agents.cluster import DOMAIN, T4, FakeTime, Served
-from tests.agents.conftest import LOADED_SECONDS, ROOT
-from tests.agents.exporters import Shipped, gauge, shipped_exporter
-from tests.agents.fake_nvml import FakeNvml
+from tenancy.units import MIB
+from tests.support.api_server import ServedOverTls
+from tests.support.exporters import gauge
+from tests.support.fake_cluster import DOMAIN, T4, FakeTime
+from tests.support.fake_nvml import FakeNvml
+from tests.support.fixtures import LOADED_SECONDS
+from tests.support.paths import ROOT
+from tests.support.shipped_exporter import Shipped, shipped_exporter
 
 GIB = 2**30
 SLICE = "/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-k8s-node1"
@@ -48,7 +52,7 @@ def readings(
     """What one Nvml reads, or raises, while the library shows one thing after the other. A process of its own, since
     the dynamic loader looks at LD_LIBRARY_PATH when a process starts."""
     program = (
-        "import sys\nfrom agents.nvml import Nvml, NvmlError\nnvml = Nvml()\n"
+        "import sys\nfrom agents.exporter.nvml import Nvml, NvmlError\nnvml = Nvml()\n"
         "for _ in sys.stdin:\n"
         "    try: print(nvml.read(), flush=True)\n"
         f"    except NvmlError as error: {refused}\n"
@@ -197,7 +201,7 @@ def test_a_reading_that_hangs_makes_metrics_and_health_fail() -> None:
 
 
 MODEL, PROXY, NEW = Container("uid-chat", "aaa"), Container("uid-chat", "bbb"), Container("uid-new", "ccc")
-CHAT = Pod(
+CHAT = NodePod(
     namespace="chat",
     name="chat-0",
     uid="uid-chat",
@@ -205,8 +209,8 @@ CHAT = Pod(
     containers={"aaa": "model", "bbb": "proxy"},
     declared_mib=5000,
 )
-IDLE_POD = Pod(namespace="vision", name="idle", uid="uid-idle", group_uid="uid-idle", declared_mib=2000)
-UNDECLARED = Pod(namespace="games", name="games-0", uid="uid-games", group_uid="uid-games")
+IDLE_POD = NodePod(namespace="vision", name="idle", uid="uid-idle", group_uid="uid-idle", declared_mib=2000)
+UNDECLARED = NodePod(namespace="games", name="games-0", uid="uid-games", group_uid="uid-games")
 SEATS = (
     Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),
     Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=1500, replicas=2),
@@ -273,7 +277,7 @@ def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_
 
 
 @pytest.fixture
-def shipped(node_zipapp: Path, nvml: FakeNvml, served: Served) -> Iterator[Shipped]:
+def shipped(node_zipapp: Path, nvml: FakeNvml, served: ServedOverTls) -> Iterator[Shipped]:
     nvml.show(T4_LINE)
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
@@ -309,7 +313,7 @@ def eventually(port: int, status: int, shows: str = "") -> str:
 
 
 def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
-    shipped: Shipped, nvml: FakeNvml, served: Served
+    shipped: Shipped, nvml: FakeNvml, served: ServedOverTls
 ) -> None:
     port = shipped.port
     body = eventually(port, 200, shows="gpu_pool_memory_advertised_bytes")

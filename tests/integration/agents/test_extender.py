@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.cluster import SYSTEM, T4, Served
-from tests.agents.exporters import add_exporter, shipped_exporter
-from tests.agents.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
-from tests.agents.fake_nvml import FakeNvml
+from tests.support.api_server import ServedOverTls
+from tests.support.exporters import add_exporter
+from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
+from tests.support.fake_cluster import SYSTEM, T4
+from tests.support.fake_nvml import FakeNvml
+from tests.support.shipped_exporter import shipped_exporter
 
 MIB = 2**20
 
 
 @pytest.mark.parametrize(("scoring", "best"), [("best_fit", "tight"), ("fragmentation", "even")])
 def test_it_places_by_the_rule_of_its_environment(
-    served: Served, zipapp: Path, tmp_path: Path, scoring: str, best: str
+    served: ServedOverTls, zipapp: Path, tmp_path: Path, scoring: str, best: str
 ) -> None:
     """While pods of 4000 MiB are usual, 2000 left over on a device are worth nothing."""
     served.cluster.add_ledger(T4)
@@ -39,7 +41,7 @@ def refusal(extender: Extender, mib: int) -> str | None:
 
 
 def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
-    served: Served, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
+    served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
     """The exporter reads the card and publishes it, the extender reads the exporter, the scheduler asks the extender.
     Nobody's pod is on the card, but something uses it."""
@@ -67,7 +69,7 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
                 assert refusal(extender, largest_mib) is None
 
 
-def test_where_one_of_its_threads_ends_the_process_does(served: Served, zipapp: Path, tmp_path: Path) -> None:
+def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
     """It would refuse every pod for ever, and look well: here the Lease is answered by what is no list."""
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}

@@ -1,4 +1,4 @@
-"""The small HTTP server, over real connections."""
+"""The small HTTP server and what node agents serve with it, over real connections."""
 
 import http.client
 import socket
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.errors import AgentError
-from agents.serving import Answer, Request, Server
+from agents.runtime.errors import AgentError
+from agents.runtime.http_server import HttpRequest, HttpResponse, MetricsServer, Server
 
 LONGEST = 100
 
 
-def echo(request: Request) -> Answer:
-    return Answer(200, f"{request.method} {request.path} ".encode() + request.body)
+def echo(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(200, f"{request.method} {request.path} ".encode() + request.body)
 
 
 @pytest.fixture
@@ -65,6 +65,7 @@ def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int,
         b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 99 + b"\r\n",
         b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\na: " + b"x" * 9000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
         b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
@@ -84,3 +85,50 @@ def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.Captur
 def test_a_port_that_is_taken_is_told_of_in_one_sentence(port: int) -> None:
     with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):
         Server("127.0.0.1", port, echo, idle_seconds=60)
+
+
+class Source:
+    def metrics(self) -> tuple[int, str]:
+        return 200, "up 1\n"
+
+    def health(self) -> tuple[int, str]:
+        return 503, "it hangs\n"
+
+
+@pytest.fixture
+def client() -> Iterator[http.client.HTTPConnection]:
+    with MetricsServer(0, Source()) as server:
+        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
+        thread.start()
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
+        yield connection
+        connection.close()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        ("GET", "/metrics", 200, "up 1\n"),
+        ("GET", "/metrics?x=y", 200, "up 1\n"),
+        ("GET", "/healthz", 503, "it hangs\n"),
+        ("GET", "/", 404, "there are /metrics and /healthz\n"),
+        ("DELETE", "/metrics", 405, "only GET is allowed\n"),
+    ],
+)
+def test_there_are_metrics_and_health_and_nothing_else(
+    client: http.client.HTTPConnection, method: str, path: str, status: int, body: str
+) -> None:
+    client.request(method, path)
+    answer = client.getresponse()
+    assert (answer.status, answer.read().decode()) == (status, body)
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_who_announces_a_body_is_refused_before_it_is_read(client: http.client.HTTPConnection) -> None:
+    """Anybody in the cluster reaches the port: what it sends must take no memory."""
+    client.putrequest("GET", "/metrics")
+    client.putheader("Content-Length", "1000")
+    client.endheaders()
+    assert client.getresponse().status == 400

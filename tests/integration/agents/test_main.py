@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from agents.__main__ import main
-from tests.agents.cluster import SYSTEM, T4, Served
-from tests.agents.conftest import LOADED_SECONDS, ROOT
-from tests.agents.test_environment import RECONCILE, TTS, WATCHDOG, gates
+from tests.support.api_server import ServedOverTls
+from tests.support.fake_cluster import SYSTEM, T4
+from tests.support.fixtures import LOADED_SECONDS
+from tests.support.paths import ROOT
+from tests.unit.agents.runtime.test_settings import RECONCILE, TTS, WATCHDOG, gates
 
 PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
@@ -54,14 +56,14 @@ def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: py
     )
 
 
-def test_the_shipped_reconcile_advertises(zipapp: Path, served: Served) -> None:
+def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     environ = {**RECONCILE, **served.environ(), "LEDGER_NAMESPACE": SYSTEM, "RUN_SECONDS": "0"}
     status, lines, errors = run(zipapp, "reconcile", environ)
     assert (status, errors) == (0, "")
     assert served.cluster.shown() == ("14k", "1", "14k", "1")
-    assert [line["message"] for line in lines] == ["starts", "wrote", "every node is as wanted"]
+    assert [line["message"] for line in lines] == ["starts", "wrote", "all nodes are up to date"]
     assert all({"ts", "level", "agent", "message"} <= line.keys() for line in lines)
     assert {line["agent"] for line in lines} == {"reconcile"}
 
@@ -75,7 +77,7 @@ def test_an_operators_mistake_is_one_line_and_no_traceback(node_zipapp: Path, ag
     assert "INTERVAL_SECONDS: must be a whole number from 1 to 86400 (got 'soon')" in str(line["message"])
 
 
-def test_an_api_that_is_away_ends_the_run_with_its_address_in_the_log(zipapp: Path, served: Served) -> None:
+def test_an_api_that_is_away_ends_the_run_with_its_address_in_the_log(zipapp: Path, served: ServedOverTls) -> None:
     environ = {**RECONCILE, **served.environ(), "KUBERNETES_SERVICE_PORT": "1", "RUN_SECONDS": "1"}
     status, lines, errors = run(zipapp, "reconcile", environ)
     assert (status, errors) == (1, "")
@@ -93,7 +95,7 @@ def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return lines
 
 
-def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: Served) -> None:
+def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: ServedOverTls) -> None:
     took_seconds = []
     for _ in range(3):
         with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
@@ -105,7 +107,7 @@ def test_sigterm_ends_a_run_within_two_seconds(zipapp: Path, served: Served) -> 
     assert min(took_seconds) < 2  # a busy machine may hold up one
 
 
-def test_sigterm_ends_a_waiting_run(zipapp: Path, served: Served) -> None:
+def test_sigterm_ends_a_waiting_run(zipapp: Path, served: ServedOverTls) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     environ = {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}
@@ -117,7 +119,7 @@ def test_sigterm_ends_a_waiting_run(zipapp: Path, served: Served) -> None:
 
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
 def test_sigterm_ends_a_run_that_waits_for_a_server_that_says_nothing(
-    zipapp: Path, served: Served, agent: str, environ: Mapping[str, str]
+    zipapp: Path, served: ServedOverTls, agent: str, environ: Mapping[str, str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(30)
@@ -128,7 +130,7 @@ def test_sigterm_ends_a_run_that_waits_for_a_server_that_says_nothing(
                 assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
 
 
-def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: Served) -> None:
+def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: ServedOverTls) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     served.cluster.watches_last = True
@@ -137,7 +139,7 @@ def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: Served) -> None:
         assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
 
 
-def test_sigterm_ends_a_run_in_the_middle_of_a_write(zipapp: Path, served: Served) -> None:
+def test_sigterm_ends_a_run_in_the_middle_of_a_write(zipapp: Path, served: ServedOverTls) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     writing, over = threading.Event(), threading.Event()
@@ -158,7 +160,7 @@ def test_sigterm_ends_a_call_that_hears_no_signal() -> None:
     program = """
 import hashlib, sys, types
 import agents.__main__
-from agents.errors import StoppedError
+from agents.runtime.errors import StoppedError
 
 def start(environ, log):
     try:
@@ -171,9 +173,9 @@ def start(environ, log):
         except StoppedError:
             pass
 
-agent = types.ModuleType("agents.reconcile")
+agent = types.ModuleType("agents.reconcile.main")
 agent.start = start
-sys.modules["agents.reconcile"] = agent
+sys.modules["agents.reconcile.main"] = agent
 sys.exit(agents.__main__.main(["reconcile"]))
 """
     with subprocess.Popen(

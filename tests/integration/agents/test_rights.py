@@ -11,39 +11,41 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from agents import gate, guard, reconcile, watchdog
-from agents.cgroup import Container
-from agents.device import MIB
-from agents.environment import read
-from agents.events import Recorder
-from agents.oom_score import Held
-from agents.protection import Follower
-from components.capacity import Capacity, CapacityArgs, ReconcileSpec
-from components.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
-from components.guard import Guard, GuardArgs
-from components.scheduler import Placement, Scheduler, SchedulerArgs, SchedulerSpec
-from components.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
+from agents.gate import main as gate
+from agents.guard import main as guard
+from agents.guard.follow import Follower
+from agents.guard.oom_score_adj import Held
+from agents.kube.events import Recorder
+from agents.node.cgroup import Container
+from agents.reconcile import main as reconcile
+from agents.runtime.settings import read
+from agents.watchdog import main as watchdog
+from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.agents.guard import Guard, GuardArgs
+from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
+from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs, SchedulerSpec
+from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tests.agents import fake_nvml
-from tests.agents.card import Card
-from tests.agents.cluster import Served
-from tests.agents.conftest import certificates, served  # noqa: F401 (fixtures)
-from tests.agents.curves import serving
-from tests.agents.exporters import card, measured
-from tests.agents.fake_nvml import FakeNvml
-from tests.agents.gating import TTS as GATE
-from tests.agents.gating import add_deployment, add_journal
-from tests.components.given import CLUSTER, CODE, LEDGER, NODE_4, declared, environment, rights
-from tests.engine import Graph
+from tenancy.units import MIB
+from tests.support import fake_nvml
+from tests.support.api_server import ServedOverTls
+from tests.support.card import Card
+from tests.support.engine import Graph
+from tests.support.exporters import card, measured
+from tests.support.fake_nvml import FakeNvml
+from tests.support.gating import TTS as GATE
+from tests.support.gating import add_deployment, add_journal
+from tests.support.given import CLUSTER, CODE, LEDGER, NODE_4, declared, environment, rights
+from tests.support.in_memory_http import serving
+from tests.support.informing import HurriedTime, running
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FREE_MIB = 8192
 CARD = f"device GPU-1 {15360 * MIB} {FREE_MIB * MIB} {7168 * MIB}"
@@ -105,24 +107,24 @@ def granted(graph: Graph) -> set[Right]:
     }
 
 
-def calls(busy: Served) -> set[Call]:
+def calls(busy: ServedOverTls) -> set[Call]:
     return {call(method, url) for method, url in busy.cluster.requests}
 
 
-def environ(busy: Served, graph: Graph, **changes: str) -> dict[str, str]:
+def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
     """What the CronJob gives its agent, for one pass against the served cluster."""
     given = environment(dict(graph.one("CronJob").inputs))
     return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
 
 
 @pytest.fixture
-def busy(served: Served) -> Iterator[Served]:  # noqa: F811 (the fixture)
+def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
     """A cluster with work for every agent: a node to advertise, telemetry, a Deployment behind a gate."""
     with measured(served, card(FREE_MIB)):
         yield served
 
 
-def reconciled(busy: Served) -> tuple[Graph, set[Call]]:
+def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     """Advertised, watched, retired."""
     graph = declared(Capacity, "c", CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()))
     given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
@@ -135,7 +137,7 @@ def reconciled(busy: Served) -> tuple[Graph, set[Call]]:
     return graph, calls(busy)
 
 
-def watched(busy: Served) -> tuple[Graph, set[Call]]:
+def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     """Armed and told to delete: a pod that a disruption budget holds, then a queued Job, has run away."""
     args = WatchdogArgs(
         cluster=CLUSTER,
@@ -166,7 +168,7 @@ def watched(busy: Served) -> tuple[Graph, set[Call]]:
     return graph, calls(busy)
 
 
-def gated(busy: Served) -> tuple[Graph, set[Call]]:
+def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     now, hour = datetime.now(UTC), timedelta(hours=1)
     always = WindowDemand(between=f"{now - hour:%H:%M}-{now + hour:%H:%M}")
     on_demand = {
@@ -183,7 +185,7 @@ def gated(busy: Served) -> tuple[Graph, set[Call]]:
     return graph, calls(busy)
 
 
-def exported(busy: Served) -> tuple[Graph, set[Call]]:
+def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     """The program itself, since it never ends: it publishes a card, which then fails."""
     spec = ExporterSpec(interval_seconds=1)
     args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
@@ -214,7 +216,7 @@ def exported(busy: Served) -> tuple[Graph, set[Call]]:
     return graph, asked
 
 
-def guarded(busy: Served) -> tuple[Graph, set[Call]]:
+def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     """A protected pod, whose process its sweep finds too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
@@ -225,10 +227,12 @@ def guarded(busy: Served) -> tuple[Graph, set[Call]]:
         api=busy.api(),
         node="node",
         rule=guard.rule_of(settings, guard.Machine(memory_mib=10**6, swap_mib=0)),
-        clock=busy.time.clock(),
+        clock=HurriedTime().clock(),
+        log=busy.log(),
     )
-    follower.follow(seconds=1)
-    sweeping = guard.Guard(
+    with running(follower.informer, busy.cluster):
+        pass
+    sweeping = guard.Sweeper(
         census=lambda: {7: Container("uid-llm", "c")},
         hold=lambda pid, container, adj: Held.LOWERED,
         follower=follower,
@@ -251,7 +255,7 @@ AGENTS = {
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Served) -> None:
+def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: ServedOverTls) -> None:
     graph, made = AGENTS[agent](busy)
     held = granted(graph)
     assert made, "the run called nothing"
@@ -260,15 +264,15 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: Served) -> None:
+def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: ServedOverTls) -> None:
     graph, _ = AGENTS[agent](busy)
     held = {(right.resource, right.verb, bool(right.name)) for right in granted(graph)}
     assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
 
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """What it asks of the API is judged on the real control plane, by the audit log (tests/cluster/prod)."""
-    spec = SchedulerSpec(placement=Placement.EXTENDER)
+    """What it asks of the API is judged on the real control plane, by the audit log (tests/e2e/prod)."""
+    spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
     args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
     held = {(right.resource, right.verb, bool(right.name)) for right in granted(declared(Scheduler, "s", args))}
     assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}

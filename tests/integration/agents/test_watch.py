@@ -5,22 +5,23 @@ import time
 
 import pytest
 
-from agents import watch
-from agents.api import Api, ApiError
-from agents.clock import Clock
-from agents.watch import Watch
-from tests.agents.cluster import Fault, Served, status
+from agents.kube import watch
+from agents.kube.client import ApiError
+from agents.kube.watch import Watch
+from agents.runtime.clock import Clock
+from tests.support.api_server import ServedOverTls
+from tests.support.fake_cluster import Fault
 
 NODES = "/api/v1/nodes"
 
 
-def watched(served: Served, *, resource_version: str = "100", seconds: float = 20, **parameters: str) -> Watch:
+def watched(served: ServedOverTls, *, resource_version: str = "100", seconds: float = 20, **parameters: str) -> Watch:
     served.cluster.watches_last = True
-    api = served.opened(Api(served.endpoint(), clock=Clock()))
+    api = served.api(clock=Clock())
     return Watch(api, NODES, clock=Clock(), resource_version=resource_version, seconds=seconds, **parameters)
 
 
-def test_what_happens_after_the_list_is_told_in_order(served: Served) -> None:
+def test_what_happens_after_the_list_is_told_in_order(served: ServedOverTls) -> None:
     served.cluster.add_node("before")
     with watched(served, resource_version=str(served.cluster.version)) as events:
         served.cluster.add_node("after")
@@ -32,26 +33,14 @@ def test_what_happens_after_the_list_is_told_in_order(served: Served) -> None:
     ]
 
 
-def test_the_request_bears_version_bookmarks_limit_and_selector(served: Served) -> None:
-    with watched(served, seconds=7.2, fieldSelector="spec.nodeName!="):
-        pass
-    assert served.cluster.requests == [
-        (
-            "GET",
-            f"{NODES}?watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=8"
-            "&fieldSelector=spec.nodeName%21%3D",
-        )
-    ]
-
-
-def test_an_event_larger_than_a_read_is_whole(served: Served) -> None:
+def test_an_event_larger_than_a_read_is_whole(served: ServedOverTls) -> None:
     label = "x" * 200_000
     with watched(served) as events:
         served.cluster.add_node("n", labels={"long": label})
         assert next(events)["object"]["metadata"]["labels"] == {"long": label}
 
 
-def test_an_event_beyond_the_bound_is_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "EVENT_BYTES", 100_000)
     with watched(served) as events:
         served.cluster.add_node("n", labels={"long": "x" * 400_000})
@@ -59,21 +48,23 @@ def test_an_event_beyond_the_bound_is_refused(served: Served, monkeypatch: pytes
             next(events)
 
 
-def test_requests_go_on_beside_a_watch(served: Served) -> None:
+def test_requests_go_on_beside_a_watch(served: ServedOverTls) -> None:
     served.cluster.objects["/x"] = {}
-    api = served.opened(Api(served.endpoint(), clock=Clock()))
+    api = served.api(clock=Clock())
     served.cluster.watches_last = True
     with Watch(api, NODES, clock=Clock(), resource_version="1", seconds=20):
         assert api.get("/x") == {}
 
 
-def test_a_watch_that_the_server_ends_is_over(served: Served) -> None:
+def test_a_watch_that_the_server_ends_is_over(served: ServedOverTls) -> None:
     with watched(served) as events:
         served.cluster.end_watches()
         assert list(events) == []
 
 
-def test_a_watch_ends_at_its_limit_though_the_server_goes_on(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
+    served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # what the server is told
     began = time.monotonic()
     with watched(served, seconds=0.3) as events:
@@ -81,7 +72,7 @@ def test_a_watch_ends_at_its_limit_though_the_server_goes_on(served: Served, mon
     assert 0.3 <= time.monotonic() - began < 10
 
 
-def test_another_thread_stops_a_watch_that_is_being_read(served: Served) -> None:
+def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) -> None:
     began = time.monotonic()
     with watched(served) as events:
         threading.Timer(0.1, events.stop).start()
@@ -89,31 +80,15 @@ def test_another_thread_stops_a_watch_that_is_being_read(served: Served) -> None
     assert time.monotonic() - began < 10
 
 
-def test_an_expired_version_asks_for_a_new_list(served: Served) -> None:
-    with watched(served) as events:
-        served.cluster.tell("ERROR", NODES, {**status(410, "Expired", "too old resource version"), "metadata": {}})
-        with pytest.raises(ApiError, match="WATCH /api/v1/nodes: 410 Expired: too old") as caught:
-            next(events)
-    assert caught.value.transient
-
-
-def test_what_is_no_event_is_an_error(served: Served) -> None:
-    with watched(served) as events:
-        served.cluster.history.append((NODES, {"object": {"metadata": {}}}))
-        served.cluster.add_node()
-        with pytest.raises(ApiError, match="an event is no JSON object of a type and an object"):
-            next(events)
-
-
 @pytest.mark.parametrize("code", [403, 410, 429, 500])
-def test_a_refused_watch_is_an_error_at_once(served: Served, code: int) -> None:
+def test_a_refused_watch_is_an_error_at_once(served: ServedOverTls, code: int) -> None:
     served.cluster.faults = [Fault("GET", NODES, code, "Because", "no", times=9)]
     with pytest.raises(ApiError, match=f"GET /api/v1/nodes: {code} Because: no"):
         watched(served)
     assert len(served.cluster.requests) == 1
 
 
-def test_a_server_that_is_away_is_no_answer(served: Served) -> None:
+def test_a_server_that_is_away_is_no_answer(served: ServedOverTls) -> None:
     served.port = 1
     with pytest.raises(ApiError, match="NoAnswer"):
         watched(served)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.digest import DigestSpec, SlackWebhook, alertmanager_config
+from components.monitoring.alertmanager import DigestSpec, SlackWebhook, alertmanager_config
 
 SPEC = DigestSpec(slack_webhook=SlackWebhook(secret="alerts-webhook"))
 

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
-from components.alert import SILENT_SECONDS
-from components.alerts import Alerts, AlertsArgs, AlertsSpec, prometheus_rule
-from components.digest import DigestSpec, SlackWebhook
+from components.monitoring.alertmanager import DigestSpec, SlackWebhook
+from components.monitoring.args import AlertsArgs, AlertsSpec
+from components.monitoring.component import Alerts, prometheus_rule
+from components.monitoring.rules.alert import SILENT_SECONDS
 from tenancy.ledger import OnDemand, Unbudgeted
-from tests import alerting
-from tests.alerting import AFTER_SECONDS, FAULT, TimeLine, beats
-from tests.components.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
-from tests.engine import Graph, names
+from tests.support import alerting
+from tests.support.alerting import AFTER_SECONDS, FAULT, TimeLine, beats
+from tests.support.engine import Graph, names
+from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
+from tests.support.paths import ROOT
 
 MIB = 2**20
-RUN_BOOK = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+RUN_BOOK = ROOT / "docs" / "operations.md"
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 A10 = replace(T4, name="a10", memory_mib=23028, reserve_mib=1028, floor_mib=2048, node_selector={"zone": "c"})
 ARGS = AlertsArgs(

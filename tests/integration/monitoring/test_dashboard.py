@@ -1,6 +1,6 @@
 """The dashboard's and the alerts' queries, in a real Prometheus that scrapes the real exporter as the PodMonitor says.
 
-It ends with what the exporter's endpoint serves: beyond it are the NVML of tests/agents and the node of tests/cluster.
+It ends with what the exporter's endpoint serves: the fake NVML is in tests/integration/agents, the node in tests/e2e.
 """
 
 import json
@@ -19,23 +19,27 @@ from typing import Any
 
 import pytest
 
-from agents.attribution import DeviceUse
-from agents.cgroup import Container
-from agents.device import MIB
-from agents.registry import Registry
-from agents.roster import Pod, Roster
-from agents.scrape import Server
-from components.alerts import AlertsArgs, AlertsSpec, pod_monitor, prometheus_rule
-from components.dashboard import PANELS, dashboard
+from agents.exporter.attribution import DeviceUse
+from agents.exporter.pod_names import Registry
+from agents.node.cgroup import Container
+from agents.node.pods import NodePod, Roster
+from agents.runtime.http_server import MetricsServer
+from components.monitoring.args import AlertsArgs, AlertsSpec
+from components.monitoring.component import prometheus_rule
+from components.monitoring.dashboard import read
+from components.monitoring.pod_monitors import pod_monitor
 from tenancy import names
-from tests.agents.exporters import card, gauge
-from tests.components.given import CLUSTER, LEDGER, SYSTEM
+from tenancy.units import MIB
+from tests.support.exporters import card, gauge
+from tests.support.given import CLUSTER, LEDGER, SYSTEM
 
 ARGS = AlertsArgs(spec=AlertsSpec(), cluster=CLUSTER, ledger=LEDGER, cron_jobs=(names.WATCHDOG,), recycles_per_hour=6)
-CHAT = Pod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
+CHAT = NodePod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
 USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
 REGISTRY = Registry(Roster((CHAT,)), LEDGER, ())
-QUERIES = {(panel.title, query.legend): query.expression for panel in PANELS for query in panel.queries}
+MODEL = read()
+PANELS = MODEL["panels"]
+QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PANELS for each in panel["targets"]}
 
 
 class KubeStateMetrics(BaseHTTPRequestHandler):
@@ -88,7 +92,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     with (
-        Server(0, gauge(USE, registry=REGISTRY)) as exporter,
+        MetricsServer(0, gauge(USE, registry=REGISTRY)) as exporter,
         ThreadingHTTPServer(("127.0.0.1", 0), KubeStateMetrics) as state,
     ):
         for server in (exporter, state):
@@ -136,11 +140,6 @@ def with_all(expression: str) -> str:
     return re.sub(r"\$\w+", ".*", expression)
 
 
-def model(run_book: str = "docs/operations.md") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(dashboard("monitoring", {}, run_book)["data"]["gpu-tenancy.json"])
-    return found
-
-
 @pytest.mark.parametrize(("panel", "legend"), QUERIES)
 def test_a_panel_shows_something_with_every_label_of_its_legend(prometheus: str, panel: str, legend: str) -> None:
     shown = query(prometheus, with_all(QUERIES[panel, legend]))
@@ -150,7 +149,7 @@ def test_a_panel_shows_something_with_every_label_of_its_legend(prometheus: str,
 
 
 def test_the_areas_of_the_first_panel_add_up_to_the_device(prometheus: str) -> None:
-    areas = [query(prometheus, with_all(q.expression)) for q in PANELS[0].queries]
+    areas = [query(prometheus, with_all(target["expr"])) for target in PANELS[0]["targets"]]
     assert sum(float(series["value"][1]) for area in areas for series in area) == USE.device.total_bytes
 
 
@@ -177,37 +176,9 @@ def test_every_alert_is_evaluated_without_an_error_and_fires_for_what_is_there(p
     assert {rule["name"] for rule in group["rules"] if rule["alerts"]} == {"GpuPodOverBudget"}
 
 
-def test_the_dashboard_is_json_whose_panels_do_not_overlap() -> None:
-    config_map = dashboard("monitoring", {"grafana_dashboard": "1"}, "docs/operations.md")
-    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
-    panels = json.loads(config_map["data"]["gpu-tenancy.json"])["panels"]
-    cells = [
-        (x, y)
-        for panel in panels
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
-    assert [panel["title"] for panel in panels] == [panel.title for panel in PANELS]
-    assert {target["datasource"]["uid"] for panel in panels for target in panel["targets"]} == {"${datasource}"}
-
-
 @pytest.mark.parametrize(("name", "values"), [("node", {"k8s-node1"}), ("gpu", {"0"}), ("pool", {"t4"})])
 def test_what_there_is_to_choose_from_is_what_is_measured(prometheus: str, name: str, values: set[str]) -> None:
-    (variable,) = (each for each in model()["templating"]["list"] if each["name"] == name)
+    (variable,) = (each for each in MODEL["templating"]["list"] if each["name"] == name)
     found = re.fullmatch(rf"label_values\((.+), {name}\)", variable["query"])
     assert found
     assert {series["metric"][name] for series in query(prometheus, with_all(found[1]))} == values
-
-
-def test_every_variable_of_a_query_or_a_title_can_be_chosen() -> None:
-    used = set(re.findall(r"\$(\w+)", " ".join(f"{panel.title} {panel.repeat}" for panel in PANELS)))
-    used |= {name for expression in QUERIES.values() for name in re.findall(r"\$(\w+)", expression)}
-    assert used | {"datasource"} == {each["name"] for each in model()["templating"]["list"]}
-
-
-def test_the_run_book_is_a_link_where_it_has_an_address() -> None:
-    assert model()["links"] == []
-    (link,) = model("https://git.example.com/operations.md")["links"]
-    assert (link["title"], link["url"]) == ("Run book", "https://git.example.com/operations.md")

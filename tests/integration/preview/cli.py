@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+
 TOOLS = ROOT / ".toolchain"
 COMMAND_SECONDS = 900  # far more than any needs, also on a busy machine
 PROGRAM = (
@@ -93,6 +94,10 @@ class Workspace:
     @property
     def stack_file(self) -> Path:
         return self.project / "Pulumi.prod.yaml"
+
+    def reset(self) -> None:
+        """The stack file is the checkout's again."""
+        shutil.copy(ROOT / "Pulumi.prod.yaml", self.project)
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Changes the configuration in the stack file; the keys come without the project's name."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.preview.cli import Workspace, workspace
+from tests.integration.preview.cli import Workspace, workspace
 
 
 @pytest.fixture

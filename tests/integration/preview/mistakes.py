@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.integration.preview.cli import Outcome
+
 Config = dict[str, Any]
 
 
@@ -119,7 +121,7 @@ GATED: dict[str, Mistake] = {
     ),
     "a gate could never open": Mistake(
         set_at("on_demand/tts/need_mib", 14000),
-        "agents: tts: needs 14000 MiB beside the floor of 1536, a device of t4 offers 14000",
+        "agents: tts: needs 14000 MiB above the floor of 1536, a device of t4 offers 14000",
     ),
     "a floor as large as the device": Mistake(
         set_at("pools/t4/floor_mib", 14000), "physical: t4: floor 14000 MiB, but a device offers 14000"
@@ -143,6 +145,44 @@ GATED: dict[str, Mistake] = {
         "image docker.io/library/python is not pinned",
     ),
 }
+
+# Mistakes that do not touch each other's numbers: one preview is told of all mistakes of a group.
+GROUPS: tuple[tuple[str, ...], ...] = (
+    (
+        "a budget is raised over the card",
+        "a queue promises a GPU that does not exist",
+        "preemption is off though priorities differ",
+        "the class that is evicted first outranks the others",
+        "a disposable class may preempt",
+        "a gate could never open",
+        "an oversubscribed pool without its guard",
+        "an image that moves",
+    ),
+    (
+        "a second replica needs a second seat",
+        "borrowing reaches beyond the pool",
+        "an oversubscribed pool without a victim",
+        "an image without a tag",
+    ),
+    ("a larger reserve leaves less", "fungible flavors with one GPU"),
+    ("the sum fits and no device does", "a floor as large as the device"),
+    ("one seat is larger than a device",),
+    ("a queue hands out memory that residents hold",),
+)
+
+
+def make_group(config: Config, group: tuple[str, ...]) -> None:
+    for name in group:
+        GATED[name].make(config)
+
+
+def assert_refused(outcome: Outcome, group: tuple[str, ...]) -> None:
+    """The engine tells of each mistake as of one that it does not let pass."""
+    assert outcome.code != 0
+    assert [name for name in group if GATED[name].message not in outcome.text] == [], outcome.text
+    assert outcome.text.count("[mandatory]") >= len(group), outcome.text
+    assert "Traceback" not in outcome.text
+
 
 # Refused by the settings before anything is registered.
 REFUSED: dict[str, Mistake] = {

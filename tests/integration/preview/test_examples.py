@@ -10,7 +10,7 @@ import yaml
 
 from stacks.settings import load_file
 from tenancy.names import POLICY
-from tests.preview.cli import ROOT, Outcome, Workspace
+from tests.integration.preview.cli import ROOT, Outcome, Workspace
 
 
 @pytest.fixture

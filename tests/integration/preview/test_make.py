@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.preview.cli import ROOT, Outcome, Workspace, workspace
+from tests.integration.preview.cli import ROOT, Outcome, Workspace, workspace
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,11 @@ def test_one_command_previews_prod(clone: Workspace) -> None:
     assert "t4: 13300 of 14000 MiB promised, 700 free" in outcome.text
     assert "llama-swap 5000" in outcome.text
     assert "the program is judged without one" in outcome.text
-    assert re.search(r"✅ gpu-tenancy", outcome.text)
+    assert re.search(r"^prod: \+ \d\d\d to create$", outcome.text, re.MULTILINE)
+    assert re.search(r"^✅ gpu-tenancy accepts prod \(\d+\.\d s\)\n\Z", outcome.text, re.MULTILINE)
+    assert outcome.text.index("to create") < outcome.text.index("13300 of 14000")
     assert "\x1b[" not in outcome.text
+    assert len(outcome.text.splitlines()) < 80
     assert "$PATH" not in outcome.text
 
 
@@ -42,14 +45,45 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
     stack.write_text(right.replace("gpumem_mib: 5000", "gpumem_mib: 7000"))
     try:
         outcome = make(clone, "preview")
+        full = make(clone, "preview", "FULL=1")
     finally:
         stack.write_text(right)
-    assert outcome.code != 0
     assert "OVER by 1300 MiB" in outcome.text
-    assert (
-        "t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, "
-        "…; lower a budget or raise pools.t4" in outcome.text
-    )
+    for refused in (outcome, full):
+        assert refused.code != 0
+        *_, headline, description, reason, last = refused.text.splitlines()
+        assert headline.startswith("❌ gpu-tenancy refuses prod (")
+        assert description == "   Every promise on a GPU must fit."
+        assert reason == (
+            "   budgets: t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, "
+            "…; lower a budget or raise pools.t4"
+        )
+        assert last.startswith("make: *** ")
+    assert outcome.text.count(" create") < 30
+    assert full.text.count(" create") > 150
+
+
+def test_a_preview_whose_policy_is_switched_off_is_not_accepted(clone: Workspace) -> None:
+    off = clone.folder / "off.json"
+    off.write_text('{"gpu-tenancy": "disabled"}')
+    outcome = make(clone, "preview", f"ARGS=--policy-pack-config {off}")
+    assert outcome.code != 0
+    assert "the policy gpu-tenancy of the pack gpu-tenancy did not judge it" in outcome.text
+    assert "✅" not in outcome.text
+
+
+def test_a_program_that_fails_ends_with_its_traceback(clone: Workspace) -> None:
+    program = clone.folder / "clone" / "__main__.py"
+    right = program.read_text()
+    program.write_text(right + 'raise ValueError("boom")\n')
+    try:
+        outcome = make(clone, "preview")
+    finally:
+        program.write_text(right)
+    assert outcome.code != 0
+    *_, reason, last = outcome.text.splitlines()
+    assert reason == "   ValueError: boom"
+    assert last.startswith("make: *** ")
 
 
 def test_a_stack_of_ones_own_is_three_lines(clone: Workspace) -> None:

@@ -4,8 +4,19 @@ import re
 
 import pytest
 
-from tests.preview.cli import Workspace
-from tests.preview.mistakes import ALL_REFUSED, GATED, REFUSED, Config, Mistake, make_all_refused
+from tests.integration.preview.cli import Outcome, Workspace, workspace
+from tests.integration.preview.mistakes import (
+    ALL_REFUSED,
+    GATED,
+    GROUPS,
+    REFUSED,
+    Config,
+    assert_refused,
+    make_all_refused,
+    make_group,
+)
+from tests.support import graphs
+from tests.support.prod import declared, raw, refusal
 
 
 def test_prod_passes_the_gate_and_leaves_its_stack_file_as_it_was(space: Workspace) -> None:
@@ -18,30 +29,48 @@ def test_prod_passes_the_gate_and_leaves_its_stack_file_as_it_was(space: Workspa
     assert space.stack_file.read_text() == before
 
 
-@pytest.mark.parametrize("mistake", GATED.values(), ids=GATED.keys())
-def test_the_gate_refuses_a_single_mistake(space: Workspace, mistake: Mistake) -> None:
-    space.change(mistake.make)
-    outcome = space.preview()
-    assert outcome.code != 0
-    assert mistake.message in outcome.text
-    assert "[mandatory]" in outcome.text
-    assert "Traceback" not in outcome.text
+@pytest.mark.parametrize("name", GATED)
+def test_a_single_mistake_breaks_the_rule_that_names_it(name: str) -> None:
+    """The rules alone, without an engine: each mistake is enough."""
+    config = raw()
+    GATED[name].make(config)
+    reported = graphs.judge(declared(config))
+    assert any(GATED[name].message in line for line in reported), reported
 
 
-@pytest.mark.parametrize("mistake", REFUSED.values(), ids=REFUSED.keys())
-def test_the_settings_refuse_a_single_mistake(space: Workspace, mistake: Mistake) -> None:
-    space.change(mistake.make)
-    outcome = space.preview()
-    assert outcome.code != 0
-    assert mistake.message in outcome.text
-    assert "Traceback" not in outcome.text
+Refused = tuple[tuple[str, ...], Outcome]
 
 
-def test_all_refusals_come_at_once(space: Workspace) -> None:
+@pytest.fixture(scope="module", params=GROUPS, ids=lambda group: group[0])
+def refused(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[tuple[str, ...], Outcome]:
+    """Mistakes that were made together, and what the engine said of all of them."""
+    space = workspace(tmp_path_factory.mktemp("refused"))
+    space.change(lambda config: make_group(config, request.param))
+    return request.param, space.preview()
+
+
+def test_the_engine_refuses_every_mistake_by_the_rule_that_names_it(refused: Refused) -> None:
+    group, outcome = refused
+    assert_refused(outcome, group)
+
+
+def test_every_mistake_is_in_one_group() -> None:
+    assert sorted(name for group in GROUPS for name in group) == sorted(GATED)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_settings_refuse_a_single_mistake(name: str) -> None:
+    assert any(REFUSED[name].message in line for line in refusal(REFUSED[name].make))
+
+
+def test_the_engine_tells_all_that_the_settings_refuse_at_once(space: Workspace) -> None:
     space.change(make_all_refused)
     outcome = space.preview()
     assert outcome.code != 0
     assert [message for message in ALL_REFUSED if message not in outcome.text] == []
+    assert "Traceback" not in outcome.text
 
 
 def test_a_stack_without_the_optional_parts_passes(space: Workspace) -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tenancy.devices import Ask
-from tests.bench.packing import ARRIVALS, Host, Job, Trace, allocated, arrivals, generated, read, rules
+from tenancy.devices.allocate import Ask
+from tests.benchmarks.packing import ARRIVALS, Host, Job, Trace, allocated, arrivals, generated, read, rules
 
 TRACE = generated(seed=1)
 

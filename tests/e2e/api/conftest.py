@@ -1,0 +1,19 @@
+"""One API server for all of this folder; each module finds it as a new one would be."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.api.server import ApiServer, api_server
+
+
+@pytest.fixture(scope="package")
+def one_server(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("api")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(one_server: ApiServer) -> Iterator[ApiServer]:
+    yield one_server
+    one_server.clear()

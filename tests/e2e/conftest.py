@@ -1,0 +1,98 @@
+"""One cluster for all tests, and one rollout of prod on it for those that need it.
+
+Where a part of the cluster cannot be had, the tests that need it are skipped and say so.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import state
+from tests.e2e.rollout import Rollout, eventually
+from tests.integration.preview.cli import workspace
+from toolchain.cluster import cluster, node, paths
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.extent import Extent
+
+# The modules in their order: an API server alone, the cluster as it starts, and prod from its first `up` to its last
+# `destroy`. What only looks at prod comes before what changes it.
+ORDER = (
+    "api",
+    "",
+    "prod/test_interrupted_up",
+    "prod/test_rollout",
+    "prod",
+    "faults",
+    "prod/test_watchdog",
+    "prod/test_withdrawn_capacity",
+    "prod/test_interrupted_destroy",
+)
+HERE = Path(__file__).parent
+CLUSTER = pytest.StashKey[HeldCluster]()
+KUBERNETES_OWN = {"default", "kube-node-lease", "kube-public", "kube-system"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    own = [item for item in items if item.path.is_relative_to(HERE)]
+    ordered = iter(sorted(own, key=lambda item: _position(item.path)))
+    items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
+
+
+def _position(path: Path) -> int:
+    name = str(path.relative_to(HERE))
+    return ORDER.index(max((part for part in ORDER if name.startswith(part)), key=len))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells what the cluster was like."""
+    report = yield
+    running = item.config.stash.get(CLUSTER, None)
+    if report.failed and running is not None:
+        report.sections.append(("the cluster", state.told(running.api)))
+    return report
+
+
+@pytest.fixture(scope="session")
+def installed() -> None:
+    """The programs of a control plane are there."""
+    if lacking := paths.missing(paths.CONTROL_PLANE):
+        pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
+
+
+@pytest.fixture(scope="session")
+def real_cluster(
+    installed: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[HeldCluster]:
+    """A whole cluster, whose real node runs the agents."""
+    if reason := node.why_not():
+        pytest.skip(reason)
+    with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:
+        request.config.stash[CLUSTER] = running
+        yield running
+        del request.config.stash[CLUSTER]
+
+
+@pytest.fixture(scope="session")
+def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
+    """Prod on a cluster without anybody else's namespaces. It need not be rolled out, and goes with the session."""
+
+    def is_empty() -> bool:
+        found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
+        return {each["metadata"]["name"] for each in found} <= KUBERNETES_OWN
+
+    eventually(is_empty, "the namespaces of other tests are gone")
+    rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("prod")))
+    rollout.init()
+    yield rollout
+    if not rollout.is_gone:
+        rollout.recover()
+        rollout.destroy()
+
+
+@pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    """Prod as it is configured, rolled out: what another module changed of it is put back."""
+    stack.settle()
+    return stack

@@ -1,0 +1,46 @@
+"""GET over a real connection: what comes back, and what an error says."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from agents.gate import probes
+from agents.gate.probes import HttpJson
+from agents.runtime import http_client
+from agents.runtime.http_client import FetchError, fetch
+from agents.runtime.http_server import MetricsServer
+from tests.support.exporters import card, gauge
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Of an exporter."""
+    with MetricsServer(0, gauge(card(1024))) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_body_comes_whole(address: str) -> None:
+    assert fetch(f"{address}/metrics").endswith(b"\n")
+
+
+def test_an_error_carries_the_servers_words(address: str) -> None:
+    with pytest.raises(FetchError, match="HTTP 404: there are /metrics and /healthz"):
+        fetch(f"{address}/nothing")
+
+
+def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "LIMIT_BYTES", 2)
+    with pytest.raises(FetchError, match="over 2 bytes"):
+        fetch(f"{address}/healthz")
+
+
+def test_a_probe_that_cannot_be_reached_is_an_error_with_its_address() -> None:
+    signal = HttpJson(url="http://127.0.0.1:1/", field="queue.pending")
+    with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:1/"):
+        probes.ask(signal, datetime(2026, 11, 20, 3, 0, tzinfo=UTC))

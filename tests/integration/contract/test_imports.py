@@ -1,0 +1,21 @@
+"""What is imported starts nothing."""
+
+import subprocess
+import sys
+
+from tests.support.paths import ROOT
+from tests.unit.contract.test_layers import PACKAGES, modules
+
+
+def test_importing_a_module_does_nothing() -> None:
+    names = [
+        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
+        for package in PACKAGES
+        for path in modules(package)
+        if path.name != "__main__.py"
+    ]
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+    run = subprocess.run(
+        [sys.executable, "-c", code, *names], cwd=ROOT, env={"PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

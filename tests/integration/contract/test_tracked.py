@@ -1,0 +1,22 @@
+"""What git tracks is meant for everybody."""
+
+import subprocess
+
+from tests.support.paths import ROOT
+
+GENERATED = ("go.sum", "go.mod", ".lock", ".svg", ".png")
+TRACKED = subprocess.run(
+    ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    check=True,
+).stdout.split("\0")
+
+
+def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+    """Paths of a developer's machine and unfinished work mean nothing to a user."""
+    words = ["/".join(("", "work", "")), "/".join(("", "root", "")), "TO" + "DO", "FIX" + "ME"]
+    texts = {name: ROOT / name for name in TRACKED if (ROOT / name).is_file() and not name.endswith(GENERATED)}
+    found = [(name, word) for name, path in texts.items() for word in words if word in path.read_text(errors="ignore")]
+    assert found == []

@@ -1,0 +1,41 @@
+"""Keeps the unit tests within one process: none of them listens, connects or starts a program."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+REFUSED = (
+    (socket.socket, "connect", "connection"),
+    (socket.socket, "connect_ex", "connection"),
+    (socket.socket, "listen", "server"),  # and not bind: urllib3 binds a socket to learn whether there is IPv6
+    (subprocess.Popen, "__init__", "program"),
+    (os, "fork", "process"),
+    (os, "posix_spawn", "program"),
+    (os, "system", "program"),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Coverage is measured by examples, not by searches: those would double its cost, and what they reach is chance."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
+            item.add_marker(pytest.mark.no_cover)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _one_process() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name, what in REFUSED:
+            patch.setattr(owner, name, _refuse(f"{name}: a unit test starts no {what}; tests/integration is for those"))
+        yield
+
+
+def _refuse(message: str) -> Callable[..., NoReturn]:
+    def refuse(*arguments: object, **named: object) -> NoReturn:
+        pytest.fail(message)
+
+    return refuse
