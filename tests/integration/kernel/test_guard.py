@@ -18,12 +18,13 @@ from typing import Any
 
 import pytest
 
-from agents import exposition
-from agents.cgroup import container_in
-from agents.oom_score import OomScoreError, hold
+from agents.guard.oom_score_adj import OomScoreError, hold
+from agents.node.cgroup import container_in
+from agents.runtime import exposition
 from tenancy import names
-from tenancy.memory import guarded_oom_score_adj
-from tests.agents.cluster import Served
+from tenancy.host_memory.oom import guarded_oom_score_adj
+from tests.support.api_server import ServedOverTls
+from tests.support.paths import ROOT
 
 TOTAL_MIB, LIMIT_MIB, BY_REQUEST = 1024, 537, 869
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, TOTAL_MIB)
@@ -31,7 +32,6 @@ PATIENCE_SECONDS = 60
 RESTARTS = 10
 NOBODY = 65534
 SYS_RESOURCE = 24
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Pod:
 class Scene:
     """A node with a protected pod and a disposable one, and a guard that knows of them."""
 
-    served: Served
+    served: ServedOverTls
     protected: Pod
     disposable: Pod
     process: subprocess.Popen[bytes]
@@ -91,7 +91,7 @@ class Scene:
 
 
 @pytest.fixture
-def scene(group: Path, served: Served, zipapp: Path) -> Iterator[Scene]:
+def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
     protected, disposable = Pod("llm", group), Pod("vm", group)
     served.cluster.pods += [protected.manifest("critical"), disposable.manifest("disposable")]
     served.cluster.watches_last = True
@@ -109,28 +109,29 @@ def scene(group: Path, served: Served, zipapp: Path) -> Iterator[Scene]:
     with subprocess.Popen([sys.executable, "-I", str(zipapp), "guard"], env=environ) as process:
         try:
             found = Scene(served, protected, disposable, process, port)
-            until(lambda: found.metric(names.METRIC_GUARD_ADJ) is not None)
+            until(lambda: found.metric(names.METRIC_GUARD_ADJ) is not None, True)
             yield found
         finally:
             process.terminate()
             served.cluster.end_watches()
 
 
-def until(condition: Callable[[], bool]) -> float:
-    """The seconds that it took. Raises AssertionError."""
+def until(read: Callable[[], float | None], wanted: float) -> float:
+    """The seconds until that is read. Raises AssertionError with what is read instead."""
     began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < PATIENCE_SECONDS
+    while (found := read()) != wanted:
+        assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
         time.sleep(0.005)
     return time.monotonic() - began
 
 
+def until_held(pid: int) -> float:
+    """The same of a process that the guard lowers."""
+    return until(partial(adj, pid), GUARDED)
+
+
 def adj(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
-
-
-def holds(pid: int) -> bool:
-    return adj(pid) == GUARDED
 
 
 def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
@@ -138,16 +139,16 @@ def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> 
     delays = []
     for _ in range(RESTARTS):
         with scene.protected.process(BY_REQUEST) as pid:
-            delays.append(until(partial(holds, pid)))
+            delays.append(until_held(pid))
     assert statistics.median(delays) < 1
 
 
 def test_it_tells_what_it_holds(scene: Scene) -> None:
     with scene.protected.process(BY_REQUEST):
-        until(lambda: scene.metric(names.METRIC_GUARD_HELD) == 1)
+        until(lambda: scene.metric(names.METRIC_GUARD_HELD), 1)
         assert scene.metric(names.METRIC_GUARD_ADJ) == GUARDED
         assert scene.metric(names.METRIC_GUARD_UNHELD) == 0
-        until(lambda: bool(scene.served.cluster.events))
+        until(lambda: len(scene.served.cluster.events), 1)
         (event,) = scene.served.cluster.events.values()
         assert (event["regarding"]["name"], event["reason"]) == ("llm", names.EVENT_GUARDED)
 
@@ -159,21 +160,21 @@ def test_it_touches_no_other_process_and_raises_none(scene: Scene) -> None:
         outside = stack.enter_context(subprocess.Popen(["sleep", "600"]))
         Path(f"/proc/{outside.pid}/oom_score_adj").write_text("900")
         protected = stack.enter_context(scene.protected.process(1000))
-        until(partial(holds, protected))
+        until_held(protected)
         assert (adj(vm), adj(sandbox), adj(outside.pid)) == (1000, 0, 900)
         outside.kill()
 
 
 def test_a_process_that_raises_its_own_value_is_lowered_again(scene: Scene) -> None:
     with scene.protected.process(BY_REQUEST) as pid:
-        until(partial(holds, pid))
+        until_held(pid)
         Path(f"/proc/{pid}/oom_score_adj").write_text("950")
-        until(partial(holds, pid))
+        until_held(pid)
 
 
 def test_what_was_lowered_stays_so_when_the_guard_is_gone(scene: Scene) -> None:
     with scene.protected.process(BY_REQUEST) as pid:
-        until(partial(holds, pid))
+        until_held(pid)
         scene.process.terminate()
         assert scene.process.wait(timeout=30) == 0
         assert adj(pid) == GUARDED
@@ -198,8 +199,8 @@ def test_without_the_right_it_says_so_and_changes_nothing(group: Path) -> None:
 LOWER = """
 import sys
 from pathlib import Path
-from agents.cgroup import container_in
-from agents.oom_score import hold
+from agents.node.cgroup import container_in
+from agents.guard.oom_score_adj import hold
 pid = int(sys.argv[1])
 hold(Path("/proc"), pid, container_in(Path(f"/proc/{pid}/cgroup").read_text()), int(sys.argv[2]))
 """

@@ -1,4 +1,4 @@
-"""The kernel is asked whom it kills: real processes in a memory cgroup that runs out, against tenancy/memory.py.
+"""Whom the kernel kills: real processes in a memory cgroup that runs out, against tenancy/host_memory/oom.py.
 
 The machine is never short of memory: all of it happens within LIMIT_MIB. Cases in which the two highest scores are
 closer than MARGIN_MIB are left out: so far may be off what an interpreter has beside what a case gives it.
@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tenancy.memory import PodState, badness_pages, guarded_oom_score_adj, kernel_victim
-from tests.kernel import squeeze
+from tenancy.host_memory.oom import PodState, badness_pages, guarded_oom_score_adj, kernel_victim
+from tests.integration.kernel import squeeze
 
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
@@ -31,7 +31,7 @@ CASES = 48
 SWAPPING_MIB = 128
 ATTEMPTS = 5
 
-# Seed 001 on a node of 61 GiB, in proportion: inference requests 8 GiB, peaks at 20 and is limited to 32.
+# Record 0001 on a node of 61 GiB, in proportion: inference requests 8 GiB, peaks at 20 and is limited to 32.
 NODE_GIB, REQUEST_GIB, SAFE_REQUEST_GIB, PEAK_GIB, MOST_GIB = 61, 8, 19.5, 20, 32
 GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
@@ -134,7 +134,7 @@ def test_neither_size_nor_adjustment_alone_decides_the_generated_cases() -> None
     ],
 )
 def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, killed: int) -> None:
-    """Or does not: 0 is inference, 1 the microVM. Seed 001's request alone kills inference."""
+    """Or does not: 0 is inference, 1 the microVM. Record 0001's request alone kills inference."""
     inference = Member(adj, resident_gib * LIMIT_MIB // NODE_GIB - INTERPRETER_MIB)
     assert squeezed(group, inference, MICRO_VM).killed == killed
 
