@@ -25,11 +25,9 @@ def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     left_kib = limit_mib * 1024 - _usage(group) // 1024
     members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # what the dead one had is given back before it is seen to be dead
+    for pid in members:
+        os.kill(pid, signal.SIGTERM)  # whom the kernel killed before, and who is still dying of it, stays killed
     killed = [position for position, pid in enumerate(members) if _was_killed(pid)]
-    for position, pid in enumerate(members):
-        if position not in killed:
-            os.kill(pid, signal.SIGTERM)
-            os.waitpid(pid, 0)
     print(json.dumps({"states": states, "left_kib": left_kib, "killed": killed}))
 
 
@@ -86,8 +84,8 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _was_killed(pid: int) -> bool:
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    return ended == pid and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    _, status = os.waitpid(pid, 0)
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 if __name__ == "__main__":
