@@ -106,6 +106,8 @@ EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
 EVENT_REFUSED = "GpuMemoryRefused"
 EVENT_OVERBOUND = "GpuMemoryOverbound"
+EVENT_LABELS_GONE = "GpuMemoryLabelsGone"
+EVENT_UNREADABLE = "GpuMemoryRequestUnreadable"
 # Of the watchdog's Events, on a pod or, for the cap, on the node.
 EVENT_RECYCLED = "GpuMemoryRecycled"
 EVENT_WOULD_RECYCLE = "GpuMemoryWouldRecycle"

@@ -13,6 +13,7 @@ from components.admission import node_status
 from components.admission.policy import binding
 from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.journal import journal, journal_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
 from components.base.system import ClusterSpec
@@ -113,6 +114,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
                 resource_names=(names.LEDGER,),
                 namespace=namespace,
             ),
+            journal_rule(names.RECONCILE, namespace),
             PolicyRule(resources=("nodes", "pods"), verbs=("list", "watch")),
             PolicyRule(resources=("nodes/status",), verbs=("patch",)),
             events_rule(),
@@ -162,7 +164,7 @@ class Capacity(pulumi.ComponentResource):
         self.register_outputs({"advertisedMib": self.advertised})
 
     def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
-        """Guards, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits for a run of
+        """Guards and journal, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits for a run of
         the CronJob, which therefore outlives it, with its roles."""
         namespace, resources = args.cluster.system_namespace, args.ledger.names
         guards = [
@@ -171,7 +173,8 @@ class Capacity(pulumi.ComponentResource):
         ]
         agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
         identity = Identity(f"{name}-reconcile", agent.identity, pulumi.ResourceOptions(parent=self))
-        keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, *guards])
+        kept = register(journal(agent), f"{name}-journal", parent=self)
+        keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept, *guards])
         ledger = ledger_config_map(args.ledger, namespace, advertised=True)
         stored = register(
             ledger,

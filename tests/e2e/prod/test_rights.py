@@ -51,7 +51,13 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             ("patch", "", "nodes/status", "*"),
             EVENTS,
         },
-        {SYSTEM: {LEDGER, *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch"))}},
+        {
+            SYSTEM: {
+                LEDGER,
+                *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch")),
+                *_journal(names.RECONCILE),
+            }
+        },
     ),
     names.WATCHDOG: (
         SYSTEM,
