@@ -17,6 +17,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         spec=spec,
         names=ledger.names,
         exempt=[*spec.exempt_namespaces, node_agent_namespace(settings.cluster.system_namespace)],
+        tenants=sorted({*settings.tenants}.difference(spec.exempt_namespaces)),
         without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),
         placements=placements(settings.queues, ledger) if settings.queues else [],

@@ -29,6 +29,10 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 # The class of what a node cannot do without; the kubelet gives it an oom_score_adj of -997 and does not evict it.
 NODE_CRITICAL = "system-node-critical"
+# The class of what the cluster cannot do without, also given to our agents: no class of a tenant's is above it.
+CLUSTER_CRITICAL = "system-cluster-critical"
+# What the names of both begin with, and of no class that anybody else may make.
+SYSTEM_PRIORITIES = "system-"
 
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
@@ -173,6 +177,8 @@ METRIC_GUARD_HELD = "memory_guard_held_processes"
 METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
 METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
+# The ResourceQuota in the agents' namespaces.
+CRITICAL_PODS = "critical-pods"
 # The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
@@ -200,6 +206,7 @@ DEVICE_STAMP = "gpu-tenancy-device-stamp"
 DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
+PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"

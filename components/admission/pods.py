@@ -21,8 +21,10 @@ from components.base.spec import DnsLabel, Spec
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
+    PRIORITY_SYSTEM,
     PRIORITY_USE,
     STAMP_PRIORITY,
+    SYSTEM_PRIORITIES,
     Names,
 )
 
@@ -55,7 +57,7 @@ class QueuedPlacement:
 class AdmissionArgs:
     """`exempt`: namespaces out of every policy. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`:
     what the largest device offers. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`.
-    `by_device` is None where the device plugin chooses the device."""
+    `by_device` is None where the device plugin chooses the device. `tenants` are all of them."""
 
     spec: AdmissionSpec
     names: Names
@@ -65,6 +67,7 @@ class AdmissionArgs:
     placements: Sequence[QueuedPlacement]
     priority_tenants: Mapping[str, Iterable[str]]
     by_device: ByDevice | None = None
+    tenants: Sequence[str] = ()
 
     @property
     def device(self) -> DeviceArgs:
@@ -151,7 +154,8 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
         tenants.setdefault(priority, set()).add(tenant)
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
-    return [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
+    uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
+    return [*uses, *([_no_system_class(args.tenants)] if args.tenants else [])]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
@@ -162,6 +166,14 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
     holds = cel.reaches_gpu(args.names) if is_gpu_class else "false"
     return validating(_COMPONENT, f"{PRIORITY_USE}-{priority}", scope, {holds: message})
+
+
+def _no_system_class(tenants: Sequence[str]) -> Manifest:
+    """A tenant of the system's class would preempt every seat, and the agents with it."""
+    named = "has(object.spec.priorityClassName) && object.spec.priorityClassName.startsWith"
+    scope = Scope(within(sorted(tenants)), {"has-a-system-class": f"{named}({cel.text(SYSTEM_PRIORITIES)})"})
+    message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
+    return validating(_COMPONENT, PRIORITY_SYSTEM, scope, {"false": message})
 
 
 def _reaches_gpu(args: AdmissionArgs) -> dict[str, str]:

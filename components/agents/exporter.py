@@ -80,6 +80,7 @@ def exporter_agent(args: ExporterArgs) -> Agent:
             *(_PUBLISHING if args.publish_devices else ()),
         ),
         dry_run=False,
+        priority_class=names.NODE_CRITICAL,
     )
 
 

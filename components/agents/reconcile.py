@@ -164,8 +164,8 @@ class Capacity(pulumi.ComponentResource):
         self.register_outputs({"advertisedMib": self.advertised})
 
     def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
-        """Guards and journal, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits for a run of
-        the CronJob, which therefore outlives it, with its roles."""
+        """Guards and journal, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits
+        for a run of the CronJob, which therefore outlives it, with its roles."""
         namespace, resources = args.cluster.system_namespace, args.ledger.names
         guards = [
             self._declare_guard(f"{name}-reconcile-writes", node_status.reconcile_writes(resources, namespace)),

@@ -222,7 +222,6 @@ def deployment(args: SchedulerArgs) -> Manifest:
             **_probes(METRICS_PORT, "HTTP", alive="/healthz"),
         },
         pod={
-            "priorityClassName": "system-cluster-critical",
             "initContainers": [certify],
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart()]}},
         },

@@ -56,6 +56,7 @@ class Agent:
     roles: tuple[RoleRef, ...] = ()
     memory_mib: int = 64
     capabilities: tuple[str, ...] = ()
+    priority_class: str = names.CLUSTER_CRITICAL
 
     @property
     def labels(self) -> dict[str, str]:
@@ -98,12 +99,16 @@ def pod_template(
     are further containers; `volumes` are the pod's, which the agent's container may read.
 
     It passes Pod Security `restricted`, unless `pod` says otherwise. There is no CPU limit: throttling would only make
-    a run late.
+    a run late. No tenant preempts it: an agent that is gone protects nobody.
     """
+    given = pod or {}
+    tolerations = [*given.get("tolerations", ()), *(each.declared for each in agent.cluster.agent_tolerations)]
     return {
         "metadata": {"labels": agent.labels},
         "spec": {
-            **(pod or {}),
+            **given,
+            **({"tolerations": tolerations} if tolerations else {}),
+            "priorityClassName": agent.priority_class,
             "serviceAccountName": agent.name,
             "automountServiceAccountToken": bool(agent.rules),
             "enableServiceLinks": False,

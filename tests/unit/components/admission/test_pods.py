@@ -22,6 +22,7 @@ ARGS = AdmissionArgs(
     device_mib=14000,
     placements=[QueuedPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
+    tenants=["tts", "team-a"],
 )
 
 
@@ -203,3 +204,12 @@ def test_without_tenants_of_their_own_there_is_one_stamp_and_no_placement() -> N
     assert [name_of(p) for p in graph.all("ValidatingAdmissionPolicy") if "priority-use" in p.name] == [
         "gpu-tenancy-priority-use-gpu"
     ]
+
+
+def test_no_tenant_takes_a_class_of_the_system(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "priority-system")
+    assert namespaces(spec) == ("In", ["team-a", "tts"])
+    (condition,) = spec["matchConditions"]
+    assert "startsWith('system-')" in condition["expression"].replace('"', "'")
+    (validation,) = spec["validations"]
+    assert validation["expression"] == "false"
