@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from components.base.manifest import Manifest
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert, allocatable
+from components.monitoring.rules.alert import alert
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB, TOLERANCE
@@ -13,27 +13,42 @@ from tenancy.units import MIB, TOLERANCE
 def rules(args: AlertsArgs) -> Iterator[Manifest]:
     """That on the watchdog's cap only where there is a watchdog."""
     pools = args.ledger.shared_pools
-    yield _missing(pools)
+    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace))
     yield _frozen()
     yield _partial()
     yield _implausible()
     yield _budgets_stale()
-    yield from _below_floor(pools, args.ledger.names.gpumem)
+    yield from _below_floor(pools)
     yield _over_budget()
     yield _undeclared(args.ledger)
     if args.recycles_per_hour is not None:
         yield _capped(args.recycles_per_hour)
 
 
-def _missing(pools: Sequence[Pool]) -> Manifest:
-    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices."""
-    devices = sum(pool.gpus for pool in pools)
+def _missing(pools: Sequence[Pool], namespace: str) -> Manifest:
+    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices.
+
+    By node: a node too many must not make up for one that is dead. Their sum says what no node's name is known of.
+    """
+    devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
+    exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
+    blind = [f"(max by (node) ({exporters}) unless on (node) max by (node) ({free}))"]
+    blind += [
+        f"(count by (node) (count by (node, uuid) ({free})) < {pool.device_count} and on (node) {_nodes_of(pool)})"
+        for pool in pools
+        if pool.device_count > 1
+    ]
+    named = f"({' or '.join(blind)})"
+    few = f"(count(count by (uuid) ({free})) or vector(0)) < {devices}"
     return alert(
         "GpuTelemetryMissing",
-        f"(count(count by (uuid) ({names.METRIC_DEVICE_FREE})) or vector(0)) < {devices}",
+        f"{named} or (({few}) unless on () {named})",
         hold="1m",
         severity="critical",
-        summary=f"{{{{ $value }}}} of {devices} GPUs are measured",
+        summary=(
+            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured"
+            f"{{{{ else }}}}{{{{ $value }}}} of {devices} GPUs are measured{{{{ end }}}}"
+        ),
         description=(
             f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without their telemetry the "
             f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing."
@@ -116,13 +131,17 @@ def _budgets_stale() -> Manifest:
     )
 
 
-def _below_floor(pools: Sequence[Pool], resource: str) -> Iterator[Manifest]:
-    """With several pools, a node's pool is known by what it advertises: exported by default, as its labels are not."""
+def _nodes_of(pool: Pool) -> str:
+    """PromQL: the pool's nodes, as their exporters say, each of which serves its own pool. Without a floor it is 0."""
+    return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
+
+
+def _below_floor(pools: Sequence[Pool]) -> Iterator[Manifest]:
     guarded = [pool for pool in pools if pool.floor_mib]
     for pool in guarded:
         expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * MIB}"
         if len(pools) > 1:
-            expression += f" and on (node) {allocatable(resource)} == {pool.node_mib}"
+            expression += f" and on (node) {_nodes_of(pool)}"
         yield alert(
             "GpuMemoryBelowFloor",
             expression,

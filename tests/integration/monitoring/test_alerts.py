@@ -14,7 +14,7 @@ from components.monitoring.alertmanager import DigestSpec, SlackWebhook
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts, prometheus_rule
 from components.monitoring.rules.alert import SILENT_SECONDS
-from tenancy.ledger import OnDemand, Unbudgeted
+from tenancy.ledger import OnDemand, Pool, Unbudgeted
 from tests.support import alerting
 from tests.support.alerting import AFTER_SECONDS, FAULT, TimeLine, beats
 from tests.support.engine import Graph, names
@@ -182,8 +182,10 @@ def bytes_of(name: str, mib: float, **labels: str) -> dict[str, str]:
     return {"series": f"{name}{{{shown}}}", "values": f"{int(mib * MIB)}x30"}
 
 
-def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: int = 0) -> list[dict[str, str]]:
-    """An exporter's series of one device that is used by chat-0, and a device's worth of sense."""
+def measured(
+    node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: int = 0, pool: Pool = T4
+) -> list[dict[str, str]]:
+    """An exporter's series of its pool and of one device that is used by chat-0, and a device's worth of sense."""
     device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
     total_mib = 15360
     used = used_mib or total_mib - free_mib
@@ -201,9 +203,17 @@ def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: i
         {"series": f'gpu_memory_unknown_processes{{node="{node}",gpu="0",uuid="GPU-{node}"}}', "values": "0x30"},
         {"series": f'gpu_memory_exporter_api_age_seconds{{node="{node}"}}', "values": "14x30"},
         {"series": f'gpu_watchdog_recycles_last_hour{{node="{node}"}}', "values": "0x30"},
-        bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool="t4"),
-        bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool="t4"),
+        bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool=pool.name),
+        bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool=pool.name),
+        bytes_of("gpu_pool_memory_floor_bytes", pool.floor_mib, node=node, pool=pool.name),
+        exporter_on(node),
     ]
+
+
+def exporter_on(node: str) -> dict[str, str]:
+    """Its pod, which stays on record while its node is dead."""
+    labels = f'namespace="{NODES}",pod="e-{node}",node="{node}",created_by_name="gpu-memory-exporter"'
+    return {"series": f"kube_pod_info{{{labels}}}", "values": "1x30"}
 
 
 def instead(series: list[dict[str, str]], name: str, values: str) -> list[dict[str, str]]:
@@ -217,13 +227,13 @@ def allocatable(node: str, mib: int, instance: str = "ksm") -> dict[str, str]:
     return {"series": f"kube_node_status_allocatable{{{labels}}}", "values": f"{mib}x30"}
 
 
-def pending(phase: str) -> list[dict[str, str]]:
+def pending(phase: str, *, unschedulable: bool = False, of: str = "container") -> list[dict[str, str]]:
+    """A pod that asks for gpumem, in a container or, as a sidecar does, in an init container."""
     pod = 'namespace="chat",pod="chat-0"'
+    asks = f'{pod},container="c",resource="example_com_gpumem"'
     return [
-        {
-            "series": f'kube_pod_container_resource_requests{{{pod},container="c",resource="example_com_gpumem"}}',
-            "values": "5000x30",
-        },
+        *({"series": f'kube_pod_{of}_resource_requests{{{asks},instance="{i}"}}', "values": "5000x30"} for i in "ab"),
+        *([{"series": f"kube_pod_status_unschedulable{{{pod}}}", "values": "1x30"}] if unschedulable else []),
         *(
             {"series": f'kube_pod_status_phase{{{pod},phase="{p}"}}', "values": f"{int(p == phase)}x30"}
             for p in ("Pending", "Running")
@@ -287,8 +297,16 @@ DESIRED = [desired("memory-guard-node-4", 2), desired("memory-guard-node-5", 0)]
 GUARDED = [*DESIRED, *guarding("x"), *guarding("y")]
 # At each minute, that minute.
 BEATING = [*(last_success(name, "0+60x30") for name in CRON_JOBS), *placing(), *GUARDED]
-HEALTHY = [*BEATING, *measured("a", 4000), allocatable("a", 14000), *pending("Running")]
-TWO_HEALTHY = [*BEATING, *measured("a", 4000), *measured("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
+UNASKED = [*BEATING, *measured("a", 4000), allocatable("a", 14000)]
+HEALTHY = [*UNASKED, *pending("Running")]
+IN_C = measured("c", 4000, pool=A10)
+TWO_HEALTHY = [*BEATING, *measured("a", 4000), *IN_C, allocatable("a", 14000), allocatable("c", 22000)]
+# Both pools' nodes advertise the same.
+TWINS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, replace(T4, name="a10", floor_mib=2048))))
+TWO_NODES = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, nodes=2),)))
+PAIRS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, device_count=2),)))
+CLAIMS = replace(ARGS, advertised=False)
+EQUALS = [*measured("a", 1600), *measured("c", 1600, pool=A10)]  # above the floor of t4, below that of a10
 
 # What is there, and which alerts fire after 15 minutes. Each fault sets off its own alert and no other.
 CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
@@ -304,7 +322,7 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     "no exporter answers": (ARGS, [*BEATING, allocatable("a", 14000)], ['alertname="GpuTelemetryMissing"']),
     "one exporter of two answers": (
         TWO_POOLS,
-        [s for s in TWO_HEALTHY if s not in measured("c", 4000)],
+        [s for s in TWO_HEALTHY if s not in IN_C],
         ['alertname="GpuTelemetryMissing"'],
     ),
     "a device is at its floor": (ARGS, [*BEATING, *measured("a", 1536), allocatable("a", 14000)], []),
@@ -315,7 +333,13 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "of two pools each has its own floor": (
         TWO_POOLS,
-        [*BEATING, *measured("a", 1600), *measured("c", 1600), allocatable("a", 14000), allocatable("c", 22000)],
+        [
+            *BEATING,
+            *measured("a", 1600),
+            *measured("c", 1600, pool=A10),
+            allocatable("a", 14000),
+            allocatable("c", 22000),
+        ],
         ['alertname="GpuMemoryBelowFloor", pool="a10"'],
     ),
     "NVML does not tell a process's memory": (
@@ -439,10 +463,74 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "a pod waits for memory": (
         ARGS,
-        [*HEALTHY[:-3], *pending("Pending")],
+        [*UNASKED, *pending("Pending", unschedulable=True)],
         ['alertname="GpuMemoryPending", pod="chat-0"'],
     ),
+    "a sidecar waits for memory": (
+        ARGS,
+        [*UNASKED, *pending("Pending", unschedulable=True, of="init_container")],
+        ['alertname="GpuMemoryPending", pod="chat-0"'],
+    ),
+    "a pod has its node and pulls its image": (ARGS, [*UNASKED, *pending("Pending")], []),
+    "a pod waits for the seat that it claims": (
+        CLAIMS,
+        [*UNASKED, *pending("Pending", unschedulable=True)],
+        ['alertname="GpuMemoryPending", pod="chat-0"'],
+    ),
+    "of two pools whose nodes advertise the same each has its own floor": (
+        TWINS,
+        [*BEATING, *EQUALS, allocatable("a", 14000), allocatable("c", 14000)],
+        ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"'],
+    ),
+    "a node that is over-bound is short of memory": (
+        TWINS,
+        [*BEATING, *EQUALS, allocatable("a", 14000), allocatable("c", 15000)],
+        [
+            'alertname="GpuMemoryBelowFloor", node="c", pool="a10"',
+            'alertname="GpuCapacityDrift", node="c"',
+        ],
+    ),
+    "a node is short of memory and seats are claimed": (
+        replace(TWINS, advertised=False),
+        [*BEATING, *EQUALS],
+        ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"'],
+    ),
+    "one node shows as much too much as another too little": (
+        TWO_NODES,
+        [*BEATING, *measured("a", 4000), *measured("b", 4000), allocatable("a", 15000), allocatable("b", 13000)],
+        ['alertname="GpuCapacityDrift", node="a"', 'alertname="GpuCapacityDrift", node="b"'],
+    ),
+    "a node of two advertises nothing": (
+        TWO_NODES,
+        [*BEATING, *measured("a", 4000), *measured("b", 4000), allocatable("a", 14000)],
+        ['alertname="GpuCapacityDrift"'],
+    ),
+    "a dead node beside one too many": (
+        TWO_NODES,
+        [
+            *BEATING,
+            *measured("a", 4000),
+            *measured("extra", 4000),
+            exporter_on("dead"),
+            *(allocatable(node, 14000) for node in ("a", "dead")),
+        ],
+        ['alertname="GpuTelemetryMissing", node="dead"'],
+    ),
+    "a node lost one of its devices and another has one too many": (
+        replace(PAIRS, ledger=replace(PAIRS.ledger, pools=(replace(PAIRS.ledger.pools[0], nodes=2),))),
+        [
+            *BEATING,
+            *measured("a", 4000),
+            *measured("b", 4000),
+            *(bytes_of("gpu_device_memory_free_bytes", 4000, node="b", gpu=str(i), uuid=f"GPU-b{i}") for i in (1, 2)),
+            allocatable("a", 28000),
+            allocatable("b", 28000),
+        ],
+        ['alertname="GpuTelemetryMissing", node="a"'],
+    ),
 }
+# Where a case names a node, the alert has to as well; the others may.
+BY_NODE = {case for case, (_, _, expected) in CASES.items() if any("node=" in each for each in expected)}
 
 
 @pytest.fixture(scope="module")
@@ -464,6 +552,7 @@ def test_prometheus_accepts_the_rules(promtool: str, tmp_path: Path, args: Alert
 @pytest.mark.parametrize("case", CASES)
 def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case: str) -> None:
     args, series, expected = CASES[case]
+    labels = "alertname, cronjob, pool, pod" + (", node" if case in BY_NODE else "")
     (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(args)["spec"]))
     test = {
         "rule_files": ["rules.yaml"],
@@ -474,9 +563,9 @@ def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case:
                 "input_series": series,
                 "promql_expr_test": [
                     {
-                        "expr": 'count by (alertname, cronjob, pool, pod) (ALERTS{alertstate="firing"})',
+                        "expr": f'count by ({labels}) (ALERTS{{alertstate="firing"}})',
                         "eval_time": "15m",
-                        "exp_samples": [{"labels": f"{{{labels}}}", "value": 1} for labels in expected],
+                        "exp_samples": [{"labels": f"{{{each}}}", "value": 1} for each in expected],
                     }
                 ],
             }
