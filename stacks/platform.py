@@ -213,6 +213,7 @@ def _declare_readers(
             places_by_device=settings.extender is not None,
             advertised=not settings.claims_seats,
             guards=[names.guard(pool.name) for pool in _guarded(settings)],
+            host_memory=host_memory_pools(settings.memory_pools).pools,
         )
         Alerts("alerts", alerts_args, _after(system))
 

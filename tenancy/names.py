@@ -133,6 +133,11 @@ EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
 
+# Reasons of the extender's Events on a pod.
+EVENT_SEAT_HELD = "GpuSeatHeldBack"
+EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
+EVENT_DEVICE_LOST = "GpuDeviceLost"
+
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
@@ -155,6 +160,7 @@ METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
 # The watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # by tenant that has had one
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # The scheduler extender's: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.
@@ -168,6 +174,9 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
+# By pool: seats that wait for memory which others use without a right to it, and those placed on such memory.
+METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
+METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
 # What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the

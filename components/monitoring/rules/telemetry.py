@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from components.base.manifest import Manifest
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert
+from components.monitoring.rules.alert import ONCE, alert
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB, TOLERANCE
@@ -23,6 +23,7 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield _undeclared(args.ledger)
     if args.recycles_per_hour is not None:
         yield _capped(args.recycles_per_hour)
+        yield _recycled()
 
 
 def _missing(pools: Sequence[Pool], namespace: str) -> Manifest:
@@ -202,5 +203,24 @@ def _capped(recycles_per_hour: int) -> Manifest:
             f"The cap of {recycles_per_hour} an hour is there for a workload that runs away again each time. "
             "Scale that one down: kubectl get events -A --field-selector "
             f"reportingComponent={names.WATCHDOG} names it."
+        ),
+    )
+
+
+def _recycled() -> Manifest:
+    """Of what the journal counts for an hour: more than a moment ago, or a tenant's first. It fires for that moment."""
+    recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
+    now = f"max by (tenant) ({recent})"
+    return alert(
+        "GpuPodRecycled",
+        f"{now} > min by (tenant) (min_over_time({recent}[{moment}])) or "
+        f"({now} > 0 unless on (tenant) max by (tenant) ({recent} offset {moment}))",
+        hold="0s",
+        severity=ONCE,
+        summary=f"{names.WATCHDOG} recycled a pod of {{{{ $labels.tenant }}}}",
+        description=(
+            "A device was short of memory, and the pod used more than its budget. Its tenant has had {{ $value }} "
+            "within an hour: kubectl get events -A --field-selector "
+            f"reason={names.EVENT_RECYCLED} says which, by how much, and for whom."
         ),
     )

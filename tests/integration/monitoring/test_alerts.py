@@ -18,10 +18,11 @@ from tenancy.ledger import OnDemand, Pool, Unbudgeted
 from tests.support import alerting
 from tests.support.alerting import AFTER_SECONDS, FAULT, TimeLine, beats
 from tests.support.engine import Graph, names
-from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
+from tests.support.given import CLUSTER, LEDGER, NODE_4, NODES, SYSTEM, T4, declared
 from tests.support.paths import ROOT
 
 MIB = 2**20
+Series = list[dict[str, str]]
 RUN_BOOK = ROOT / "docs" / "operations.md"
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 A10 = replace(T4, name="a10", memory_mib=23028, reserve_mib=1028, floor_mib=2048, node_selector={"zone": "c"})
@@ -37,6 +38,7 @@ ARGS = AlertsArgs(
     recycles_per_hour=6,
     places_by_device=True,
     guards=("memory-guard-node-4", "memory-guard-node-5"),
+    host_memory=(NODE_4,),
 )
 TWO_POOLS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, A10)))
 
@@ -90,13 +92,19 @@ def test_without_placement_by_device_there_is_nothing_of_it_to_watch() -> None:
     graph = declared(Alerts, "alerts", replace(ARGS, places_by_device=False))
     assert names(graph.all("PodMonitor")) == {"alerts-pod-monitor"}
     told = {rule["alert"] for rule in rules(replace(ARGS, places_by_device=False))}
-    assert set(ALERTS) - told == {"GpuSchedulerDown", "GpuPlacementDrift", "GpuPlacementRefusedByUse"}
+    assert set(ALERTS) - told == {
+        "GpuSchedulerDown",
+        "GpuPlacementDrift",
+        "GpuPlacementRefusedByUse",
+        "GpuSeatHeldBack",
+        "GpuSeatOvercrowded",
+    }
 
 
 def test_each_alert_says_whose_it_is_how_bad_it_is_what_it_saw_and_where_to_read_on() -> None:
     for rule in rules(TWO_POOLS):
         assert rule["labels"]["part_of"] == "gpu-tenancy"
-        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])
         assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
 
@@ -121,7 +129,9 @@ def test_without_a_guard_there_is_none_to_miss() -> None:
 
 
 def test_without_a_watchdog_there_is_no_cap_to_reach() -> None:
-    assert "GpuRecycleCapReached" not in {rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))}
+    assert not {"GpuRecycleCapReached", "GpuPodRecycled"} & {
+        rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))
+    }
 
 
 ALERTS = [
@@ -136,16 +146,21 @@ ALERTS = [
     "GpuPodOverBudget",
     "GpuUndeclaredUser",
     "GpuRecycleCapReached",
+    "GpuPodRecycled",
     "GpuCapacityDrift",
     "GpuMemoryPending",
     "GpuLedgerFull",
     "GpuSchedulerDown",
     "GpuPlacementDrift",
     "GpuPlacementRefusedByUse",
+    "GpuSeatHeldBack",
+    "GpuSeatOvercrowded",
     "MemoryGuardMissing",
     "MemoryGuardPowerless",
     "MemoryGuardBlind",
     "MemoryGuardStale",
+    "MemoryPoolWithoutVictim",
+    "MemoryPoolGuest",
 ]
 
 
@@ -154,9 +169,7 @@ def test_its_output_lists_the_alerts(graph: Graph) -> None:
 
 
 def test_the_run_book_has_an_entry_for_each_alert_that_says_what_to_type() -> None:
-    entries = dict(
-        re.findall(r"^### ((?:Gpu|MemoryGuard)\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL)
-    )
+    entries = dict(re.findall(r"^### ((?:Gpu|Memory)\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL))
     assert set(entries) == set(ALERTS)
     assert [name for name, entry in entries.items() if "`kubectl" not in entry and "\nkubectl" not in entry] == []
 
@@ -167,9 +180,10 @@ def test_a_digest_takes_our_alerts_alone_to_its_channel() -> None:
     config = graph.one("AlertmanagerConfig").inputs
     assert config["metadata"]["namespace"] == "monitoring"
     assert config["spec"]["route"]["matchers"] == [{"name": "part_of", "value": "gpu-tenancy", "matchType": "="}]
-    ((slack,),) = (receiver["slackConfigs"] for receiver in config["spec"]["receivers"])
-    assert slack["channel"] == "#alerts"
-    assert slack["apiURL"] == {"name": "alerts-webhook", "key": "url"}
+    for receiver, resolved in zip(config["spec"]["receivers"], (True, False), strict=True):
+        (slack,) = receiver["slackConfigs"]
+        assert (slack["channel"], slack["sendResolved"]) == ("#alerts", resolved)
+        assert slack["apiURL"] == {"name": "alerts-webhook", "key": "url"}
 
 
 def last_success(cron_job: str, values: str) -> dict[str, str]:
@@ -203,6 +217,7 @@ def measured(
         {"series": f'gpu_memory_unknown_processes{{node="{node}",gpu="0",uuid="GPU-{node}"}}', "values": "0x30"},
         {"series": f'gpu_memory_exporter_api_age_seconds{{node="{node}"}}', "values": "14x30"},
         {"series": f'gpu_watchdog_recycles_last_hour{{node="{node}"}}', "values": "0x30"},
+        {"series": f'gpu_watchdog_tenant_recycles_last_hour{{node="{node}",tenant="chat"}}', "values": "0x30"},
         bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool=pool.name),
         bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool=pool.name),
         bytes_of("gpu_pool_memory_floor_bytes", pool.floor_mib, node=node, pool=pool.name),
@@ -241,6 +256,25 @@ def pending(phase: str, *, unschedulable: bool = False, of: str = "container") -
     ]
 
 
+def runs_on(node: str, name: str, priority: str = "", *, kind: str = "ReplicaSet", phase: str = "Running") -> Series:
+    """A pod <namespace>/<name> on the node, as kube-state-metrics has it."""
+    namespace, _, pod = name.partition("/")
+    who = f'namespace="{namespace}",pod="{pod}"'
+    info = f'{who},node="{node}",priority_class="{priority}",created_by_kind="{kind}"'
+    return [
+        {"series": f"kube_pod_info{{{info}}}", "values": "1x30"},
+        {"series": f'kube_pod_status_phase{{{who},phase="{phase}"}}', "values": "1x30"},
+    ]
+
+
+def memory_of(node: str, name: str, request_mib: int, limit_mib: int | None) -> Series:
+    """What its container asks for of host memory."""
+    namespace, _, pod = name.partition("/")
+    labels = {"namespace": namespace, "pod": pod, "container": "c", "node": node, "resource": "memory"}
+    limit = [] if limit_mib is None else [bytes_of("kube_pod_container_resource_limits", limit_mib, **labels)]
+    return [bytes_of("kube_pod_container_resource_requests", request_mib, **labels), *limit]
+
+
 def placing(*, leads: int = 1, ready: int = 1, drift: str = "missing", waiting: int = 0) -> list[dict[str, str]]:
     """The series of two extenders, of which the first leads or none; both know a device with 4000 MiB left."""
     series = []
@@ -251,6 +285,8 @@ def placing(*, leads: int = 1, ready: int = 1, drift: str = "missing", waiting: 
             f'gpu_extender_ready{{pod="{pod}"}}': ready,
             f'gpu_extender_waiting_pods{{pod="{pod}"}}': waiting,
             f'gpu_extender_ledger_drift{{pod="{pod}",kind="{drift}"}}': int(drift != "missing"),
+            f'gpu_extender_held_seats{{pod="{pod}",pool="t4"}}': 0,
+            f'gpu_extender_overcrowded_seats_total{{pod="{pod}",pool="t4"}}': 0,
         }
         series += [{"series": name, "values": f"{value}x30"} for name, value in values.items()]
         series += [
@@ -306,6 +342,7 @@ TWINS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, replace(
 TWO_NODES = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, nodes=2),)))
 PAIRS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, device_count=2),)))
 CLAIMS = replace(ARGS, advertised=False)
+POOLED = [*runs_on("node-4", "inference/llm-4", "critical"), *runs_on("node-4", "agents/vm", "disposable")]
 EQUALS = [*measured("a", 1600), *measured("c", 1600, pool=A10)]  # above the floor of t4, below that of a10
 
 # What is there, and which alerts fire after 15 minutes. Each fault sets off its own alert and no other.
@@ -394,6 +431,31 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         ['alertname="GpuRecycleCapReached"'],
     ),
     "the watchdog has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "5x30"), []),
+    "a pod was recycled": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "0x12 1x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a tenant's first pod was recycled": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "_x13 1x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a second one was, and an older one no longer counts": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "2x10 1x1 2x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a pod was recycled a while ago": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "0x5 1x24"),
+        [],
+    ),
+    "a recycle no longer counts": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "2x12 1x17"),
+        [],
+    ),
     "all is promised": (
         ARGS,
         instead(HEALTHY, "gpu_pool_memory_promised_bytes", f"{14000 * MIB}x30"),
@@ -505,6 +567,57 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         [*BEATING, *measured("a", 4000), *measured("b", 4000), allocatable("a", 14000)],
         ['alertname="GpuCapacityDrift"'],
     ),
+    "seats are held back": (
+        ARGS,
+        instead(HEALTHY, "gpu_extender_held_seats", "1x30"),
+        ['alertname="GpuSeatHeldBack", pool="t4"'],
+    ),
+    "a seat is held back for a moment": (ARGS, instead(HEALTHY, "gpu_extender_held_seats", "0x13 1 0x15"), []),
+    "a seat was placed on memory that others use": (
+        ARGS,
+        instead(HEALTHY, 'gpu_extender_overcrowded_seats_total{pod="a"', "0x10 1x20"),
+        ['alertname="GpuSeatOvercrowded", pool="t4"'],
+    ),
+    "no victim runs on one node of two": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-5", "inference/llm-5", "critical")],
+        ['alertname="MemoryPoolWithoutVictim", node="node-5"'],
+    ),
+    "a victim does not run yet": (
+        ARGS,
+        [
+            *HEALTHY,
+            *runs_on("node-4", "inference/llm-4", "critical"),
+            *runs_on("node-4", "agents/vm", "disposable", phase="Pending"),
+        ],
+        ['alertname="MemoryPoolWithoutVictim", node="node-4"'],
+    ),
+    "nobody bursts on a node": (ARGS, [*HEALTHY, *runs_on("node-5", "games/minecraft", "critical")], []),
+    "a stranger may take memory on a node of a memory pool": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-4", "games/minecraft"), *memory_of("node-4", "games/minecraft", 1024, 4096)],
+        ['alertname="MemoryPoolGuest", node="node-4", pod="minecraft"'],
+    ),
+    "a stranger without a limit does": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-4", "games/minecraft"), *memory_of("node-4", "games/minecraft", 1024, None)],
+        ['alertname="MemoryPoolGuest", node="node-4", pod="minecraft"'],
+    ),
+    "strangers that cannot, or are elsewhere, or the node's own": (
+        ARGS,
+        [
+            *HEALTHY,
+            *POOLED,
+            *runs_on("node-4", "games/exact"),
+            *memory_of("node-4", "games/exact", 1024, 1024),
+            *runs_on("node-7", "games/elsewhere"),
+            *memory_of("node-7", "games/elsewhere", 1024, 4096),
+            *runs_on("node-4", "kube-system/cni", kind="DaemonSet"),
+            *memory_of("node-4", "kube-system/cni", 64, 256),
+            *memory_of("node-4", "inference/llm-4", 8192, 32768),
+        ],
+        [],
+    ),
     "a dead node beside one too many": (
         TWO_NODES,
         [
@@ -552,7 +665,7 @@ def test_prometheus_accepts_the_rules(promtool: str, tmp_path: Path, args: Alert
 @pytest.mark.parametrize("case", CASES)
 def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case: str) -> None:
     args, series, expected = CASES[case]
-    labels = "alertname, cronjob, pool, pod" + (", node" if case in BY_NODE else "")
+    labels = "alertname, cronjob, pool, pod, tenant" + (", node" if case in BY_NODE else "")
     (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(args)["spec"]))
     test = {
         "rule_files": ["rules.yaml"],
