@@ -1,6 +1,6 @@
 """Rules over the memory pools: a victim is the cheapest to kill, for kernel and kubelet alike, and it suffices."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each
@@ -155,7 +155,7 @@ def peaks(graph: Graph) -> Iterator[Finding]:
 
 
 def workloads(graph: Graph) -> Iterator[Finding]:
-    """A workload of a memory pool carries what the pool says of it, and on its nodes nobody else may burst."""
+    """A workload of a memory pool carries what the pool says of it: class, nodes, request and limit."""
     declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
     if declared:
         yield from each(graph.workloads, lambda workload: _workload(declared, workload))
@@ -169,31 +169,13 @@ def _workload(
     found = next(
         (declared[workload.namespace, name] for name in called if (workload.namespace, name) in declared), None
     )
-    pod_spec = at(template, "spec")
     if found is None:
-        yield from _guest([pool for pool, _ in declared.values()], workload, pod_spec)
         return
     pool, member = found
+    pod_spec = at(template, "spec")
     for field, is_, should in _differences(pool, member, pod_spec):
         yield Finding(
             f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's output memory",
-            workload.urn,
-        )
-
-
-def _guest(pools: Iterable[HostMemoryPool], workload: Object, pod_spec: Mapping[str, Any]) -> Iterator[Finding]:
-    """DaemonSets are the node's own. A pod without a request is killed first, and takes no workload's place."""
-    selected = at(pod_spec, "nodeSelector")
-    pool = next((pool for pool in pools if pool.node_selector.items() <= selected.items()), None)
-    if pool is None or workload.kind == "DaemonSet":
-        return
-    request = pod_request(pod_spec, "memory")
-    limits = [at(container, "resources", "limits").get("memory") for container in containers_of(pod_spec)]
-    if request and (None in limits or sum(map(parse, limits)) > request):
-        yield Finding(
-            f"{workload}: runs on the nodes of memory pool {pool.name}, may hold more than the {request / MIB:g} MiB "
-            f"that it requests, and is not in the proof; declare it under memory_pools.{pool.name}.workloads, or make "
-            "its request and limit equal",
             workload.urn,
         )
 

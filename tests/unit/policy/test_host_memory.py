@@ -253,34 +253,6 @@ def test_a_workload_that_is_what_its_pool_says_is_accepted(member: Workload | Di
     assert judge(graphs.platform() | {"it": deployment(member)}) == []
 
 
-@pytest.mark.parametrize(
-    ("resources", "refused"),
-    [
-        ({"requests": {"memory": "1Gi"}, "limits": {"memory": "4Gi"}}, True),
-        ({"requests": {"memory": "1Gi"}}, True),
-        ({"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}, False),
-        ({}, False),
-    ],
-    ids=["burstable", "without a limit", "guaranteed", "best effort"],
-)
-def test_a_stranger_on_a_pools_nodes_may_not_hold_more_than_it_requests(
-    resources: dict[str, Any], refused: bool
-) -> None:
-    stranger = deployment(replace(INFERENCE, name="games", tenant="games"))
-    put(stranger, f"{POD}.containers.0.resources", resources)
-    put(stranger, f"{POD}.priorityClassName", None)
-    reported = judge({"memory pools": host_memory_object(), "games": stranger})
-    told = [line for line in reported if line.startswith("memory-workloads: ")]
-    assert bool(told) is refused, reported
-    if refused:
-        assert (
-            "Deployment games/games: runs on the nodes of memory pool node-4, may hold more than the 1024 MiB"
-            in told[0]
-        )
-    put(stranger, f"{POD}.nodeSelector", {"zone": "b"})
-    assert [line for line in judge({"p": host_memory_object(), "games": stranger}) if "memory-workloads" in line] == []
-
-
 def test_a_consumer_is_held_to_the_pools_in_the_packs_configuration() -> None:
     pinned = deployment(INFERENCE)
     put(pinned, f"{POD}.containers.0.resources.requests", {"memory": "24Gi"})
