@@ -75,6 +75,7 @@ ALERT_LABEL = "part_of"
 
 # The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
+JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
