@@ -66,13 +66,17 @@ class Journal:
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
     def _record(self, stored: Object) -> Record:
-        text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
-        try:
-            content = json.loads(text)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
-            raise JournalError(
-                f"ConfigMap {self.name}, {JOURNAL_KEY}: is not a JSON object; delete the key to start over"
-            )
-        return Record(version=stored["metadata"]["resourceVersion"], content=content)
+        return Record(version=stored["metadata"]["resourceVersion"], content=content_of(stored))
+
+
+def content_of(stored: Object) -> Mapping[str, Any]:
+    """What a journal's ConfigMap holds. Raises JournalError."""
+    text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        name = stored["metadata"]["name"]
+        raise JournalError(f"ConfigMap {name}, {JOURNAL_KEY}: is not a JSON object; delete the key to start over")
+    return content
