@@ -255,6 +255,7 @@ class FakeCluster:
         if path.endswith("/resourceslices"):
             body["metadata"]["resourceVersion"] = self.next_version()
             self.objects[f"{path}/{name}"] = body
+            self.tell("ADDED", path, body)
         if not path.endswith("/events"):
             return 201, body
         if name in self.events:
@@ -308,6 +309,8 @@ class FakeCluster:
                 metadata["generation"] += 1
             if is_node:
                 self.tell("MODIFIED", "/api/v1/nodes", target)
+            elif "/resourceslices/" in path:
+                self.tell("MODIFIED", path.rpartition("/")[0], target)
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             del self.objects[path]
         return 200, target

@@ -332,6 +332,7 @@ def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_
 @pytest.fixture
 def shipped(node_zipapp: Path, nvml: FakeNvml, served: ServedOverTls) -> Iterator[Shipped]:
     nvml.show(T4_LINE)
+    served.cluster.watches_last = True
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     with shipped_exporter(served, node_zipapp, nvml) as found:
