@@ -79,6 +79,7 @@ ALERT_LABEL = "part_of"
 
 # The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
+JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
@@ -119,6 +120,7 @@ EVENT_SPARED = "GpuMemoryOverBudget"
 EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
 EVENT_CAPPED = "GpuMemoryRecycleCapped"
 EVENT_UNDECLARED = "GpuMemoryUndeclared"
+EVENT_BLIND = "GpuMemoryNotJudged"
 
 # Reasons of the Kubernetes Events on a Deployment behind a gate.
 EVENT_GATE_OPENED = "GpuGateOpened"
@@ -142,6 +144,7 @@ EVENT_DEVICE_LOST = "GpuDeviceLost"
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
+METRIC_UNREADABLE = "gpu_device_unreadable"  # by gpu alone: not even its uuid can be read
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.

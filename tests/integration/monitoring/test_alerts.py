@@ -36,6 +36,7 @@ ARGS = AlertsArgs(
     ),
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
+    total_recycles_per_hour=24,
     places_by_device=True,
     guards=("memory-guard-node-4", "memory-guard-node-5"),
     host_memory=(NODE_4,),
@@ -425,12 +426,18 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "an unbudgeted tenant and one on demand use the device": (ARGS, [*HEALTHY, *user("emulator"), *user("voice")], []),
     "a pod has no name yet": (ARGS, [*HEALTHY, *user("")], []),
-    "the watchdog is at its cap": (
+    "the watchdog is at a tenant's cap": (
         ARGS,
-        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "6x30"),
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "6x30"),
+        ['alertname="GpuRecycleCapReached", tenant="chat"'],
+    ),
+    "a tenant has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "5x30"), []),
+    "the watchdog is at its brake": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "24x30"),
         ['alertname="GpuRecycleCapReached"'],
     ),
-    "the watchdog has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "5x30"), []),
+    "tenants together have one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "23x30"), []),
     "a pod was recycled": (
         ARGS,
         instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "0x12 1x17"),
@@ -738,6 +745,10 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
     "a guard that is gone": ({GUARD_AGE: ends(GUARD_AGE)}, "MemoryGuardMissing"),
     "an exporter that answers the same for ever": (
         {AGE: lambda second: 1 + min(second, FAULT + 1) % 89 / 1000},
+        "GpuTelemetryFrozen",
+    ),
+    "an exporter with an old reading": (
+        {AGE: lambda second: second % 89 / 1000 + before(1, 61)(second)},
         "GpuTelemetryFrozen",
     ),
     "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen"),
