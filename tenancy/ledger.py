@@ -32,6 +32,7 @@ class Pool:
     sharing: Sharing = Sharing.MEMORY
     memory_mib: int = 0
     reserve_mib: int = 0
+    driver_reserved_mib: int = 0
     floor_mib: int = 0
     time_slices: int = 1
 

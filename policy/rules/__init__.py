@@ -41,6 +41,7 @@ RULES = (
     Rule("physical", ledger.physical),
     Rule("seat-size", ledger.seats_on_a_device),
     Rule("placement", ledger.placement),
+    Rule("full-seats", ledger.full_pools),
     Rule("counted", workloads.judgeable),
     Rule("seats", workloads.seats),
     Rule("device", workloads.device),

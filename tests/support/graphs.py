@@ -32,6 +32,7 @@ T4 = Pool(
     memory_mib=15360,
     reserve_mib=1360,
     floor_mib=1536,
+    driver_reserved_mib=450,
     time_slices=100,
 )
 BATCH = Pool(

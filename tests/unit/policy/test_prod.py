@@ -55,6 +55,18 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a replica too many": ("residents.frigate.replicas", 2, "budgets", "15300 MiB promised, 14000 advertised"),
     "a smaller device": ("pools.t4.memory_mib", 14000, "budgets", "13300 MiB promised, 12640 advertised (660 over)"),
     "a larger reserve": ("pools.t4.reserve_mib", 3000, "budgets", "13300 MiB promised, 12360 advertised (940 over)"),
+    "a workload without a budget that the reserve does not hold": (
+        "unbudgeted.android-emulator.measured_mib",
+        1000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 1450: 450 of the driver and 1000 of workloads without a budget",
+    ),
+    "every MiB promised that is advertised": (
+        "residents.llama-swap.gpumem_mib",
+        5700,
+        "full-seats",
+        "t4: a device may have 14000 MiB promised, and its floor is 1536: 15536 of 15360 (176 over)",
+    ),
     "a floor above the device": (
         "pools.t4.floor_mib",
         14001,

@@ -218,6 +218,10 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("pools batch reserve_mib", 100),
         "pools.batch.reserve_mib: has no use where sharing is whole; remove it, or write sharing: memory",
     ),
+    "a pool of whole devices with a driver's part": (
+        put("pools batch driver_reserved_mib", 100),
+        "pools.batch.driver_reserved_mib: has no use where sharing is whole; remove it, or write sharing: memory",
+    ),
     "a reserve as large as the device": (
         put("pools t4 reserve_mib", 15360),
         "pools.t4.reserve_mib: must be less than memory_mib 15360 (got 15360)",
@@ -288,6 +292,17 @@ def test_the_ledger_holds_every_promise_of_the_prod_stack() -> None:
     assert [tenant.name for tenant in ledger.on_demand] == ["ebook2audiobook", "tts", "ytdlp"]
 
 
+def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own() -> None:
+    config = raw()
+    del config["pools"]["t4"]["driver_reserved_mib"]
+    assert {pool.name: pool.driver_reserved_mib for pool in settings.parse(config).ledger().pools} == {
+        "t4": 450,
+        "batch": 0,
+    }
+    config["pools"]["t4"]["driver_reserved_mib"] = 0
+    assert settings.parse(config).pools["t4"].driver_reserved_mib == 0
+
+
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
     config = raw()
     limits = {"nominal": 1, "borrowing_limit": 2}
@@ -316,8 +331,8 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
         put("tenants default", {}),
     )
     assert sorted(lines) == [
-        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, floor_mib, memory_mib, node_selector, "
-        "nodes, reserve_mib, sharing, time_slices",
+        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, floor_mib, "
+        "memory_mib, node_selector, nodes, reserve_mib, sharing, time_slices",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
         "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
