@@ -128,7 +128,6 @@ def _pool(name: str, spec: PoolSpec) -> Pool:
         reserve_mib=spec.reserve_mib,
         driver_reserved_mib=spec.driver_reserved_mib if spec.sharing is Sharing.MEMORY else 0,
         floor_mib=spec.floor_mib,
-        time_slices=spec.time_slices,
     )
 
 

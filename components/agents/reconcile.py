@@ -47,7 +47,6 @@ class PoolSpec(Spec):
     floor_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
         default=0, description="Free memory of a device under which the watchdog acts."
     )
-    time_slices: Count = Field(default=1, description="nvidia.com/gpu that the device plugin shows for each device.")
 
     @field_validator("memory_mib")
     @classmethod

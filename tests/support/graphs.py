@@ -33,7 +33,6 @@ T4 = Pool(
     reserve_mib=1360,
     floor_mib=1536,
     driver_reserved_mib=450,
-    time_slices=100,
 )
 BATCH = Pool(
     name="batch",
