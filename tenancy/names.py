@@ -191,6 +191,7 @@ RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
+PLACE_SEATED = "gpu-tenancy-place-seated"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"

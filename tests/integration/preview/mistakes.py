@@ -209,7 +209,7 @@ REFUSED: dict[str, Mistake] = {
     ),
     "a resident in no pool": Mistake(
         set_at("residents/frigate/pool", "t5"),
-        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
+        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",
     ),
     "a LocalQueue to no ClusterQueue": Mistake(
         set_at("queues/local_queues/team-a-gpu/cluster_queue", "cq"),

@@ -141,6 +141,19 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "node-4: at its peak of 6144 MiB embeddings, which requests 5120, leads every victim (agent-microvm holds 512) "
         "by 573 MiB in the kernel's ranking",
     ),
+    "a GPU pod of another class than its memory pool's": (
+        "admission.tenant_priorities",
+        {"tts": "tier-2-gpu"},
+        "memory-gpu",
+        "stamps gpu-workload on inference, which has a GPU seat; its memory pool knows it by homelab-critical, and the "
+        "API server would deny its pods; write admission.tenant_priorities.inference: homelab-critical",
+    ),
+    "a GPU pod whose memory pool is elsewhere": (
+        "memory_pools.node-4.node_selector",
+        {"kubernetes.io/hostname": "node-5"},
+        "memory-gpu",
+        "no node is both",
+    ),
     "no victim": (
         "memory_pools.node-4.disposable",
         {},

@@ -782,7 +782,15 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone |= {row[1] for row in MORE.values()}
     alone |= {row[0] for row in test_host_memory.BROKEN.values()}
     # Above, and in the other modules.
-    alone |= {"flavors", "device", "claims", "scheduler", "memory-workloads", "memory-guard"}
+    alone |= {
+        "flavors",
+        "device",
+        "claims",
+        "scheduler",
+        "memory-workloads",
+        "memory-guard",
+        "memory-gpu",
+    }
     assert {rule.id for rule in RULES} <= alone
 
 
