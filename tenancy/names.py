@@ -32,6 +32,7 @@ NODE_CRITICAL = "system-node-critical"
 
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 # Set by the Deployment controller on ReplicaSets and their pods.

@@ -65,6 +65,7 @@ RULES = (
     Rule("memory-workloads", host_memory.workloads),
     Rule("memory-guard", host_memory_guard.guard),
     Rule("memory-gpu", host_memory_node.gpu_seats),
+    Rule("memory-strangers", host_memory_node.strangers),
     Rule("agents", agents.agents),
     Rule("scheduler", scheduler.scheduler),
     Rule("claims", claims.claims),
