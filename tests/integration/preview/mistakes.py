@@ -131,7 +131,7 @@ GATED: dict[str, Mistake] = {
         "full-seats: t4: a reserve of 1360 MiB for 1361: 450 of the driver and 911 of workloads without a budget",
     ),
     "seats and floor are more than a device": Mistake(
-        set_at("pools/t4/floor_mib", 8000), "full-seats: t4: a device may have 8300 MiB promised, and its floor is 8000"
+        set_at("pools/t4/floor_mib", 8000), "full-seats: t4: a device may have "
     ),
     "an oversubscribed pool without its guard": Mistake(
         set_at("memory_pools/node-4/guard", False),
