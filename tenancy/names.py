@@ -36,6 +36,7 @@ SYSTEM_PRIORITIES = "system-"
 
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 # Set by the Deployment controller on ReplicaSets and their pods.
@@ -211,6 +212,7 @@ RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
+PLACE_SEATED = "gpu-tenancy-place-seated"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"

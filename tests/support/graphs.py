@@ -32,7 +32,7 @@ T4 = Pool(
     memory_mib=15360,
     reserve_mib=1360,
     floor_mib=1536,
-    time_slices=100,
+    driver_reserved_mib=450,
 )
 BATCH = Pool(
     name="batch",

@@ -30,7 +30,7 @@ def objects() -> Iterator[tuple[str, Manifest]]:
         yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, version)
     for node in simulated.nodes():
         yield "/api/v1/nodes", node
-        if node["metadata"]["labels"].get("nvidia.com/gpu.sharing-strategy") == "time-slicing":
+        if node["metadata"]["name"] in simulated.SHARED:
             devices = simulated.devices(node["metadata"]["name"], prod.cluster()["resource_domain"])
             yield "/apis/resource.k8s.io/v1/resourceslices", devices
 

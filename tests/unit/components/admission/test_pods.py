@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.admission.device import ByDevice
-from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, QueuedPlacement
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, PoolPlacement
 from tenancy.names import Names
 from tests.support.engine import Graph, Recorded, names
 from tests.support.given import DOMAIN, declared
@@ -20,7 +20,8 @@ ARGS = AdmissionArgs(
     exempt=["nvidia", "agents-nodes"],
     without_budget=["tts", "team-a"],
     device_mib=14000,
-    placements=[QueuedPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
     tenants=["tts", "team-a"],
 )
@@ -98,6 +99,13 @@ def test_queued_pods_go_to_their_pool_with_every_label_escaped(graph: Graph) -> 
     assert 'path: "/spec/nodeSelector/a~0b~1c", value: "d"' in expression
     assert 'path: "/spec/nodeSelector/zone", value: "b"' in expression
     assert expression.index("has(object.spec.nodeSelector)") < expression.index("a~0b~1c")
+
+
+def test_gpu_pods_go_to_the_pool_of_their_tenants_seats_with_or_without_a_budget(graph: Graph) -> None:
+    spec = policy(graph, "Mutating", "place-seated-t4")
+    assert namespaces(spec) == ("In", ["immich", "tts"])
+    assert [condition["name"] for condition in spec["matchConditions"]] == ["reaches-a-gpu"]
+    assert 'path: "/spec/nodeSelector/zone", value: "a"' in spec["mutations"][0]["jsonPatch"]["expression"]
 
 
 def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
@@ -179,8 +187,8 @@ def test_policies_do_not_grow_with_the_tenants() -> None:
 
     def longest(tenants: int) -> int:
         many = [f"team-{n}" for n in range(tenants)]
-        placed = QueuedPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
-        args = replace(ARGS, without_budget=many, placements=[placed])
+        placed = PoolPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
+        args = replace(ARGS, without_budget=many, queued=[placed], seated=[placed])
         graph = declared(Admission, "admission", args)
         specs = [p.inputs["spec"] for kind in ("Validating", "Mutating") for p in graph.all(f"{kind}AdmissionPolicy")]
         return max(len(e) for spec in specs for e in expressions(spec))
@@ -198,7 +206,7 @@ def expressions(value: Any) -> list[str]:
 
 
 def test_without_tenants_of_their_own_there_is_one_stamp_and_no_placement() -> None:
-    bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), placements=[], priority_tenants={})
+    bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), queued=[], seated=[], priority_tenants={})
     graph = declared(Admission, "admission", bare)
     assert names(graph.all("MutatingAdmissionPolicy")) == {"admission-gpu-tenancy-stamp-priority"}
     assert [name_of(p) for p in graph.all("ValidatingAdmissionPolicy") if "priority-use" in p.name] == [
