@@ -545,7 +545,7 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a second default class": (
         an_object("scheduling.k8s.io/v1", "PriorityClass", "b", value=1, globalDefault=True),
         "priorities",
-        "PriorityClass b: a second globalDefault beside PriorityClass a; keep one",
+        "PriorityClass b: a second globalDefault next to PriorityClass a; keep one",
     ),
     "a stamp of a class nobody declared": (
         graphs.stamp("stamp other", "gpu-workloads"),
