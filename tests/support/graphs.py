@@ -183,7 +183,7 @@ def agent_pod(account: str, **environment: str) -> Manifest:
 
 def cron_job(account: str, **environment: str) -> Manifest:
     job = {"activeDeadlineSeconds": 58, "template": agent_pod(account, **environment)}
-    spec = {"concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
+    spec = {"concurrencyPolicy": "Allow", "jobTemplate": {"spec": job}}
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
 
