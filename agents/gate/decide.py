@@ -6,6 +6,7 @@ from dataclasses import replace
 from agents.gate.headroom import Headroom
 from agents.gate.ownership import JournalEntry
 from agents.gate.pods import Seating
+from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 
@@ -36,6 +37,8 @@ def decide(
         intent = _counted(entrance, _lean(entrance, slack, now), slack)
         if intent.act is Action.OPEN:
             slack.take(entrance.gate.need_mib)
+        if intent.lean.cause is Cause.NO_ROOM and not isinstance(entrance.gate.demand, FreeMemory):
+            slack.ask_back(entrance.gate)
         intents.append(intent)
     return tuple(intents)
 
@@ -82,6 +85,8 @@ def _leaving(entrance: GateState, slack: Headroom, now: int) -> Signal:
         return Signal(act=Action.CLOSE, cause=cause, why=slack.why(pressure), needed=needed)
     if answer is None:
         return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
+    if slack.is_asked_back(gate):
+        return Signal(act=Action.CLOSE, cause=Cause.ASKED_BACK, why=answer.why, needed=gate.samples)
     if answer.wanted:
         return Signal(act=Action.KEEP, cause=Cause.DEMAND, why=answer.why)
     if entrance.idle_for(now) < gate.grace_seconds:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from agents.gate.config import GateConfig
 from agents.gate.ownership import UNDER_WAY_SECONDS
 from agents.gate.pods import Seating
+from agents.gate.probes import FreeMemory
 from agents.gate.seats import SeatClaims
 from agents.gate.types import GateState
 from agents.telemetry.client import NodeTelemetry
@@ -63,6 +64,8 @@ class Headroom:
             for uuid in self._free_mib
         }
         self._leaving = self._crowded_out(entrances)
+        self._lent = [each for each in entrances if each.open and isinstance(each.gate.demand, FreeMemory)]
+        self._asked_back: set[str] = set()
 
     def pressure(self, gate: GateConfig) -> Pressure | None:
         """Why the gate must close; None where it need not."""
@@ -95,6 +98,24 @@ class Headroom:
             f"{self._places[uuid]}: {self._free_mib[uuid]} MiB are free, {self._room_mib[uuid]} of them for newcomers"
             f"{kept}; {needed_mib} are needed (need, floor and margin)"
         )
+
+    def ask_back(self, gate: GateConfig) -> None:
+        """Has those leave who are in on free memory alone, where that makes room for a gate that has demand: the last
+        first, no more than it takes."""
+        needed_mib = gate.need_mib + self.floor_mib + gate.margin_mib
+        missing = {uuid: needed_mib - room_mib for uuid, room_mib in self._room_mib.items()}
+        leaving = []
+        for entrance in reversed(self._lent):
+            if max(missing.values()) <= 0:
+                break
+            for uuid in self._devices_of(entrance):
+                missing[uuid] -= entrance.used_mib.get(uuid, 0) + entrance.claimed_mib
+            leaving.append(entrance.gate.name)
+        if missing and max(missing.values()) <= 0:
+            self._asked_back.update(leaving)
+
+    def is_asked_back(self, gate: GateConfig) -> bool:
+        return gate.name in self._asked_back
 
     def take(self, need_mib: int) -> None:
         for uuid in self._room_mib:

@@ -27,6 +27,7 @@ class Cause(StrEnum):
     BLIND = "there is demand, but no telemetry"
     DEMAND = "there is demand"
     NO_DEMAND = "there is no demand"
+    ASKED_BACK = "another has demand, and needs its memory"
     IDLE = "there is no demand, but not for long enough yet"
     NO_ANSWER = "whether there is demand is not known"
     PRESSURE = "a device is under its floor"

@@ -58,8 +58,9 @@ class WindowDemand(Spec):
 
 
 class OnDemandSpec(Spec):
-    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Where the slack is too small for
-    several, the first by name gets it."""
+    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Without a demand signal it is let in
+    whenever there is room, and leaves for one that has demand. Where the slack is too small for several, the first by
+    name gets it."""
 
     tenant: DnsLabel
     pool: DnsLabel
@@ -81,13 +82,16 @@ class OnDemandSpec(Spec):
     prometheus: PrometheusDemand | None = None
     window: WindowDemand | None = None
 
+    @property
+    def signals(self) -> Mapping[str, HttpJsonDemand | PrometheusDemand | WindowDemand]:
+        """Those that are given, by their key."""
+        signals = {"http_json": self.http_json, "prometheus": self.prometheus, "window": self.window}
+        return {kind: signal for kind, signal in signals.items() if signal is not None}
+
     @model_validator(mode="after")
-    def _has_one_demand_signal(self) -> "OnDemandSpec":
-        given = [name for name in ("http_json", "prometheus", "window") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"needs exactly one demand signal (http_json, prometheus or window), got {', '.join(given) or 'none'}"
-            )
+    def _has_at_most_one_demand_signal(self) -> "OnDemandSpec":
+        if len(self.signals) > 1:
+            raise ValueError(f"takes one demand signal or none, got {', '.join(self.signals)}; remove one")
         return self
 
 
@@ -112,7 +116,9 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """What the agent reads from GATES, by name: the first gets the slack. The configuration's maps have no order."""
+    """What the agent reads from GATES; the first gets the slack, and leaves last. The configuration's maps have no
+    order."""
+    in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
         {
             "name": name,
@@ -126,13 +132,14 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "cool_down_seconds": spec.cool_down_seconds,
             "demand": _demand(spec),
         }
-        for name, spec in sorted(on_demand.items())
+        for name, spec in in_order
     ]
 
 
 def _demand(spec: OnDemandSpec) -> Manifest:
-    signals = {"http_json": spec.http_json, "prometheus": spec.prometheus, "window": spec.window}
-    return next({"kind": kind, **signal.model_dump()} for kind, signal in signals.items() if signal is not None)
+    return next(
+        ({"kind": kind, **signal.model_dump()} for kind, signal in spec.signals.items()), {"kind": "free_memory"}
+    )
 
 
 def gate_agent(args: GateArgs) -> Agent:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agents.gate.decide import decide, entry_after
 from agents.gate.ownership import UNDER_WAY_SECONDS, Ownership
 from agents.gate.pods import Seating
-from agents.gate.probes import Window
+from agents.gate.probes import FreeMemory, Window
 from agents.gate.types import Action, Cause, GateState, Intent, Streak
 from agents.telemetry.client import NodeTelemetry
 from tenancy.ledger import Pool
@@ -205,6 +205,34 @@ def test_two_gates_are_not_let_into_the_same_slack() -> None:
 
 def test_who_is_not_ripe_takes_no_slack_from_who_is() -> None:
     assert acts([entrance(), entrance(OTHER, agreed=OPEN_NEXT)], reading(4096)) == [Action.KEEP, Action.OPEN]
+
+
+ALWAYS = replace(TTS, name="always", deployment="always", demand=FreeMemory())
+ASKED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.ASKED_BACK, samples=2)
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "held_mib", "act"),
+    [
+        (NEEDED_MIB - 1, 2048, Action.CLOSE),
+        (NEEDED_MIB - 2048, 2048, Action.CLOSE),
+        (NEEDED_MIB - 2049, 2048, Action.KEEP),
+        (NEEDED_MIB, 2048, Action.KEEP),
+        (NEEDED_MIB + 2047, 0, Action.CLOSE),
+    ],
+)
+def test_who_is_in_on_free_memory_alone_makes_room_for_demand_where_that_helps(
+    free_mib: int, held_mib: int, act: Action
+) -> None:
+    held = {"GPU-0": held_mib} if held_mib else {}
+    lent = entrance(ALWAYS, replicas=1, used_mib=held, agreed=ASKED_BEFORE)
+    assert acts([entrance(), lent], reading(free_mib))[1] is act
+
+
+def test_who_is_in_on_free_memory_alone_stays_for_another_of_its_kind() -> None:
+    first_by_name = replace(ALWAYS, name="a", deployment="a")
+    lent = entrance(ALWAYS, replicas=1, used_mib={"GPU-0": 2048}, agreed=ASKED_BEFORE)
+    assert acts([entrance(first_by_name), lent], reading(2000)) == [Action.KEEP, Action.KEEP]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ ON_DEMAND = {
         deployment="books-worker",
         http_json=HttpJsonDemand(url="http://books.voice.svc/status", field="pending"),
     ),
+    "always": OnDemandSpec(tenant="voice", pool="t4", need_mib=256),
     "video": OnDemandSpec(
         tenant="media",
         pool="t4",
@@ -65,7 +66,7 @@ READS = {
     (NODES, "/pods", "list", ()),
     ("*", "/pods", "list", ()),
     ("*", "/nodes", "list", ()),
-    ("voice", "apps/deployments", "get", ("books-worker", "tts")),
+    ("voice", "apps/deployments", "get", ("books-worker", "tts", "always")),
     ("media", "apps/deployments", "get", ("video",)),
     *(
         (namespace, resource, verb, ())
@@ -78,7 +79,7 @@ READS = {
     ),
 }
 SCALES = {
-    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts")),
+    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts", "always")),
     ("media", "apps/deployments/scale", "patch", ("video",)),
 }
 
@@ -100,14 +101,14 @@ def test_its_journal_is_there_before_its_first_run_and_declares_no_data(graph: G
     assert graph.depends_on(graph.one("CronJob"), journal)
 
 
-def test_the_gates_are_served_by_name_because_the_configuration_has_no_order(graph: Graph) -> None:
+def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: Graph) -> None:
     given = environment(dict(graph.one("CronJob").inputs))
-    assert [gate["name"] for gate in json.loads(given["GATES"])] == ["books", "tts", "video"]
+    assert [gate["name"] for gate in json.loads(given["GATES"])] == ["books", "tts", "video", "always"]
     assert (given["EXPORTER_NAMESPACE"], given["EXPORTER_PORT"]) == (NODES, "9401")
 
 
 def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
-    books, tts, video = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
+    books, tts, video, always = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
     assert tts == {
         "name": "tts",
         "namespace": "voice",
@@ -120,6 +121,7 @@ def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
         "cool_down_seconds": 300,
         "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Etc/UTC"},
     }
+    assert always["demand"] == {"kind": "free_memory"}
     assert books["deployment"] == "books-worker"
     assert books["demand"] == {
         "kind": "http_json",
