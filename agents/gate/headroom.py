@@ -59,9 +59,8 @@ class Headroom:
             uuid: free_mib - self._gates_mib[uuid] - self._seats.kept_mib[uuid]
             for uuid, free_mib in self._free_mib.items()
         }
-        self._going_mib = {
-            uuid: self._seats.going_mib[uuid] + sum(_going_mib(entrance, uuid, now) for entrance in entrances)
-            for uuid in self._free_mib
+        self._closed_mib = {
+            uuid: sum(_going_mib(entrance, uuid, now) for entrance in entrances) for uuid in self._free_mib
         }
         self._leaving = self._crowded_out(entrances)
         self._lent = [each for each in entrances if each.open and isinstance(each.gate.demand, FreeMemory)]
@@ -127,13 +126,17 @@ class Headroom:
         leaving: dict[str, Pressure] = {}
         for_seats = self._seats.to_free_mib(
             {
-                uuid: free_mib + self._going_mib[uuid] - self._gates_mib[uuid] - self._seats.starting_mib[uuid]
+                uuid: free_mib
+                + self._closed_mib[uuid]
+                + self._seats.soon_mib[uuid]
+                - self._gates_mib[uuid]
+                - self._seats.starting_mib[uuid]
                 for uuid, free_mib in self._free_mib.items()
             }
         )
         for uuid in sorted(self._free_mib, key=self._repeated.__contains__):
             seats_mib = for_seats.get(uuid, 0)
-            floor_mib = self.floor_mib - self._free_mib[uuid] - self._going_mib[uuid]
+            floor_mib = self.floor_mib - self._free_mib[uuid] - self._closed_mib[uuid] - self._seats.going_mib[uuid]
             for entrance in reversed(entrances):
                 if seats_mib <= 0 and floor_mib <= 0:
                     break

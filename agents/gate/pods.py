@@ -18,7 +18,7 @@ class BoundPod:
     """A pod on a node, by the UID that the exporter knows it by. `uuids` are the devices that placement gave it.
 
     `running_since` is when the last of its containers started, None while one has yet to; `going_since` when its
-    deletion began. Both are seconds since 1970.
+    deletion began, with `grace_seconds` to end. Both are seconds since 1970.
     """
 
     uid: str
@@ -28,6 +28,7 @@ class BoundPod:
     uuids: tuple[str, ...] = ()
     running_since: int | None = None
     going_since: int | None = None
+    grace_seconds: int = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
     except PodError as error:
         log.warning(f"it counts as without a budget: {error}")  # so that its seat counts as absent, and is kept free
         declared_mib = 0
+    grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
     return BoundPod(
         uid=pod.group_uid,
         namespace=pod.namespace,
@@ -89,24 +91,19 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
         declared_mib=declared_mib,
         uuids=tuple(uuid for uuid in pod.annotations.get(ledger.names.device_uuid, "").split(",") if uuid),
         running_since=_running_since(pod),
-        going_since=_going_since(pod),
+        going_since=None if pod.gone_by is None else int((pod.gone_by - timedelta(seconds=grace)).timestamp()),
+        grace_seconds=grace,
     )
 
 
 def _running_since(pod: Pod) -> int | None:
     states = [at(container, "state") for container in maps_at(pod.status, "containerStatuses")]
     going_on = [at(state, "running") for state in states if state.get("terminated") is None]
+    if not any(states) and pod.running and pod.status.get("startTime"):  # of its containers nothing is told
+        return _seconds(pod.status["startTime"])
     if not going_on or not all(going_on):
         return None
     return max(_seconds(state["startedAt"]) for state in going_on)
-
-
-def _going_since(pod: Pod) -> int | None:
-    gone_by = pod.gone_by
-    if gone_by is None:
-        return None
-    grace = timedelta(seconds=pod.metadata.get("deletionGracePeriodSeconds") or 0)
-    return int((gone_by - grace).timestamp())
 
 
 def _seconds(moment: str) -> int:

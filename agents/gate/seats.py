@@ -17,14 +17,18 @@ from tenancy.units import MIB
 
 # So long after its start a pod may still load what it will use.
 STARTING_SECONDS = 300
-# So long a pod that was told to go counts as going: the usual grace of 30 s, and until it is measured. After that its
-# process hangs, or its grace is long.
-GOING_SECONDS = 45
+# A pod that was told to go counts as going for its grace, at most so long, and until that is measured: after that its
+# process hangs.
+LONGEST_GRACE_SECONDS = 60
+MEASURED_SECONDS = 15
+# For a seat that waits, only so long: its budget is somebody's to give back at once.
+SOON_SECONDS = 15
 
 
 class SeatClaims:
     """By device's uuid: `starting_mib` is what those who have just started may still load; `kept_mib` that, and what
-    absent seats and those that hold nothing may claim; `going_mib` what those who are going give back."""
+    absent seats and those that hold nothing may claim; `going_mib` what those who are going give back, `soon_mib` what
+    of it comes soon enough for a seat that waits: who was just told to go, or was let in."""
 
     def __init__(self, readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> None:
         self._readings = readings
@@ -34,10 +38,13 @@ class SeatClaims:
         self._uses_known = {reading.node: reading.uses is not None for reading in readings}
         self._used: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.going_mib: defaultdict[str, int] = defaultdict(int)
+        self.soon_mib: defaultdict[str, int] = defaultdict(int)
         for use in (use for reading in readings for use in reading.uses or ()):
             self._used[use.uid][use.uuid] = use.used_bytes // MIB
-            if self._is_going(use.uid):
+            if self._is_going(use.uid, MEASURED_SECONDS, LONGEST_GRACE_SECONDS):
                 self.going_mib[use.uuid] += use.used_bytes // MIB
+            if self._is_going(use.uid, SOON_SECONDS, 0):
+                self.soon_mib[use.uuid] += use.used_bytes // MIB
         self.starting_mib: defaultdict[str, int] = defaultdict(int)
         self.kept_mib: defaultdict[str, int] = defaultdict(int)
         self._held_mib: defaultdict[str, int] = defaultdict(int)
@@ -69,9 +76,13 @@ class SeatClaims:
         waiting = to_free_mib((seat.ask for seat in self.waiting), devices)
         return starting | {uuid: mib for (_, uuid), mib in waiting.items()}
 
-    def _is_going(self, uid: str) -> bool:
+    def _is_going(self, uid: str, seconds: int, grace_seconds: int) -> bool:
+        """Whether it was told to go not longer ago, with its grace; for who has no budget its whole grace counts."""
         pod = self._pods.get(uid)
-        return pod is not None and pod.going_since is not None and self._now - pod.going_since < GOING_SECONDS
+        if pod is None or pod.going_since is None:
+            return False
+        grace = min(pod.grace_seconds, grace_seconds if pod.declared_mib else LONGEST_GRACE_SECONDS)
+        return self._now - pod.going_since < grace + seconds
 
     def _count(self, pod: BoundPod) -> None:
         known = self._devices[pod.node]

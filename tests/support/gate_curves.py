@@ -171,6 +171,7 @@ class World:
                 namespace=life.tenant.gate.namespace,
                 node=NODE,
                 going_since=None if life.replicas else life.closed_at,
+                grace_seconds=GRACE_SECONDS,
             )
             for life in self.lives
             if life.replicas or life.held_mib(second)

@@ -43,7 +43,9 @@ ENDED = {"name": "once", "state": {"terminated": {"exitCode": 0}}}
 
 def test_a_bound_pod_has_its_budget_and_its_devices(served: Served) -> None:
     add_pod(served, annotations={NAMES.device_uuid: "GPU-0,GPU-1"})
-    assert one(served) == BoundPod(uid="uid-p", namespace="chat", node="n", declared_mib=3000, uuids=("GPU-0", "GPU-1"))
+    found = one(served)
+    assert (found.uid, found.namespace, found.node, found.declared_mib) == ("uid-p", "chat", "n", 3000)
+    assert (found.uuids, found.running_since, found.going_since) == (("GPU-0", "GPU-1"), None, None)
 
 
 def test_a_static_pod_is_known_by_the_uid_of_its_control_group(served: Served) -> None:
@@ -55,6 +57,8 @@ def test_a_static_pod_is_known_by_the_uid_of_its_control_group(served: Served) -
     ("status", "since"),
     [
         ({}, None),
+        ({"startTime": "2026-11-20T03:00:00Z"}, BEGAN),
+        ({"startTime": "2026-11-20T03:00:00Z", "phase": "Pending"}, None),
         (running("2026-11-20T03:00:00Z"), BEGAN),
         (running("2026-11-20T03:00:00Z", "2026-11-20T03:00:09Z"), BEGAN + 9),
         (running("2026-11-20T03:00:00Z", None), None),
@@ -71,7 +75,7 @@ def test_it_runs_since_the_last_of_its_containers_started(
 
 def test_it_goes_since_its_deletion_began_and_not_since_its_grace_is_over(served: Served) -> None:
     add_pod(served, deletionTimestamp="2026-11-20T03:01:00Z", deletionGracePeriodSeconds=60)
-    assert one(served).going_since == BEGAN
+    assert (one(served).going_since, one(served).grace_seconds) == (BEGAN, 60)
 
 
 def test_a_pod_that_is_not_bound_waits_for_its_seat(served: Served) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agents.gate.decide import decide
 from agents.gate.pods import Seating, with_ended
-from agents.gate.seats import GOING_SECONDS, STARTING_SECONDS
+from agents.gate.seats import STARTING_SECONDS
 from agents.gate.types import Action, Cause, GateState, Intent
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.allocate import Ask
@@ -203,16 +203,40 @@ def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
     assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
 
 
-@pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (GOING_SECONDS, Action.CLOSE)])
-def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(seconds: int, act: Action) -> None:
+@pytest.mark.parametrize(
+    ("grace", "seconds", "act"),
+    [
+        (30, 0, Action.KEEP),
+        (30, 44, Action.KEEP),
+        (30, 45, Action.CLOSE),
+        (0, 15, Action.CLOSE),
+        (60, 74, Action.KEEP),
+        (3600, 75, Action.CLOSE),
+    ],
+)
+def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(
+    grace: int, seconds: int, act: Action
+) -> None:
     """P4: tts is within its need, and was closed while the evicted offender still terminated."""
-    going = replace(seat_pod("immich-ml", 3000), going_since=NOW - seconds)
+    going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
     seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))
     measured = used(reading(600), tts=2048, **{"immich-ml": 9000})
     assert one(let_in(agreed=PRESSED_BEFORE), measured, seats).act is act
 
 
-@pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (GOING_SECONDS, Action.CLOSE)])
+@pytest.mark.parametrize(
+    ("mib", "seconds", "act"), [(5000, 14, Action.KEEP), (5000, 15, Action.CLOSE), (0, 44, Action.KEEP)]
+)
+def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
+    mib: int, seconds: int, act: Action
+) -> None:
+    """Its own last pod, of its budget, or one that was let in, without any."""
+    going = seat_pod("old", mib, going_since=NOW - seconds)
+    seats = replace(WAITS, pods=(*WAITS.pods, going))
+    assert one(let_in(), used(reading(5797), tts=2048, old=4000), seats).act is act
+
+
+@pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (45, Action.CLOSE)])
 def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
     """Its process hangs, and the exporter still shows it."""
     measured = used(reading(600), gone=9000)
