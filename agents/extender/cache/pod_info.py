@@ -8,8 +8,7 @@ from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
 from tenancy.names import ALIYUN_INDEX, Names
-from tenancy.quantity import QuantityError
-from tenancy.workload import Manifest, ShapeError, pod_request
+from tenancy.workload import Manifest
 
 
 class AskError(AgentError):
@@ -53,9 +52,8 @@ def ask_of(spec: Manifest, names: Names) -> Ask | None:
     """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
     AskError."""
     try:
-        total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
-    except (QuantityError, ShapeError, ValueError) as error:
+        return Ask.of_pod(spec, names)
+    except ValueError as error:  # also QuantityError and ShapeError
         raise AskError(f"{names.gpumem}: {error}") from None
 
 
