@@ -53,7 +53,7 @@ class Informers:
     def __post_init__(self) -> None:
         problem = Problem(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
         self._informer = Informer(
-            api=self.api, lists=self._list, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
+            api=self.api, lists=self.list_all, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
         )
 
     @property
@@ -96,7 +96,8 @@ class Informers:
             self._read_ledger()
         return self.ledger is not None
 
-    def _list(self) -> Sequence[WatchSource]:
+    def list_all(self) -> Sequence[WatchSource]:
+        """Lists everything into the cache, and returns from where to watch. Raises AgentError."""
         since, known = self.clock.monotonic(), self.ledger
         if known is None:
             raise LedgerError("no ledger has been read")
