@@ -98,7 +98,9 @@ class NodeInfo:
         ahead = [
             each
             for each in self.nominated.values()
-            if each.uid != uid and each.priority >= standing.priority and now < each.until
+            if each.uid not in (uid, *self.taken, *self.reserved)
+            and each.priority >= standing.priority
+            and now < each.until
         ]
         if not ahead or self.inventory is None:
             return self

@@ -179,9 +179,15 @@ def test_a_nomination_ends_with_the_pod_with_its_loss_and_with_its_time() -> Non
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
-def test_a_nominee_that_is_bound_is_counted_once() -> None:
+def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
     cache = ledger_of(inventory("N", 8000))
     nominated(cache)
+    assert fits(cache, "nominee", 5000, priority=10)
+    assert fits(cache, "lower", 3000)
+    cache.remove_pod("lower")
+    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Standing(10)), AssumedPod)
+    assert fits(cache, "lower", 3000)
+    cache.remove_pod("lower")
     cache.update_pod(bound("nominee", "N", 5000, 0))
     assert fits(cache, "lower", 3000)
 
