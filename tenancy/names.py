@@ -91,15 +91,6 @@ DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
-# Pod annotations of the Aliyun GPU sharing scheduler extender (record 0003): the device's index, its size, what the pod
-# has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
-ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
-ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
-ALIYUN_DEVICE_MIB = "ALIYUN_COM_GPU_MEM_DEV"
-ALIYUN_POD_MIB = "ALIYUN_COM_GPU_MEM_POD"
-ALIYUN_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
-ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
-
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
@@ -126,6 +117,11 @@ EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
 # Reasons of the guard's Events on a pod that it protects.
 EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
+
+# Reasons of the extender's Events on a pod.
+EVENT_SEAT_HELD = "GpuSeatHeldBack"
+EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
+EVENT_DEVICE_LOST = "GpuDeviceLost"
 
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
@@ -162,6 +158,9 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
+# By pool: seats that wait for memory which others use without a right to it, and those placed on such memory.
+METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
+METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
 # What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the
@@ -211,6 +210,8 @@ SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # schedulerName of the pods that it places.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
+# kube-scheduler waits so long for an answer of the extender (httpTimeout).
+EXTENDER_TIMEOUT_SECONDS = 5
 # Upstream's name for the program, its container and its ConfigMap's key.
 KUBE_SCHEDULER = "kube-scheduler"
 # Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
