@@ -23,7 +23,7 @@ def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[s
     """What the pods with these uids hold, by the device's uuid. Empty as well where it is not known who holds what."""
     held: dict[str, int] = {}
     for reading in readings:
-        for use in reading.uses or ():
+        for use in reading.uses:
             if use.uid in pods:
                 held[use.uuid] = held.get(use.uuid, 0) + use.used_bytes // MIB
     return held

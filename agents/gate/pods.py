@@ -60,7 +60,7 @@ def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seat
             uid=use.uid, namespace=use.namespace, node=reading.node, going_since=since.get(use.uid) or now
         )
         for reading in readings
-        for use in reading.uses or ()
+        for use in reading.uses
         if use.uid not in there
     }
     return replace(seating, pods=(*seating.pods, *ended.values()))

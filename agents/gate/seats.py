@@ -35,11 +35,11 @@ class SeatClaims:
         self._now = now
         self._pods = {pod.uid: pod for pod in seating.pods if pod.node in {reading.node for reading in readings}}
         self._devices = {reading.node: [device.uuid for device in reading.devices] for reading in readings}
-        self._uses_known = {reading.node: reading.uses is not None for reading in readings}
+        self._unknown = {uuid for reading in readings for uuid in reading.unknown_uses}
         self._used: defaultdict[str, dict[str, int]] = defaultdict(dict)
         self.going_mib: defaultdict[str, int] = defaultdict(int)
         self.soon_mib: defaultdict[str, int] = defaultdict(int)
-        for use in (use for reading in readings for use in reading.uses or ()):
+        for use in (use for reading in readings for use in reading.uses):
             self._used[use.uid][use.uuid] = use.used_bytes // MIB
             if self._is_going(use.uid, MEASURED_SECONDS, LONGEST_GRACE_SECONDS):
                 self.going_mib[use.uuid] += use.used_bytes // MIB
@@ -95,9 +95,9 @@ class SeatClaims:
                 self._held_mib[uuid] += share_mib
             rest_mib = max(0, share_mib - used.get(uuid, 0))
             starts = pod.running_since is None or self._now - pod.running_since < STARTING_SECONDS
-            if starts and self._uses_known[pod.node]:
+            if starts and uuid not in self._unknown:
                 self.starting_mib[uuid] += rest_mib
-            if starts or (self._uses_known[pod.node] and not used):
+            if starts or not (used or uuid in self._unknown):
                 self.kept_mib[uuid] += rest_mib
 
     def _ledger_room_mib(self) -> dict[str, int]:

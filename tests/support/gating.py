@@ -92,7 +92,7 @@ def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
     """The reading with what pods hold of its first device, by uid."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
-    return replace(found, uses=tuple(uses), uses_problem=None)
+    return replace(found, uses=tuple(uses))
 
 
 JOURNAL_PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.GATE)}"

@@ -59,6 +59,7 @@ OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, str]] = {
     "no node": ({}, [], Action.KEEP, "no node of the pool is measured"),
     "no telemetry": ({}, [reading(problem="HTTP 503")], Action.KEEP, "n: HTTP 503"),
     "telemetry of one node of two": ({}, [reading(9000), reading(node="m", problem="gone")], Action.KEEP, "m: gone"),
+    "a device of the node that is lost": ({}, [reading(9000, problem="gpu 1: gone")], Action.KEEP, "n: gpu 1: gone"),
     "a node without devices": ({}, [reading()], Action.KEEP, "n: no device"),
     "closed a moment ago": ({"changed_at": NOW - 299}, [reading(9000)], Action.KEEP, "it opens again after 300"),
     "closed long enough ago": ({"changed_at": NOW - 300}, [reading(9000)], Action.OPEN, "pending is 2"),
@@ -120,6 +121,12 @@ CLOSING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, Cause]] = 
     ),
     "a failed probe": ({"answer": None, "idle_since": IDLE_LONG}, [reading(9000)], Action.KEEP, Cause.NO_ANSWER),
     "pressure": ({"agreed": PRESSED_BEFORE}, [reading(1535)], Action.CLOSE, Cause.PRESSURE),
+    "pressure, and another device is lost": (
+        {"agreed": PRESSED_BEFORE},
+        [reading(1535, problem="gpu 1: gone")],
+        Action.CLOSE,
+        Cause.PRESSURE,
+    ),
     "pressure for one sample": ({}, [reading(1535)], Action.KEEP, Cause.PRESSURE),
     "pressure, and a failed probe": (
         {"answer": None, "agreed": PRESSED_BEFORE},

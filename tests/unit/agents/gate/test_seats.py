@@ -107,7 +107,7 @@ def test_the_budget_of_who_starts_or_holds_nothing_is_kept(since: int | None, ho
 
 def test_who_does_not_show_use_keeps_the_gate_only_while_he_starts() -> None:
     """NVML does not report who uses the device: free memory is known all the same."""
-    blind = reading(8000)
+    blind = replace(reading(8000), unknown_uses={"GPU-0": "NVML does not report the memory of 1 processes"})
     old, young = seat_pod("llama-swap", 5000), seat_pod("llama-swap", 5000, since=NOW - 1)
     assert opens(blind, Seating(pods=(old,)))
     assert not opens(blind, Seating(pods=(young,)))
