@@ -115,6 +115,7 @@ EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
 EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
+EVENT_GATE_REFUSED = "GpuGateRefused"
 
 # Reasons of the guard's Events on a pod that it protects.
 EVENT_GUARDED = "OomScoreLowered"

@@ -2,7 +2,7 @@
 
 A pass reads the journal, the devices, the pods, the Deployments and their demand, lets `decide` decide, writes the
 journal and then acts: of two runs at once one writes, and the other does nothing. What one gate's namespace or probe
-refuses is that gate's trouble: the others go on, and the run is no success.
+refuses is that gate's trouble, and told on its Deployment: the others go on.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -71,8 +71,7 @@ class _Demand:
 @dataclass(kw_only=True)
 class _Run:
     """`agreed` is what each gate's last samples agree on; `readings`, `seating` and `moment` are the last sample's;
-    `reported`: the events of this run. By gate: `unread` is what failed in this sample, `undone` the act that failed in
-    this run."""
+    `reported`: the events of this run."""
 
     settings: Settings
     api: Api
@@ -83,14 +82,11 @@ class _Run:
     moment: Moment | None = None
     seating: Seating = field(default_factory=Seating)
     reported: set[Event] = field(default_factory=set)
-    unread: dict[str, str] = field(default_factory=dict)
-    undone: dict[str, str] = field(default_factory=dict)
 
     def take(self) -> None:
         """One sample: first who must leave for others, which no probe may delay, then all by their demand. Raises
         AgentError."""
         before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
-        self.unread = {}
         record = self._journal.read()
         began, now = self.clock.monotonic(), int(self._now().timestamp())
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
@@ -112,9 +108,6 @@ class _Run:
         if self._carry_out(written, rest, now, began) is None:
             return
         self.agreed = {intent.gate.name: intent.agreed for intent in intents}
-        failures = self.undone | self.unread
-        if failures:
-            raise UnsoundError("; ".join(f"gate {name}: {why}" for name, why in failures.items()))
 
     def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
         """Raises AgentError."""
@@ -149,7 +142,7 @@ class _Run:
             except ApiError as error:
                 if error.status is None:
                     raise
-                self.unread[gate.name] = str(error)
+                self.log.error(f"it cannot be read: {error}", gate=gate.name)
                 found = _unreadable(gate, entry, str(error))
             if found is not None:
                 entrances.append(replace(found, agreed=agreed.get(gate.name)))
@@ -231,7 +224,7 @@ class _Run:
                 self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
-        """One that cannot be done is that gate's failure."""
+        """One that is refused is that gate's trouble. Raises ApiError where no answer comes."""
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
@@ -241,10 +234,12 @@ class _Run:
             try:
                 done = self._scale(intent)
             except ApiError as error:
+                if error.status is None:
+                    raise
                 # Whether it was done is not known; the journal says that it was begun.
-                self.undone[name] = str(error)
+                self.log.error(f"could not {intent.act}: {error}", gate=name)
+                self._record(report.refused_event(intent, error))
                 continue
-            self.undone.pop(name, None)
             if done:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
                 self._record(report.act_event(intent, dry_run=False))
