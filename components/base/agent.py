@@ -193,14 +193,18 @@ def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
 
 
 def cron_job(agent: Agent) -> Manifest:
-    """The agent each minute, one run at a time. A failed run is not repeated: the next minute is its retry."""
+    """The agent each minute. A failed run is not repeated: the next minute is its retry.
+
+    A run ends by its Job's deadline, before the next begins, but for one on a node that died: its pod stays, and so
+    does its Job. That must not hold up the next one, nor may the next one end a run that is about to succeed.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
         "metadata": agent.metadata,
         "spec": {
             "schedule": "* * * * *",
-            "concurrencyPolicy": "Forbid",
+            "concurrencyPolicy": "Allow",
             "startingDeadlineSeconds": 30,
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 3,

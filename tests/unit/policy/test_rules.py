@@ -433,12 +433,12 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "hardened",
         "needs activeDeadlineSeconds",
     ),
-    "an agent beside itself": (
+    "an agent that a run on a dead node would stop": (
         "watchdog",
         "spec.concurrencyPolicy",
-        "Replace",
+        "Forbid",
         "hardened",
-        "concurrencyPolicy must be Forbid",
+        "concurrencyPolicy must be Allow",
     ),
     "a guard with another capability": (
         "guard",

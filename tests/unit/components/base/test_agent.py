@@ -10,7 +10,7 @@ from agents import __main__ as shipped
 from agents.__main__ import AGENTS as AGENT_MODULES
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.agents.gate import GATE_DEADLINE_SECONDS, Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
@@ -142,18 +142,19 @@ def test_only_agents_that_can_act_may(workloads: list[dict[str, Any]]) -> None:
     assert dry == {"reconcile": "false", "exporter": "false", "guard": "false", "watchdog": "true", "gate": "true"}
 
 
-def test_every_cron_job_runs_each_minute_one_run_at_a_time(cron_jobs: list[dict[str, Any]]) -> None:
+def test_every_cron_job_runs_each_minute_whatever_became_of_the_run_before(cron_jobs: list[dict[str, Any]]) -> None:
     for cron_job in cron_jobs:
         spec = dict(cron_job["spec"])
         job = spec.pop("jobTemplate")["spec"]
         assert spec == {
             "schedule": "* * * * *",
-            "concurrencyPolicy": "Forbid",
+            "concurrencyPolicy": "Allow",
             "startingDeadlineSeconds": 30,
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 3,
         }
-        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, DEADLINE_SECONDS)
+        deadline_seconds = GATE_DEADLINE_SECONDS if container(cron_job)["name"] == "gate" else DEADLINE_SECONDS
+        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, deadline_seconds)
         assert pod(cron_job)["restartPolicy"] == "Never"
 
 
