@@ -75,6 +75,7 @@ ALERT_LABEL = "part_of"
 
 # The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
+JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
@@ -104,6 +105,7 @@ EVENT_SPARED = "GpuMemoryOverBudget"
 EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
 EVENT_CAPPED = "GpuMemoryRecycleCapped"
 EVENT_UNDECLARED = "GpuMemoryUndeclared"
+EVENT_BLIND = "GpuMemoryNotJudged"
 
 # Reasons of the Kubernetes Events on a Deployment behind a gate.
 EVENT_GATE_OPENED = "GpuGateOpened"
@@ -127,6 +129,7 @@ EVENT_DEVICE_LOST = "GpuDeviceLost"
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
+METRIC_UNREADABLE = "gpu_device_unreadable"  # by gpu alone: not even its uuid can be read
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.
@@ -145,6 +148,7 @@ METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
 # The watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # by tenant that has had one
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # The scheduler extender's: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.

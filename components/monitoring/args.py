@@ -35,7 +35,8 @@ class AlertsSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
     """`cron_jobs` are the names of the agents whose runs are watched, `guards` those of the guard's DaemonSets;
-    `recycles_per_hour` is the watchdog's cap, None where there is no watchdog; `places_by_device`: there is a scheduler
+    `recycles_per_hour` is the watchdog's cap for a tenant, None where there is no watchdog, `total_recycles_per_hour`
+    that for all; `places_by_device`: there is a scheduler
     that does; `advertised`: nodes show the ledger's gpumem, not so where seats are claimed."""
 
     spec: AlertsSpec
@@ -43,6 +44,7 @@ class AlertsArgs:
     ledger: Ledger
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
+    total_recycles_per_hour: int = 0
     places_by_device: bool = False
     advertised: bool = True
     guards: Sequence[str] = ()

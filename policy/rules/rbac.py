@@ -71,10 +71,9 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
     ),
     names.EXPORTER: frozenset(
         {
-            _READ_LEDGER,
-            _PODS,
-            Grant("", "nodes", "get"),
-            Grant(_DEVICES, "resourceslices", "get"),
+            *(Grant("", "configmaps", verb, named=True) for verb in ("list", "watch")),
+            *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             *_WRITE_SLICES,
         }
     ),

@@ -9,6 +9,9 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB, TOLERANCE
 
+# As in agents/telemetry/reading.py: nobody acts on an older reading.
+FRESH_SECONDS = 30
+
 
 def rules(args: AlertsArgs) -> Iterator[Manifest]:
     """That on the watchdog's cap only where there is a watchdog."""
@@ -22,7 +25,7 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield _over_budget()
     yield _undeclared(args.ledger)
     if args.recycles_per_hour is not None:
-        yield _capped(args.recycles_per_hour)
+        yield _capped(args.recycles_per_hour, args.total_recycles_per_hour)
 
 
 def _missing(pools: Sequence[Pool]) -> Manifest:
@@ -48,9 +51,10 @@ def _frozen() -> Manifest:
     stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
     users = f'max by (node, namespace, pod) ({names.METRIC_POD_USED}{{pod!=""}})'
     gone = f"count by (node) ({users} unless on (namespace, pod) {phase}) and on () count({phase}) > 0"
+    old = f"max by (node) ({age}) > {FRESH_SECONDS}"
     return alert(
         "GpuTelemetryFrozen",
-        f"({stands}) or ({gone})",
+        f"({stands}) or ({gone}) or ({old})",
         hold="1m",
         severity="critical",
         summary="What is measured on {{ $labels.node }} is not of now",
@@ -171,17 +175,20 @@ def _undeclared(ledger: Ledger) -> Manifest:
     )
 
 
-def _capped(recycles_per_hour: int) -> Manifest:
+def _capped(of_tenant: int, of_all: int) -> Manifest:
     """The exporter serves the watchdog's journal, since a run of a CronJob is too short to be scraped."""
     return alert(
         "GpuRecycleCapReached",
-        f"max({names.METRIC_RECYCLES}) >= {recycles_per_hour}",
+        f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant} or max({names.METRIC_RECYCLES}) >= {of_all}",
         hold="0s",
         severity="critical",
-        summary=f"{{{{ $value }}}} recycles within an hour: {names.WATCHDOG} recycles nobody any more",
+        summary=(
+            "{{ $value }} recycles {{ with $labels.tenant }}of {{ . }} {{ end }}within an hour: "
+            f"{names.WATCHDOG} goes no further"
+        ),
         description=(
-            f"The cap of {recycles_per_hour} an hour is there for a workload that runs away again each time. "
-            "Scale that one down: kubectl get events -A --field-selector "
+            f"The caps, {of_tenant} an hour of a tenant and {of_all} of all, are there for a workload that runs away "
+            "again each time. Scale that one down: kubectl get events -A --field-selector "
             f"reportingComponent={names.WATCHDOG} names it."
         ),
     )

@@ -80,27 +80,32 @@ FAULTS = {
     "exporter frozen": Fault(
         words={names.WATCHDOG: "nothing in it has changed for", names.GATE: "would close if more samples agree"},
         alert=FROZEN,
-        completes=(names.GATE,),
+        completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.pressed, frozen=True),
         run_seconds=34,
     ),
     "exporter late": telemetry(
         "needed is one of at most 30 s",
-        SILENT,
+        FROZEN,
         lambda card: Answer(text=card.pressed.replace("age_seconds 1.", "age_seconds 61."), frozen=True),
+        completes=(names.WATCHDOG,),
     ),
     "exporter that shows pods that are gone": telemetry(
         "uses it, and does not run there",
         FROZEN,
         lambda card: Answer(text=card.pressed.replace(card.runaway.uid, "gone").replace(card.runaway.name, "gone")),
+        completes=(names.WATCHDOG,),
     ),
     "exporter lying about pods": telemetry(
-        "are unattributed, the device says", IMPLAUSIBLE, lambda card: Answer(text=card.shows(14_900))
+        "are unattributed, the device says",
+        IMPLAUSIBLE,
+        lambda card: Answer(text=card.shows(14_900)),
+        completes=(names.WATCHDOG,),
     ),
     "exporter lying about the device": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
         alert=IMPLAUSIBLE,
-        completes=(names.GATE,),
+        completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.shows(RUNAWAY_MIB, used_mib=13_900, free_mib=100)),
     ),
     "rights missing": Fault(words=dict.fromkeys(ALL, "403 Forbidden"), alert=SILENT, change=without_rights),

@@ -35,6 +35,7 @@ ARGS = AlertsArgs(
     ),
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
+    total_recycles_per_hour=24,
     places_by_device=True,
     guards=("memory-guard-node-4", "memory-guard-node-5"),
 )
@@ -201,6 +202,7 @@ def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: i
         {"series": f'gpu_memory_unknown_processes{{node="{node}",gpu="0",uuid="GPU-{node}"}}', "values": "0x30"},
         {"series": f'gpu_memory_exporter_api_age_seconds{{node="{node}"}}', "values": "14x30"},
         {"series": f'gpu_watchdog_recycles_last_hour{{node="{node}"}}', "values": "0x30"},
+        {"series": f'gpu_watchdog_tenant_recycles_last_hour{{node="{node}",tenant="chat"}}', "values": "0x30"},
         bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool="t4"),
         bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool="t4"),
     ]
@@ -364,12 +366,18 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "an unbudgeted tenant and one on demand use the device": (ARGS, [*HEALTHY, *user("emulator"), *user("voice")], []),
     "a pod has no name yet": (ARGS, [*HEALTHY, *user("")], []),
-    "the watchdog is at its cap": (
+    "the watchdog is at a tenant's cap": (
         ARGS,
-        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "6x30"),
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "6x30"),
+        ['alertname="GpuRecycleCapReached", tenant="chat"'],
+    ),
+    "a tenant has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "5x30"), []),
+    "the watchdog is at its brake": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "24x30"),
         ['alertname="GpuRecycleCapReached"'],
     ),
-    "the watchdog has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "5x30"), []),
+    "tenants together have one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "23x30"), []),
     "all is promised": (
         ARGS,
         instead(HEALTHY, "gpu_pool_memory_promised_bytes", f"{14000 * MIB}x30"),
@@ -536,6 +544,10 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
     "a guard that is gone": ({GUARD_AGE: ends(GUARD_AGE)}, "MemoryGuardMissing"),
     "an exporter that answers the same for ever": (
         {AGE: lambda second: 1 + min(second, FAULT + 1) % 89 / 1000},
+        "GpuTelemetryFrozen",
+    ),
+    "an exporter with an old reading": (
+        {AGE: lambda second: second % 89 / 1000 + before(1, 61)(second)},
         "GpuTelemetryFrozen",
     ),
     "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen"),
