@@ -97,15 +97,6 @@ DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
-# Pod annotations of the Aliyun GPU sharing scheduler extender (record 0003): the device's index, its size, what the pod
-# has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
-ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
-ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
-ALIYUN_DEVICE_MIB = "ALIYUN_COM_GPU_MEM_DEV"
-ALIYUN_POD_MIB = "ALIYUN_COM_GPU_MEM_POD"
-ALIYUN_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
-ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
-
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
@@ -131,6 +122,7 @@ EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
 EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
+EVENT_GATE_REFUSED = "GpuGateRefused"
 
 # Reasons of the guard's Events on a pod that it protects.
 EVENT_GUARDED = "OomScoreLowered"
@@ -234,6 +226,8 @@ SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # schedulerName of the pods that it places.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
+# kube-scheduler waits so long for an answer of the extender (httpTimeout).
+EXTENDER_TIMEOUT_SECONDS = 5
 # Upstream's name for the program, its container and its ConfigMap's key.
 KUBE_SCHEDULER = "kube-scheduler"
 # Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).

@@ -17,6 +17,8 @@ from tenancy.workload import at, maps_at, pod_request
 PODS = "/api/v1/pods"
 # Of our scheduler, and not bound.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
+# Not ended.
+LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 # Bound and not ended: what the scheduler counts against a node.
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")

@@ -97,6 +97,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
             Grant("", "pods", "get"),
             Grant("", "pods/binding", "create"),
+            _EVENTS,
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             Grant(_DEVICES, "resourceclaims", "patch", named=True),
             *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),

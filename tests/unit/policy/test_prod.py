@@ -85,12 +85,6 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "agents",
         "tts: needs 2048 MiB above the floor of 1536 and the margin of 12000",
     ),
-    "a gate that never has enough samples": (
-        "on_demand.tts.samples",
-        6,
-        "agents",
-        "tts: 6 samples must agree, a run takes 5: its gate would never act; lower on_demand.tts.samples or gate",
-    ),
     "a queue above the hardware": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",
         {"nvidia.com/gpu": {"nominal": 2}},

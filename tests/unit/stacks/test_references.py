@@ -57,6 +57,11 @@ DANGLING: dict[str, tuple[Change, str]] = {
         put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
         "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
     ),
+    "more samples than a run of the gate takes": (
+        put("on_demand tts samples", 13),
+        "on_demand.tts.samples: must be at most 12, which a run of the gate takes in a row, or it never acts (got 13); "
+        "lower it, or gate.interval_seconds",
+    ),
     "a memory budget of no class": (
         put("memory_pools node-4 workloads inference priority", "homelab-kritical"),
         "memory_pools.node-4.workloads.inference.priority: 'homelab-kritical' is no key of priorities; "

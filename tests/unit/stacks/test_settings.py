@@ -206,7 +206,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         " (got 'ytdlp-queue/status')",
     ),
     "a window without minutes": (
-        put("on_demand tts window between", "2-6"),
+        put("on_demand tts window", {"between": "2-6"}),
         "on_demand.tts.window.between: must be two times of the day such as 02:00-06:00 (got '2-6')",
     ),
     # What the keys of one map say together.
@@ -243,9 +243,9 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("memory_pools node-4 workloads inference peak_mib", 40000),
         "memory_pools.node-4.workloads.inference.peak_mib: must be from steady_mib 5120 to limit_mib 32768 (got 40000)",
     ),
-    "no demand signal": (
-        drop("on_demand tts window"),
-        "on_demand.tts: needs exactly one demand signal (http_json, prometheus or window), got none",
+    "two demand signals": (
+        put("on_demand ytdlp window", {"between": "02:00-06:00"}),
+        "on_demand.ytdlp: takes one demand signal or none, got http_json, window; remove one",
     ),
     "a borrowing limit without a cohort": (
         put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu borrowing_limit", 1),

@@ -130,7 +130,7 @@ def test_devices_are_the_schedulers_to_give(graph: Graph) -> None:
     assert binding["matchConditions"][0]["expression"] == 'request.userInfo.username != "system:kube-scheduler"'
 
 
-BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4, aliyun=False))
+BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4))
 
 
 def test_pods_are_placed_by_device_only_where_a_scheduler_does_it(graph: Graph) -> None:
@@ -154,15 +154,6 @@ def test_a_pod_on_several_devices_may_ask_for_as_much_as_they_offer() -> None:
     (devices,) = (v["expression"] for v in spec["variables"] if v["name"] == "devices")
     assert f"{DOMAIN}/gpu-count" in devices
     assert "<= 14000 * variables.devices" in spec["validations"][1]["expression"]
-
-
-@pytest.mark.parametrize("aliyun", [False, True])
-def test_the_peers_annotations_are_the_schedulers_where_it_writes_them(aliyun: bool) -> None:
-    by_device = ByDevice(account="scheduler", devices=1, aliyun=aliyun)
-    graph = declared(Admission, "admission", replace(ARGS, by_device=by_device))
-    for name in ("device-choice", "device-binding"):
-        told = " ".join(v["expression"] for v in policy(graph, "Validating", name)["validations"])
-        assert ("ALIYUN_COM_GPU_MEM_" in told) == aliyun
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from agents import __main__ as shipped
 from agents.__main__ import AGENTS as AGENT_MODULES
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.agents.gate import GATE_DEADLINE_SECONDS, Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
@@ -154,7 +154,8 @@ def test_every_cron_job_runs_each_minute_whatever_became_of_the_run_before(cron_
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 3,
         }
-        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, DEADLINE_SECONDS)
+        deadline_seconds = GATE_DEADLINE_SECONDS if container(cron_job)["name"] == "gate" else DEADLINE_SECONDS
+        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, deadline_seconds)
         assert pod(cron_job)["restartPolicy"] == "Never"
 
 
