@@ -18,7 +18,7 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 
 # A run goes on until the next one is at work, so that a waiting seat is always seen within one interval: a pod starts
-# within 2 to 10 seconds of its minute, and of two runs at once one acts (docs/adr/0022).
+# within 2 to 10 seconds of its minute, and of two runs at once one acts (docs/adr/0021).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
