@@ -23,7 +23,7 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
         return
     if victims:
         yield _without_victim(workloads, victims)
-    yield _guest(workloads, sorted({member.tenant for member in (*workloads, *victims)}))
+    yield _guest(workloads, sorted({member.tenant for pool in args.host_memory for member in pool.members}))
 
 
 def _without_victim(workloads: Iterable[Workload], victims: Iterable[Disposable]) -> Manifest:
