@@ -16,7 +16,7 @@ from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
+from agents.watchdog.types import Decision, DeviceVerdict, HourlyCaps, Limits, PassInput, PassState, Recycled, Target
 from tenancy.ledger import Pool
 from tenancy.units import MIB
 
@@ -24,8 +24,15 @@ T = TypeVar("T")
 TENANTS = ("immich", "frigate", "team-a")
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 TOTAL_MIB, FLOOR_MIB = 1000, 100
+CAPS = HourlyCaps(tenant=2, node=3, total=4)
 LIMITS = Limits(
-    minimum_age_seconds=60, cool_down_seconds=300, recycles_per_hour=3, bare_pods=False, tenants=frozenset(TENANTS[:2])
+    minimum_age_seconds=60,
+    cool_down_seconds=300,
+    grace_seconds=30,
+    caps=CAPS,
+    waiting_seconds=30,
+    bare_pods=False,
+    tenants=frozenset(TENANTS[:2]),
 )
 
 
@@ -132,7 +139,7 @@ class Disorder:
             self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
         if self.pods and dice.random() < 0.05:  # another watchdog
             pod = pick(dice, self.pods)
-            self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,)))
+            self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
         frozen = self.dice.random() < 0.1
@@ -165,7 +172,8 @@ class Disorder:
             pool=pool,
             node=node,
             devices=devices,
-            uses=uses if known else None,
+            uses=uses if known else (),
+            unknown_uses={} if known else {device.uuid: "2 processes" for device in devices},
             age_seconds=age_seconds,
             read_at=self.seconds - age_seconds,
         )
@@ -182,7 +190,7 @@ class Disorder:
             return
         for target in _recycled(decision):
             uids = tuple(pod.uid for pod in target.pods)
-            self.journal.append(Recycled(at=now, workload=target.workload, pods=uids))
+            self.journal.append(Recycled(at=now, workload=target.workload, pods=uids, node=target.first.node))
             for index, pod in enumerate(self.pods):
                 if pod.uid in uids and self.dice.random() < 0.7:
                     self.pods[index] = replace(pod, gone_by=now + timedelta(seconds=30))
@@ -194,7 +202,7 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     hour = [each for each in snapshot.recycled if now - each.at < timedelta(hours=1)]
     targets = _recycled(decision)
     if targets:
-        assert len(hour) + len(targets) <= LIMITS.recycles_per_hour, "beyond the cap"
+        _check_caps([(each.tenant, each.node) for each in hour], [(each.tenant, each.first.node) for each in targets])
         assert abs((now - snapshot.local_now).total_seconds()) <= 30, "by a clock that is wrong"
         assert all(each.at - now <= timedelta(seconds=5) for each in snapshot.recycled), "by a clock that went back"
     uids = [pod.uid for target in targets for pod in target.pods]
@@ -208,6 +216,14 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     return len(targets)
 
 
+def _check_caps(hour: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> None:
+    """By tenant and node of each recycle."""
+    assert len(hour) + len(now) <= CAPS.total, "beyond the brake"
+    for tenant, node in now:
+        assert sum(tenant == each for each, _ in (*hour, *now)) <= CAPS.tenant, "beyond the tenant's cap"
+        assert sum(node == each for _, each in (*hour, *now)) <= CAPS.node, "beyond the node's cap"
+
+
 def _recycled(decision: Decision) -> list[Target]:
     return [target for verdict in decision.verdicts for target in verdict.recycle]
 
@@ -217,7 +233,7 @@ def _check_device(
 ) -> None:
     before = snapshot.memory.readings.get(reading.node)
     assert reading.problem is None, "without telemetry"
-    assert reading.uses is not None, "by partial telemetry"
+    assert not reading.unknown_uses, "by partial telemetry"
     assert before is not None, "after one sample"
     assert before.read_at < reading.read_at, "twice the same sample"
     for sample in (before, reading):
@@ -259,7 +275,10 @@ def _check_smallest(
     """No smaller set of those that may be recycled restores the floor, and this one does if it says so."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
-    freed = sum(used.get(pod.uid, {}).get(verdict.device.uuid, 0) for pod in snapshot.pods if _goes(snapshot, now, pod))
+    there = {pod.uid for pod in snapshot.pods}
+    ended = {uid for uid in used if uid not in there and verdict.samples <= 3}
+    going = ended | {pod.uid for pod in snapshot.pods if _goes(snapshot, now, pod)}
+    freed = sum(used.get(uid, {}).get(verdict.device.uuid, 0) for uid in going)
     missing = FLOOR_MIB - verdict.free_mib - freed
     assert missing > 0, "though enough is going"
     assert verdict.restores is (sum(amounts) >= missing)

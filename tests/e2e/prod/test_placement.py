@@ -6,6 +6,7 @@ From the exporter that publishes the device to the variable in the container not
 import json
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,20 @@ def reasons(prod: Rollout, name: str) -> str:
     return "\n".join(str(event.get("message")) for event in prod.items(path))
 
 
+def event_reasons(prod: Rollout, name: str) -> set[str]:
+    path = f"/api/v1/namespaces/{TENANT}/events?fieldSelector=involvedObject.name%3D{name}"
+    return {str(event["reason"]) for event in prod.items(path)}
+
+
+def created(found: Object) -> str:
+    return str(found["metadata"]["creationTimestamp"])
+
+
+def scheduled(found: Object) -> str:
+    (moment,) = (c["lastTransitionTime"] for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
+    return str(moment)
+
+
 def schedulers(prod: Rollout) -> list[Object]:
     return prod.items(f"{pods(SYSTEM)}?labelSelector=app.kubernetes.io%2Fname%3D{names.SCHEDULER}")
 
@@ -148,16 +163,46 @@ def test_anybody_may_ask_who_has_what_of_which_device(tenant: Rollout) -> None:
     assert "gpu_extender_leading 1" in asked(tenant, "/metrics")
 
 
-def test_a_device_that_somebody_uses_unasked_takes_no_pod_until_it_is_free_again(tenant: Rollout, gpu: Path) -> None:
-    """3000 MiB are asked, 4000 are free by measurement, and 1536 of these are the floor."""
-    gpu.write_text(card(4000))
-    measured = '"measuredFreeGPU": 4000'
-    eventually(lambda: measured in asked(tenant, f"/inspect/{node.NODE}"), "the extender knows what is measured")
-    submit(tenant, "late", 3000)
+def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
+    """The card has so much free, and the extender knows."""
+    gpu.write_text(card(free_mib))
+    measured = f'"measuredFreeGPU": {free_mib}'
+    eventually(lambda: measured in asked(prod, f"/inspect/{node.NODE}"), "the extender knows what is measured")
+
+
+def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_it_is_free_again(
+    tenant: Rollout, gpu: Path
+) -> None:
+    """3001 MiB are more than any of its seats; 4000 are free by measurement, and 1536 of these are the floor."""
+    shows(tenant, gpu, 4000)
+    submit(tenant, "late", 3001)
     eventually(lambda: "as measured and less the floor" in reasons(tenant, "late"), "the pod is told why it waits")
     assert device(tenant, "late") is None
     gpu.write_text(card(15000))
     assert eventually(lambda: device(tenant, "late"), "the pod is bound when the memory is free") == "GPU-real"
+
+
+def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(tenant: Rollout, gpu: Path) -> None:
+    """Nobody is over a budget, so there is nobody to wait for."""
+    shows(tenant, gpu, 4000)
+    submit(tenant, "seat", 3000)
+    assert eventually(lambda: device(tenant, "seat"), "the seat is placed by the ledger") == "GPU-real"
+    assert "GpuSeatHeldBack" not in event_reasons(tenant, "seat")
+    gpu.write_text(card(15000))
+
+
+def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(tenant: Rollout, gpu: Path) -> None:
+    shows(tenant, gpu, 2000)
+    submit(tenant, "seat", 3000)
+    eventually(lambda: "GpuSeatHeldBack" in event_reasons(tenant, "seat"), "the seat is told that it is held back")
+    assert 'gpu_extender_held_seats{pool="t4"} 1' in asked(tenant, "/metrics")
+    assert device(tenant, "seat") is None
+    assert eventually(lambda: device(tenant, "seat"), "the seat is placed all the same") == "GPU-real"
+    eventually(lambda: "GpuSeatOvercrowded" in event_reasons(tenant, "seat"), "it is told that memory is used there")
+    found = tenant.get(pods(TENANT, "seat"))
+    made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
+    assert 55 <= (bound - made).total_seconds() <= 90
+    gpu.write_text(card(15000))
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:

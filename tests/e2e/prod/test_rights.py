@@ -26,7 +26,6 @@ def _journal(agent: str) -> set[Right]:
 def _gated(deployment: str) -> set[Right]:
     """What the armed gate may do in the namespace of a Deployment."""
     return {
-        PODS,
         EVENTS,
         ("get", "apps", "deployments", deployment),
         ("patch", "apps", "deployments/scale", deployment),
@@ -51,7 +50,13 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             ("patch", "", "nodes/status", "*"),
             EVENTS,
         },
-        {SYSTEM: {LEDGER, *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch"))}},
+        {
+            SYSTEM: {
+                LEDGER,
+                *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch")),
+                *_journal(names.RECONCILE),
+            }
+        },
     ),
     names.WATCHDOG: (
         SYSTEM,
@@ -66,10 +71,9 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     ),
     names.GATE: (
         SYSTEM,
-        {NODE_LIST},
+        {NODE_LIST, PODS},
         {
             SYSTEM: {LEDGER, *_journal(names.GATE)},
-            NODES: {PODS},
             **{tenant: _gated(tenant) for tenant in ("tts", "ebook2audiobook", "ytdlp")},
         },
     ),
