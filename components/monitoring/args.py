@@ -44,7 +44,7 @@ class AlertsArgs:
     ledger: Ledger
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
-    total_recycles_per_hour: int = 0
+    total_recycles_per_hour: int | None = None
     places_by_device: bool = False
     advertised: bool = True
     guards: Sequence[str] = ()

@@ -24,7 +24,7 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield from _below_floor(pools, args.ledger.names.gpumem)
     yield _over_budget()
     yield _undeclared(args.ledger)
-    if args.recycles_per_hour is not None:
+    if args.recycles_per_hour is not None and args.total_recycles_per_hour is not None:
         yield _capped(args.recycles_per_hour, args.total_recycles_per_hour)
 
 

@@ -369,7 +369,7 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     "the watchdog is at a tenant's cap": (
         ARGS,
         instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "6x30"),
-        ['alertname="GpuRecycleCapReached", tenant="chat"'],
+        ['alertname="GpuRecycleCapReached"'],
     ),
     "a tenant has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "5x30"), []),
     "the watchdog is at its brake": (
