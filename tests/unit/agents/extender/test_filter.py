@@ -136,7 +136,8 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 def test_whose_going_frees_what_is_measured_is_named(placing: Verbs) -> None:
     hold(placing, "small", 2000, 0)
-    placing.cache.measure("a", {0: 4500, 1: 1000}, at=0.0)
+    used = PodUse(uid="small", namespace="n", pod="small", uuid="GPU-0", used_bytes=2000 * MIB)
+    placing.cache.measure("a", {0: 4500, 1: 1000}, 0.0, (used,))
     assert victims(placing, 6000) == Victims(("small",))
 
 
