@@ -154,10 +154,11 @@ class Cache:
         standing: Standing = ANYBODY,
         *,
         by_ledger: bool = False,
+        until: float | None = None,
     ) -> Fits:
         """The nodes with room that nobody uses; `by_ledger`, for a seat where there is none: those with room by the
-        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or until its next filter, so that another
-        pod's filter is not offered the same room."""
+        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or `until` then, or until its next filter, so
+        that another pod's filter is not offered the same room."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
@@ -177,7 +178,8 @@ class Cache:
                 else:
                     refused[name] = room.not_now(ask)
             if found and uid not in self._bound and uid not in self._taken:
-                self._reserve(uid, ask, self._best(ask, found, standing), now + RESERVE_SECONDS, standing)
+                until = now + RESERVE_SECONDS if until is None else until
+                self._reserve(uid, ask, self._best(ask, found, standing), until, standing)
             return Fits(tuple(room.node for room in found), refused, hopeless, short)
 
     def feasible_nodes(

@@ -94,8 +94,13 @@ class NodeInfo:
         return seen
 
     def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
-        """The node as a pod finds it: without what other pods of its priority or above were nominated for. On which
-        device, nobody says: where they fit once the pods that terminate are gone."""
+        """The node as a pod finds it: with what it was promised itself, without what others of its priority or above
+        were nominated for. On which device, nobody says: where they fit once the pods that terminate are gone."""
+        if self.inventory is None or not (self.nominated or uid in self.reserved):
+            return self
+        seen = self.as_now()
+        if seen.reserved.pop(uid, None):
+            seen.recount()
         ahead = [
             each
             for each in self.nominated.values()
@@ -103,9 +108,7 @@ class NodeInfo:
             and each.priority >= standing.priority
             and now < each.until
         ]
-        if not ahead or self.inventory is None:
-            return self
-        seen, left = self.as_now(), dict(self.unheld)
+        left = dict(seen.unheld)
         for pod in self.pods.values():
             if pod.terminating:
                 _deduct(left, -pod.ask.mib, self.places[pod.uid])
