@@ -45,7 +45,8 @@ class Holder:
     mib: int
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} by {self.mib} MiB"
+        who = f"{self.namespace}/{self.name}" if self.name else "a pod whose name is not known yet"
+        return f"{who} by {self.mib} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
