@@ -1,6 +1,7 @@
 """How long a seat is held back, and for whose sake."""
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from agents.kube.pods import Pod
 from tenancy.ledger import Ledger, Unbudgeted
 from tests.support.fake_cluster import DOMAIN, T4, Served
 
+START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 OVER = Holder("team", "runaway", 2000)
 LACKS_MEMORY = Shortage(node="N", pool="t4", index=0, mib=3000, floor_mib=1536)
 LACKS_THE_FLOOR = Shortage(node="N", pool="t4", index=0, mib=1536, floor_mib=1536)
@@ -21,7 +23,8 @@ class Bench:
     """The holds of an extender that leads since its clock's second 0, at its second 100."""
 
     def __init__(self, served: Served, seconds: float = 60) -> None:
-        self.time, self.clock = served.time, served.time.clock()
+        self.time = served.time
+        self.clock = replace(served.time.clock(), now=lambda: START + timedelta(seconds=self.time.seconds))
         self.time.seconds = 100.0
         self.led: float | None = 0.0
         self.holds = SeatHolds(seconds=seconds, led_since=lambda: self.led, clock=self.clock)
@@ -34,7 +37,7 @@ class Bench:
     def left(self, pod: Pod, shortage: Shortage = LACKS_MEMORY) -> float | None:
         """For how many seconds more it is held back."""
         held = self.holds.hold(pod, (shortage,))
-        return held and held.until - self.clock.monotonic()
+        return None if held is None else held.until - self.clock.monotonic()
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
     """So its hold counts from its creation: restarts of the extender never add up."""
     bench.time.seconds = bench.led = 1000.0
-    assert bench.left(bench.pod("young", age=20)) == pytest.approx(40)
+    assert bench.left(bench.pod("young", age=20)) == 40
     assert bench.left(bench.pod("old", age=3600)) is None
 
 
