@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from agents.extender.cache.cache import Cache, Fits
+from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import Shortage
@@ -91,17 +91,23 @@ class Verbs:
     def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
         """Of a seat that memory in use keeps out everywhere: it is held back for a while, then the ledger decides.
 
-        While it is held back nobody is evicted for it: the ledger has its room.
+        While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
         """
         pod, ledger = Pod(query.pod), self.informers.ledger
         short = reclaimable(fits.short, ledger) if ledger else fits.short
         first = self.requests.of(pod.uid)
         held = self.holds.hold(pod, short)
+        by_ledger = self.cache.fit(
+            pod.uid,
+            request.ask,
+            query.nodes,
+            self.clock.monotonic(),
+            request.standing,
+            by_ledger=True,
+            until=None if held is None else held.until + RESERVE_SECONDS,
+        )
         if held is None:
-            fits = self.cache.fit(
-                pod.uid, request.ask, query.nodes, self.clock.monotonic(), request.standing, by_ledger=True
-            )
-            return fits, replace(request, short=short)
+            return by_ledger, replace(request, short=short)
         if first is None or first.held is None:
             self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
         why = f"; the seat is held back for at most {self.holds.seconds:g} s for memory in use to be given back"

@@ -99,11 +99,11 @@ class PendingPods:
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
-            request, nominee = pod.request, uid if self.cache.nominated(uid) else ""
-            ask, standing, held = request.ask, request.standing, request.held
-            key = ask, standing, held is None, nominee
+            ask, standing, held = pod.request.ask, pod.request.standing, pod.request.held
+            keeper = uid if held is not None or self.cache.nominated(uid) else ""  # who has room that others do not
+            key = ask, standing, held is None, keeper
             if key not in rooms:
-                rooms[key] = self.cache.feasible_nodes(ask, now, nominee, standing, by_ledger=held is None)
+                rooms[key] = self.cache.feasible_nodes(ask, now, keeper, standing, by_ledger=held is None)
             if (held is not None and held.until <= now) or not rooms[key].isdisjoint(pod.nodes):
                 fitting[uid] = pod
         return fitting

@@ -62,7 +62,7 @@ def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -
         action="Schedule",
         warning=True,
         note=f"the ledger has room for this seat, but memory in use keeps it from loading: {_shortages(short)}. It is "
-        f"placed all the same after {hold_seconds:g} s (scheduler.hold_seconds)",
+        f"placed all the same after {hold_seconds:.0f} s (scheduler.hold_seconds)",
     )
 
 

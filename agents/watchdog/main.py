@@ -1,7 +1,8 @@
 """watchdog: recycles the smallest set of over-budget pods on a device that is under its floor (record 0000).
 
 Recycling is contract enforcement, not priority: who stays within what it declared is never touched, and without
-pressure nobody is. What cannot be believed is no reason to act, and a run that ends so is no success.
+pressure nobody is. What cannot be believed is no reason to act there, and is told there: that a run completes says that
+the watchdog is alive, and no more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +121,7 @@ class WatchdogRun:
         self.reported: set[tuple[str, str]] = set()
 
     def take(self) -> None:
-        """One pass: looks, decides, tells and acts. Raises AgentError, UnsoundError where it could not judge."""
+        """One pass: looks, decides, tells and acts. Raises AgentError, UnsoundError where the pass is worthless."""
         before, self.memory, self.unsettled = self.memory, PassState(), False  # a pass that fails is no sample
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:

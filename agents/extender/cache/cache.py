@@ -25,6 +25,8 @@ RESERVE_SECONDS = 30.0
 NOMINATED_SECONDS = 300.0
 # A measurement counts for so long: four refreshes of the exporter's.
 MEASURED_SECONDS = 60.0
+# Two readings less than this apart are one, asked for twice (agents/telemetry/client.py).
+_STEP_SECONDS = 1.0
 # What the scheduler takes from an extender at most (MaxExtenderPriority in k8s.io/kube-scheduler/extender/v1).
 TOP_SCORE = 10
 
@@ -124,14 +126,24 @@ class Cache:
         with self._lock:
             return self._unnominate(uid)
 
-    def measure(self, node: str, free: Mapping[int, int], at: float, uses: tuple[PodUse, ...] | None = None) -> None:
-        """Free MiB of a node's devices by index as measured at `at`, and who uses them; counts for MEASURED_SECONDS."""
+    def measure(
+        self,
+        node: str,
+        free: Mapping[int, int],
+        at: float,
+        uses: tuple[PodUse, ...] = (),
+        *,
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """Free MiB of a node's devices by index as measured at `at`, and who uses them, but for the UUIDs in `unknown`;
+        it counts for MEASURED_SECONDS. A device that is left out is placed on by the ledger alone."""
         with self._lock:
             room = self._rooms.get(node)
-            if room is not None:
-                room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses)
-                heapq.heappush(self._due, (room.reading.until, node))
-                room.recount()
+            if room is None or (room.reading and at + MEASURED_SECONDS - room.reading.until < _STEP_SECONDS):
+                return  # the reading that is known already, which does not know of the pods that ended since
+            room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
+            heapq.heappush(self._due, (room.reading.until, node))
+            room.recount()
 
     def fit(
         self,
@@ -142,10 +154,11 @@ class Cache:
         standing: Standing = ANYBODY,
         *,
         by_ledger: bool = False,
+        until: float | None = None,
     ) -> Fits:
         """The nodes with room that nobody uses; `by_ledger`, for a seat where there is none: those with room by the
-        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or until its next filter, so that another
-        pod's filter is not offered the same room."""
+        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or `until` then, or until its next filter, so
+        that another pod's filter is not offered the same room."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
@@ -165,7 +178,8 @@ class Cache:
                 else:
                     refused[name] = room.not_now(ask)
             if found and uid not in self._bound and uid not in self._taken:
-                self._reserve(uid, ask, self._best(ask, found, standing), now + RESERVE_SECONDS, standing)
+                until = now + RESERVE_SECONDS if until is None else until
+                self._reserve(uid, ask, self._best(ask, found, standing), until, standing)
             return Fits(tuple(room.node for room in found), refused, hopeless, short)
 
     def feasible_nodes(

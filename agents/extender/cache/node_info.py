@@ -27,12 +27,13 @@ class DeviceShare:
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """Free MiB by device's index as measured, until when (monotonic seconds) that counts, and who uses the devices;
-    None where that is not known."""
+    """Free MiB by device's index as measured, until when (monotonic seconds) that counts, and who uses the devices,
+    but for those, by UUID, of which that is not known."""
 
     free: Mapping[int, int]
     until: float
-    uses: tuple[PodUse, ...] | None = None
+    uses: tuple[PodUse, ...] = ()
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Holder:
     mib: int
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} by {self.mib} MiB"
+        who = f"{self.namespace}/{self.name}" if self.name else "a pod whose name is not known yet"
+        return f"{who} by {self.mib} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,13 @@ class NodeInfo:
         return seen
 
     def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
-        """The node as a pod finds it: without what other pods of its priority or above were nominated for. On which
-        device, nobody says: where they fit once the pods that terminate are gone."""
+        """The node as a pod finds it: with what it was promised itself, without what others of its priority or above
+        were nominated for. On which device, nobody says: where they fit once the pods that terminate are gone."""
+        if self.inventory is None or not (self.nominated or uid in self.reserved):
+            return self
+        seen = self.as_now()
+        if seen.reserved.pop(uid, None):
+            seen.recount()
         ahead = [
             each
             for each in self.nominated.values()
@@ -102,9 +109,7 @@ class NodeInfo:
             and each.priority >= standing.priority
             and now < each.until
         ]
-        if not ahead or self.inventory is None:
-            return self
-        seen, left = self.as_now(), dict(self.unheld)
+        left = dict(seen.unheld)
         for pod in self.pods.values():
             if pod.terminating:
                 _deduct(left, -pod.ask.mib, self.places[pod.uid])
@@ -216,9 +221,11 @@ class NodeInfo:
 
     def used_mib(self, pod: PodInfo, index: int) -> int:
         """What the pod measurably has of a device; what it declared where nobody knows who uses what."""
-        if self.reading is None or self.reading.uses is None or self.inventory is None:
+        if self.reading is None or self.inventory is None or index not in self.reading.free:
             return pod.ask.mib
         uuid = next(device.uuid for device in self.inventory.devices if device.index == index)
+        if uuid in self.reading.unknown:
+            return pod.ask.mib
         return sum(use.used_bytes for use in self.reading.uses if (use.uid, use.uuid) == (pod.uid, uuid)) // MIB
 
     def _memory(self) -> dict[int, DeviceMemory]:
@@ -231,10 +238,11 @@ class NodeInfo:
     def _holders(self, index: int) -> tuple[Holder, ...]:
         uuid = next((d.uuid for d in self.inventory.devices if d.index == index), None) if self.inventory else None
         used: dict[str, dict[str, int]] = {}
-        for use in (self.reading.uses if self.reading else None) or ():
+        uses = self.reading.uses if self.reading else ()
+        for use in uses:
             used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
         found = []
-        for use in (self.reading.uses if self.reading else None) or ():
+        for use in uses:
             if use.uuid == uuid:
                 declared_mib = self.pods[use.uid].ask.total_mib if use.uid in self.pods else 0
                 over_mib = overshoot_mib(used=used[use.uid], device=uuid, declared_mib=declared_mib)
@@ -244,7 +252,7 @@ class NodeInfo:
     def ended(self, uid: str) -> None:
         """A pod's containers are gone, and with them the memory that the last reading shows of them."""
         reading, inventory = self.reading, self.inventory
-        if reading is None or not reading.uses or inventory is None:
+        if reading is None or inventory is None:
             return
         by_uuid = {device.uuid: device.index for device in inventory.devices}
         free = dict(reading.free)

@@ -5,7 +5,7 @@ From the exporter that publishes the device to the variable in the container not
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from tenancy import names
 from tests.e2e import audit
 from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, eventually, pods
 from tests.support import fake_nvml
+from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
@@ -202,6 +203,46 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     found = tenant.get(pods(TENANT, "seat"))
     made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
     assert 55 <= (bound - made).total_seconds() <= 90
+    gpu.write_text(card(15000))
+
+
+@pytest.fixture
+def residents(prod: Rollout, gpu: Path) -> Iterator[Mapping[tuple[str, str], int]]:
+    """A pod in each of prod's seats, by namespace and name."""
+    declared = raw()["residents"].items()
+    seats = {(seat["tenant"], name): seat["gpumem_mib"] for name, seat in declared if seat["pool"] == "t4"}
+    for (namespace, name), mib in seats.items():
+        answer = prod.create(pods(namespace), pod(name, mib))
+        assert answer.refusal is None, answer.refusal
+    try:
+        for place in seats:
+            eventually(lambda place=place: device_of(prod, *place), "the seat is placed")
+        yield seats
+    finally:
+        for namespace, name in seats:
+            remove(prod, namespace, name)
+
+
+def device_of(prod: Rollout, namespace: str, name: str) -> str | None:
+    found = prod.get(pods(namespace, name))
+    return found["metadata"].get("annotations", {}).get(DEVICE) if "nodeName" in found["spec"] else None
+
+
+def remove(prod: Rollout, namespace: str, name: str) -> None:
+    prod.cluster.api.request("DELETE", f"{pods(namespace, name)}?gracePeriodSeconds=0")
+    eventually(lambda: prod.cluster.api.get(pods(namespace, name)) is None, "the pod is gone")
+
+
+def test_each_of_prods_seats_comes_back_while_the_others_are_exactly_at_their_budgets(
+    prod: Rollout, gpu: Path, residents: Mapping[tuple[str, str], int]
+) -> None:
+    """600 MiB that nobody budgeted, of a reserve of 1360, kept every one of them out by measurement."""
+    for (namespace, name), mib in residents.items():
+        remove(prod, namespace, name)
+        shows(prod, gpu, 15360 - 600 - sum(residents.values()) + mib)
+        prod.create(pods(namespace), pod(name, mib))
+        assert eventually(lambda at=(namespace, name): device_of(prod, *at), "the seat is placed") == "GPU-real"
+        assert not [each for each in prod.events(namespace, names.EVENT_SEAT_HELD) if each["regarding"]["name"] == name]
     gpu.write_text(card(15000))
 
 

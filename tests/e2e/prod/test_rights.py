@@ -93,8 +93,11 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     ),
     names.EXPORTER: (
         NODES,
-        {PODS, ("get", "", "nodes", "*"), *(_slices(verb) for verb in ("get", "create", "patch"))},
-        {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}},
+        {
+            *((verb, "", resource, "*") for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            *(_slices(verb) for verb in ("list", "watch", "create", "patch")),
+        },
+        {SYSTEM: {(verb, "", "configmaps", name) for name in (names.LEDGER, JOURNAL) for verb in ("list", "watch")}},
     ),
     names.GUARD: (NODES, {PODS, ("watch", "", "pods", "*"), EVENTS}, {}),
 }

@@ -8,7 +8,7 @@ import pytest
 from agents.extender.cache.cache import Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import AskError, Bystander, PodInfo
+from agents.extender.cache.pod_info import AskError, Bystander, PodInfo, Standing
 from agents.extender.filter import Request, RequestCache, Verbs
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PodNodes, PodVictims, Victims
@@ -136,7 +136,8 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 def test_whose_going_frees_what_is_measured_is_named(placing: Verbs) -> None:
     hold(placing, "small", 2000, 0)
-    placing.cache.measure("a", {0: 4500, 1: 1000}, at=0.0)
+    used = PodUse(uid="small", namespace="n", pod="small", uuid="GPU-0", used_bytes=2000 * MIB)
+    placing.cache.measure("a", {0: 4500, 1: 1000}, 0.0, (used,))
     assert victims(placing, 6000) == Victims(("small",))
 
 
@@ -251,6 +252,19 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it(seated: Seated) -> N
     hold(seated.verbs, "lower", 1000, 1)
     fits = seated.filter()
     assert (fits.refused, [*fits.hopeless]) == ({}, ["a"])
+
+
+def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
+    """Else who comes later would take the device, and the ledger have none for the seat that waited."""
+    seated.filter()
+    seated.served.time.seconds += 59
+    seated.measure(8000, 8000)
+    now = seated.served.time.seconds
+    assert seated.cache.fit("other", Ask(6000), ["a"], now).nodes == ("a",)  # on the first device
+    seated.cache.remove_pod("runaway")
+    assert seated.cache.fit("later", Ask(2001), ["a"], now).nodes == ()
+    assert "a" in seated.cache.feasible_nodes(Ask(6000), now, "new", Standing())
+    assert seated.filter().nodes == ("a",)
 
 
 def test_a_hold_of_0_seconds_places_at_once(served: Served) -> None:

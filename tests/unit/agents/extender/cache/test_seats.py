@@ -119,6 +119,10 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
     assert cache.fit("after", Ask(8000), ["N"], 0.0).nodes == ("N",)
+    cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))  # the same reading, asked for again
+    assert cache.fit("after", Ask(8000), ["N"], 0.0).nodes == ("N",)
+    cache.measure("N", {0: 1000}, 5.0, (use("before", 5000), use("guest", 2000)))  # it is used all the same
+    assert cache.fit("after", Ask(8000), ["N"], 5.0).nodes == ()
 
 
 # Nominations.
@@ -221,6 +225,13 @@ def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
     assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) is None
     assert cache.victims(Ask(6000), "N", {"idle"}, 0.0, standing=SEATED) == ("idle",)
+
+
+def test_where_nobody_knows_who_uses_a_device_a_victim_frees_what_it_declared() -> None:
+    cache = ledger_of(inventory("N", 8000))
+    cache.update_pod(bound("idle", "N", 5000, 0))
+    cache.measure("N", {0: 1000}, 0.0, unknown=["GPU-N-0"])
+    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) == ("idle",)
 
 
 def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
