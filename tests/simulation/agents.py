@@ -92,8 +92,8 @@ class CronAgent:
     def resume(self) -> None:
         """After a jump, in the midst of a minute: the run of that minute, as if its passes had gone on."""
         self.generation += 1
-        if self.busy:
-            return
+        if not self.stuck:
+            self.run = None  # that run has ended meanwhile
         into = self.world.now % MINUTE
         self.succeeded_at = max(self.succeeded_at, self.world.now - into - 12.0) if not self.stuck else 0.0
         generation = self.generation

@@ -178,15 +178,18 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
 
 
 @act
-def churn(system: System, name: str, lives: float, seconds: float) -> None:
-    """Its pods end by themselves after so long, and others come."""
+def churn(system: System, name: str, lives: float, seconds: float, pods: int = 3) -> None:
+    """So many pods that end by themselves after so long, and others come."""
     workload = system.workload(name)
+    workload.replicas = pods
+    system.tenants.scaled(workload)
     workload.lives, pulls, workload.pulls = lives, workload.pulls, 0.5
     for each in system.kubelets.of(workload):
         system.world.after(lives, lambda uid=each.uid: system.kubelets._finish(uid))  # type: ignore[misc]
 
     def undo() -> None:
-        workload.lives, workload.pulls = None, pulls
+        workload.lives, workload.pulls, workload.replicas = None, pulls, 1
+        system.tenants.scaled(workload)
 
     _later(system, seconds, undo, f"churn {name}")
 

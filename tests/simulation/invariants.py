@@ -73,6 +73,7 @@ class Invariants:
         """Nothing with a time is promised on the node, "" for all, for so long and a while."""
         until = self.world.now + seconds + after
         self.disturbed[node] = max(self.disturbed.get(node, 0.0), until)
+        self.world.at(until + 1.0, self.world.stir)
 
     def up(self, *where: str) -> bool:
         """Whether nothing is out of order there: a node's name, a device's uuid."""
@@ -113,6 +114,9 @@ class Invariants:
             or any(self._pressed(card) for card in system.cards())
             or any(system.demanded(gate) != (system.pods_of(name) > 0) for name, gate in system.gates.items())
         )
+
+    def counting(self) -> bool:
+        return any(key not in self._said for key in self._since)
 
     def look(self) -> None:
         self._remember()

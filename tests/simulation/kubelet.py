@@ -102,7 +102,7 @@ class Kubelets:
         self._show(running)
         self._load(running)
         if workload.lives is not None:
-            self.world.after(workload.lives, lambda: self._finish(uid))
+            self.world.after(workload.lives * (0.8 + 0.4 * self.world.dice.random()), lambda: self._finish(uid))
         if workload.crashes is not None:
             self.world.after(workload.crashes, lambda: self._crash(running))
 
@@ -121,7 +121,8 @@ class Kubelets:
                 running.loaded = True
                 self.settle(running)
 
-        self.world.after(LOAD_SECONDS * (0.5 + self.world.dice.random()), loaded)
+        most = LOAD_SECONDS if running.workload.lives is None else running.workload.lives / 5
+        self.world.after(most * (0.5 + self.world.dice.random()), loaded)
 
     # Memory
 

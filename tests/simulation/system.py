@@ -98,6 +98,7 @@ class System:
         self.twins: list[CronAgent] = []
         self.world.resume = self._resume
         self.world.tense = self.invariants.tense
+        self.world.counting = self.invariants.counting
         self.world.before_jump = self.invariants.before_jump
         self._windows()
 

@@ -77,6 +77,10 @@ class Tenants:
         for pod in self.pods(workload):
             self.server.delete_pod(pod)
 
+    def scaled(self, workload: Workload) -> None:
+        """Its replicas were changed."""
+        self._later(workload, 0.2)
+
     def wanted(self, workload: Workload) -> int:
         if workload.kind != ON_DEMAND:
             return workload.replicas
