@@ -107,16 +107,19 @@ def leak(system: System, name: str, mib: int, seconds: float, lies: bool = False
     workload = system.workload(name)
     end = system.world.now + seconds
     first = {each.uid for each in system.kubelets.of(workload)}
+    every = max(10.0, seconds / 60)
 
     def more() -> None:
         if system.world.now >= end:
             return
+        full = False
         for each in system.kubelets.of(workload):
             if each.loaded and not each.ends and (lies or each.uid in first):
                 if each.used_mib >= each.wanted_mib:
-                    each.over_mib += mib
+                    each.over_mib += round(mib * every / 10)
                 system.kubelets.settle(each)
-        system.world.after(10.0, more)
+                full = full or each.used_mib < each.wanted_mib
+        system.world.after(20 * every if full else every, more)
 
     more()
 
@@ -339,6 +342,7 @@ def node_dies(system: System, node: str, seconds: float) -> None:
     def back() -> None:
         machine.alive = machine.ready = True
         _stop_all(system, machine)
+        system.kubelets.come_back(node)
         for agent in system.crons.values():
             if agent.stuck and agent.host is machine:
                 agent.stuck, agent.run = False, None
@@ -478,7 +482,7 @@ def _drawn(dice: Random, nodes: Sequence[str]) -> tuple[str, dict[str, Any]]:
         (3, "blocks", {"name": name, "seconds": seconds}),
         (3, "refuses", {"name": name, "status": dice.choice((500, 403)), "seconds": seconds}),
         (1, "hidden", {"namespace": dice.choice(("frigate", "ytdlp", "llama-swap")), "status": 403, "seconds": seconds}),
-        (2, "churn", {"name": "android-emulator", "lives": float(dice.choice((3, 5, 20))), "seconds": seconds}),
+        (2, "churn", {"name": "android-emulator", "lives": float(dice.choice((3, 5, 20))), "seconds": 200.0}),
         (3, "outsider", {"node": node, "mib": dice.choice((300, 1500, 4000)), "seconds": seconds}),
         (4, "api", {"kind": dice.choice(("lost", "doubled", "silent", "409", "410", "422", "429", "500")),
                     "odds": dice.choice((0.02, 0.2, 0.6)), "seconds": seconds}),

@@ -1,5 +1,6 @@
 """The kubelets: they start what is bound to their node, let processes take memory, and end what is deleted."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
@@ -55,6 +56,8 @@ class Kubelets:
     names: Names
     running: dict[str, Running] = field(default_factory=dict)
     _starting: set[str] = field(default_factory=set)
+    # What kubelets of nodes that are away have to do when they come back.
+    _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     _pids: int = 1000
 
     def __post_init__(self) -> None:
@@ -88,7 +91,7 @@ class Kubelets:
             return
         if not machine.alive:
             self._starting.add(uid)
-            self.world.after(10.0, lambda: self._start(uid))
+            self._left.append((machine.name, lambda: self._start(uid)))
             return
         annotated = (pod["metadata"].get("annotations") or {}).get(self.names.device_uuid, "")
         card = machine.card(annotated) or machine.cards[workload.made % len(machine.cards)]
@@ -179,6 +182,13 @@ class Kubelets:
         if running.workload.crashes is not None:
             self.world.after(running.workload.crashes, lambda: self._crash(running))
 
+    def come_back(self, node: str) -> None:
+        """A kubelet that was away does what it missed."""
+        due = [act for name, act in self._left if name == node]
+        self._left = [each for each in self._left if each[0] != node]
+        for act in due:
+            act()
+
     # Ending
 
     def _stop(self, pod: Object) -> None:
@@ -200,7 +210,7 @@ class Kubelets:
             return
         machine = self.hardware.machines.get(pod["spec"].get("nodeName", ""))
         if machine is not None and not machine.alive:
-            self.world.after(10.0, lambda: self._end(uid))
+            self._left.append((machine.name, lambda: self._end(uid)))
             return
         self.server.remove_pod((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 

@@ -98,6 +98,7 @@ class System:
         self.twins: list[CronAgent] = []
         self.world.resume = self._resume
         self.world.tense = self.invariants.tense
+        self.world.settled = self._settled
         self.world.counting = self.invariants.counting
         self.world.before_jump = self.invariants.before_jump
         self._windows()
@@ -168,15 +169,23 @@ class System:
             self.tenants.add(Workload(each.name, each.tenant, UNBUDGETED, each.measured_mib))
 
     def _windows(self) -> None:
-        """A gate's window begins and ends without anybody's event: the hours are looked at."""
-        if not any(isinstance(gate.demand, Window) for gate in self.gates.values()):
-            return
+        """A gate's window begins and ends without anybody's event."""
+        windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
-        def hour() -> None:
-            self.world.stir()
-            self.world.after(3600.0, hour)
+        def inside() -> list[bool]:
+            return [window.answer(self.world.time_of_day(), lambda url: b"").wanted for window in windows]
 
-        self.world.at(3600.0, hour)
+        def hour(before: list[bool]) -> None:
+            now = inside()
+            if now != before:
+                self.world.stir()
+            self.world.after(3600.0, lambda: hour(now))
+
+        if windows:
+            self.world.at(3600.0, lambda: hour(inside()))
+
+    def _settled(self, since: float) -> bool:
+        return all(agent.settled(since) for agent in self.crons.values())
 
     # What happens
 

@@ -15,8 +15,8 @@ from agents.runtime.clock import Clock
 from tests.simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
-# So long after the last change every pass still happens: two whole samples of the slowest agent, and a relist.
-SETTLE_SECONDS = 40.0
+# So long after the last change every pass still happens, and until each agent has had its look (`settled`).
+SETTLE_SECONDS = 12.0
 # A jump ends so long before the next event: the agents are in the midst of a run then, as they mostly are.
 BEFORE_SECONDS = 6.5
 # While something is not as it should be: looks, further and further apart, next to those at `timers`.
@@ -35,6 +35,8 @@ class World:
     passes: int = 0
     # What is not as it should be, so that time alone may make an agent act.
     tense: Callable[[], bool] = lambda: False
+    # Whether every agent has looked, by a pass that began after that time, and leans to nothing.
+    settled: Callable[[float], bool] = lambda since: True
     # Whether some promise with a time is being counted: then nothing is left out.
     counting: Callable[[], bool] = lambda: False
     # Called after a jump: the agents' loops take up again.
@@ -107,8 +109,10 @@ class World:
         act()
 
     def _is_quiet(self) -> bool:
-        settled = self.now - max(self._changed_at, self._resumed_at) > SETTLE_SECONDS
-        return not self._depth and settled and not self.counting()
+        since = max(self._changed_at, self._resumed_at)
+        if self._depth or self.now - since <= SETTLE_SECONDS:
+            return False
+        return self.settled(since) and not self.counting()
 
     def _jump(self, until: float) -> None:
         kept = [each for each in self._due if not each[2]]
