@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from functools import lru_cache
 from typing import Any
@@ -26,6 +26,7 @@ from agents.gate import main as gate_main
 from agents.gate.types import Action
 from agents.kube.informer import Informer, backoff_seconds
 from agents.kube.ledger import StoredLedger
+from agents.kube.pods import Pod
 from agents.reconcile import main as reconcile_main
 from agents.reconcile import wait as reconcile_wait
 from agents.runtime import exposition
@@ -216,7 +217,7 @@ class Watchdog(CronAgent):
     looks: int = 2
 
     def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
-        settings = read(watchdog_main.Settings, environ)
+        settings = settings_of(watchdog_main.Settings, environ)
         log = SimLog("watchdog", self.world)
         api = client(self.server, self.name, clock)
         self.run = watchdog_main.WatchdogRun(settings=settings, api=api, clock=clock, log=log)
@@ -234,7 +235,7 @@ class Watchdog(CronAgent):
 @dataclass(kw_only=True)
 class Gate(CronAgent):
     def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
-        settings = read(gate_main.Settings, environ)
+        settings = settings_of(gate_main.Settings, environ)
         log = SimLog("gate", self.world)
         self.run = gate_main._Run(settings=settings, api=client(self.server, self.name, clock), clock=clock, log=log)
         return settings.run_seconds
@@ -255,7 +256,7 @@ class Reconcile(CronAgent):
     pending: bool = False
 
     def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
-        settings = read(reconcile_main.Settings, environ)
+        settings = settings_of(reconcile_main.Settings, environ)
         log = SimLog("reconcile", self.world)
         api = client(self.server, self.name, clock)
         self.run = reconcile_main.Reconciler(settings=settings, api=api, clock=clock, log=log)
@@ -653,7 +654,7 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
                 )
             return _Answer(status, text.encode())
 
-    opener = Opener()
+    opener, known = Opener(), Remembered()
     with ExitStack() as stack:
         for target, name, new in (
             (urllib.request, "build_opener", lambda *_: opener),
@@ -662,16 +663,32 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
             (extender_main, "Api", SimApi),
             (extender_main, "Https", Wire),
             (StoredLedger, "ledger", _ledger),
-            # Most lines of two scrapes are the same: pure functions of their text, remembered.
-            (exposition, "_escape", lru_cache(maxsize=10_000)(exposition._escape)),
+            (exposition, "_braces", _braces),
             (exposition, "_sample", _sample),
+            (Pod, "request", lambda pod, resource, per_unit=1: known.request(pod, resource, per_unit=per_unit)),
+            (Ledger, "declared_mib", lambda ledger, space, spec: known.declared_mib(ledger, space, spec)),
         ):
             if hasattr(target, name):
                 stack.enter_context(mock.patch.object(target, name, new))
         yield
 
 
+# What follows is remembered because it is a pure function of frozen text or of objects that a Server never changes: it
+# is most of what a pass costs. What is remembered is the agents' own answer.
+
 _read_ledger, _read_sample = StoredLedger.ledger, exposition._sample
+_escape = lru_cache(maxsize=10_000)(exposition._escape)
+_declared_mib, _request = Ledger.declared_mib, Pod.request
+
+
+@lru_cache(maxsize=64)
+def _decoded(stored: StoredLedger) -> Ledger:
+    return _read_ledger(stored)
+
+
+def _ledger(stored: StoredLedger) -> Ledger:
+    plain = StoredLedger(path="", resource_version="", finalizers=(), deleting=False, text=stored.text)
+    return _decoded(plain)
 
 
 @lru_cache(maxsize=50_000)
@@ -683,12 +700,40 @@ def _sample(number: int, line: str) -> Sample:
     return _parsed(line)
 
 
+@lru_cache(maxsize=10_000)
+def _spelled(labels: tuple[tuple[str, str], ...]) -> str:
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels) + "}" if labels else ""
+
+
+def _braces(labels: Mapping[str, str]) -> str:
+    return _spelled(tuple(labels.items()))
+
+
+class Remembered:
+    """By the identity of a pod's spec, which is kept as long as this is."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], tuple[object, int]] = {}
+
+    def request(self, pod: Pod, resource: str, *, per_unit: int = 1) -> int:
+        key = (id(pod.spec), resource, per_unit)
+        if key not in self._known:
+            self._known[key] = (pod.spec, _request(pod, resource, per_unit=per_unit))
+        return self._known[key][1]
+
+    def declared_mib(self, ledger: Ledger, namespace: str, spec: Object) -> int:
+        key = (id(spec), namespace, id(ledger))
+        if key not in self._known:
+            self._known[key] = (spec, _declared_mib(ledger, namespace, spec))
+        return self._known[key][1]
+
+
 @lru_cache(maxsize=64)
-def _decoded(stored: StoredLedger) -> Ledger:
-    return _read_ledger(stored)
+def _read_settings(kind: type[Any], environ: tuple[tuple[str, str], ...]) -> Any:
+    return read(kind, dict(environ))
 
 
-def _ledger(stored: StoredLedger) -> Ledger:
-    """Decoded once for each text: a ledger is frozen."""
-    plain = StoredLedger(path="", resource_version="", finalizers=(), deleting=False, text=stored.text)
-    return _decoded(plain)
+def settings_of(kind: type[Any], environ: Mapping[str, str]) -> Any:
+    """As `read`, once for an environment but for the pod's name."""
+    named = _read_settings(kind, tuple(sorted({**environ, "POD_NAME": "any"}.items())))
+    return replace(named, pod_name=environ["POD_NAME"])

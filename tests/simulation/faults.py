@@ -431,8 +431,8 @@ def _stop_all(system: System, machine: Machine, boot: float = 10.0) -> None:
 # Drawing
 
 
-def draw(seed: int, days: float = 1.0, density: float = 10.0) -> Plan:
-    """A day of about so many entries."""
+def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
+    """A day of at most so many entries, or a storm of twice as many."""
     dice = Random(seed)  # noqa: S311 (a simulation)
     shape = Shape() if dice.random() < 0.6 else Shape(stack="two nodes", nodes=2)
     if dice.random() < 0.3:
@@ -446,15 +446,14 @@ GATED = ("ebook2audiobook", "ytdlp")
 
 
 def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterator[Entry]:
-    count = max(1, round(days * density * (0.5 + dice.random())))
-    storm = dice.random() < 0.4  # all of it within hours
     begin, span = 900.0, days * DAY - 1800.0
-    if storm:
-        begin, span = 900.0 + dice.random() * span * 0.8, span * 0.1
+    count = max(1, round(days * density * dice.random()))
+    if dice.random() < 0.35:  # all of it within two hours, and more
+        begin, span, count = 900.0 + dice.random() * max(span - 7200.0, 0.0), min(7200.0, span), 2 * count
     nodes = [f"k8s-node{number}" for number in range(1, shape.nodes + 1)]
     for name in GATED:
         for _ in range(dice.randrange(3)):
-            yield Entry(begin + dice.random() * span, "demand", _demand(dice, name))
+            yield Entry(round(begin + dice.random() * span, 1), "demand", _demand(dice, name))
     for _ in range(count):
         at = round(begin + dice.random() * span, 1)
         what, given = _drawn(dice, nodes)

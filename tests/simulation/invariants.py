@@ -120,9 +120,6 @@ class Invariants:
 
     def look(self) -> None:
         self._remember()
-        for card in self.system.cards():
-            if card.outside_mib + sum(card.uses.values()) > card.total_mib:
-                self.world.see("state: a device is overfull")
         self._waits()
         self._pressure()
         self._starved()
@@ -199,6 +196,11 @@ class Invariants:
 
     def _pressure(self) -> None:
         for card in self.system.cards():
+            if not self._pressed(card):
+                self._since.pop(("pressure stays", card.uuid), None)
+                self._since.pop(("gate stays open", card.uuid), None)
+                continue
+            self.world.see("state: a device is under its floor")
             on = [each for each in self.system.kubelets.running.values() if each.card is card]
             going = sum(each.used_mib for each in on if each.ends and not self._hangs(each))
             pressed = card.free_mib + going < self.system.pool.floor_mib and self.up(card.node, card.uuid)
@@ -236,14 +238,15 @@ class Invariants:
 
     def _starved(self) -> None:
         """A process within its seat lacks memory that others have beyond theirs."""
-        for each in self.system.kubelets.running.values():
+        short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
+        for each in short:
             on = [other for other in self.system.kubelets.running.values() if other.card is each.card]
             guilty = [o for o in on if (o.workload.kind == ON_DEMAND and not o.ends) or self._evictable(o)]
-            bad = each.short_since is not None and bool(guilty) and self.up(each.machine.name, each.card.uuid)
+            bad = bool(guilty) and self.up(each.machine.name, each.card.uuid)
             has = ", ".join(f"{o.workload.name} ({o.used_mib})" for o in guilty)
             text = f"{each.workload.name} has {each.used_mib} of {each.wanted_mib} within its seat; {has} stay"
             self._held("seat starves", each.uid, bad, STARVED_SECONDS, text)
-        self._forget("seat starves", set(self.system.kubelets.running))
+        self._forget("seat starves", {each.uid for each in short})
 
     # Gates
 
@@ -254,10 +257,13 @@ class Invariants:
             idle = is_open and not wanted and self.up()
             text = f"{name} is open without demand"
             self._held("gate forgets", name, idle, gate.grace_seconds + IDLE_SECONDS, text)
+            if is_open or not wanted:
+                self._since.pop(("gate refuses", name), None)
+                continue
             room = min((card.free_mib for card in self.system.cards()), default=0)
             needed = gate.need_mib + gate.margin_mib + self.system.pool.floor_mib + self._absent_mib()
             others = sum(g.need_mib for n, g in self.system.gates.items() if n != name and self.system.pods_of(n))
-            starved = wanted and not is_open and room >= needed + others and self._all_up()
+            starved = room >= needed + others and self._all_up()
             self._held("gate refuses", name, starved, gate.cool_down_seconds + 120.0, f"{name} is kept out of {room}")
 
     def _all_up(self) -> bool:
@@ -344,7 +350,7 @@ class Invariants:
             )
             most = min(max(seen[card.uuid] for _, seen in self._free) for card in self.system.cards())
             absent = self._absent_seats_mib()
-            if self.system.shape.nodes == 1 and self.up() and 0 < absent and most - floor - absent < gate.need_mib:
+            if self.system.shape.nodes == 1 and self.up() and absent and most - floor - absent < gate.need_mib:
                 text = f"{name} needs {gate.need_mib} of {most} less {floor}; seats that are away declare {absent}"
                 self.violated("an absent seat's memory lent", text, name)
             if most - floor - outstanding < gate.need_mib:
