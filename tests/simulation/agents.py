@@ -77,7 +77,7 @@ class CronAgent:
     world: World
     server: Server
     environ: Mapping[str, str]
-    replaces: bool
+    overlaps: bool
     hosts: list[Machine]
     violated: Callable[[str, str], None]
     interval: float = 5.0
@@ -123,9 +123,9 @@ class CronAgent:
         if generation != self.generation:
             return
         self._next_minute()
-        if self.stuck and self.replaces:
+        if self.stuck and self.overlaps:
             self.stuck = False
-        if self.stuck or (self.run is not None and not self.replaces):
+        if self.stuck or (self.run is not None and not self.overlaps):
             self.world.see(f"{self.name}: a minute without a new run")
             return
         self.run = None
@@ -666,7 +666,11 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
             (exposition, "_braces", _braces),
             (exposition, "_sample", _sample),
             (Pod, "request", lambda pod, resource, per_unit=1: known.request(pod, resource, per_unit=per_unit)),
-            (Ledger, "declared_mib", lambda ledger, space, spec: known.declared_mib(ledger, space, spec)),
+            (
+                Ledger,
+                "declared_mib",
+                lambda ledger, namespace, pod_spec: known.declared_mib(ledger, namespace, pod_spec),  # noqa: PLW0108
+            ),
         ):
             if hasattr(target, name):
                 stack.enter_context(mock.patch.object(target, name, new))

@@ -43,7 +43,7 @@ TELLS: Mapping[str, frozenset[str]] = {
 
 
 def kind_of(entry: Entry) -> str | None:
-    """What of TELLS the entry is; None where no alert is due: it is too short, or nothing that an operator must mend."""
+    """What of TELLS the entry is; None where no alert is due: it is too short, or the agents cope."""
     if entry.given.get("seconds", 0.0) < FIRES_SECONDS:
         return None
     kind = f"{entry.what} {entry.given.get('kind', '')}".strip()
@@ -68,7 +68,7 @@ class Recorder:
             self.series.setdefault(name, [None] * self.scrapes).append(value)
         self.scrapes += 1
         for values in self.series.values():
-            values += [None] * (self.scrapes - len(values))
+            values.extend([None] * (self.scrapes - len(values)))
 
     def _now(self) -> Iterator[tuple[str, float]]:
         simulated = self.system

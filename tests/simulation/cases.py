@@ -9,6 +9,7 @@ from tests.simulation.faults import DAY, Entry, Plan
 from tests.simulation.system import Shape
 
 TWO_NODES = Shape(stack="two nodes", nodes=2)
+TWO_DEVICES = Shape(stack="two devices", cards=2)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ CASES = (
     Case(
         "P2",
         "a resident that restarts finds its memory lent",
-        "seat waits",
+        "seat waits for what gates lent",
         plan(
             (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 7200.0}),
             (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
@@ -160,7 +161,7 @@ CASES = (
         "pressure stays",
         plan(
             over(600.0, "immich-ml", 2800),
-            (590.0, "churn", {"name": "android-emulator", "lives": 3.0, "seconds": 1800.0}),
+            (590.0, "churn", {"name": "android-emulator", "lives": 3.0, "seconds": 1800.0, "pods": 8}),
             minutes=30,
         ),
     ),
@@ -184,7 +185,7 @@ CASES = (
             over(600.0, "immich-ml", 9500),
             over(600.0, "llama-swap", 9500),
             minutes=30,
-            shape=Shape(stack="two devices", cards=2),
+            shape=TWO_DEVICES,
         ),
     ),
     Case(
@@ -209,6 +210,10 @@ CASES = (
         "W10",
         "a label that flaps takes the devices",
         "gpu-count below what is bound",
-        plan((600.0, "label", {"node": "k8s-node1", "key": "memory", "seconds": 60.0}), minutes=20),
+        plan(
+            (600.0, "label", {"node": "k8s-node1", "key": "memory", "seconds": 60.0}),
+            minutes=20,
+            shape=TWO_DEVICES,
+        ),
     ),
 )  # fmt: skip

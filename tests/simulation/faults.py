@@ -293,7 +293,7 @@ def twice(system: System, agent: str, seconds: float) -> None:
         world=system.world,
         server=system.server,
         environ=first.environ,
-        replaces=first.replaces,
+        overlaps=first.overlaps,
         hosts=first.hosts,
         violated=first.violated,
     )
@@ -480,7 +480,7 @@ def _drawn(dice: Random, nodes: Sequence[str]) -> tuple[str, dict[str, Any]]:
         (3, "slow_end", {"name": name, "grace": dice.choice((60, 600, 3600)), "seconds": seconds}),
         (3, "blocks", {"name": name, "seconds": seconds}),
         (3, "refuses", {"name": name, "status": dice.choice((500, 403)), "seconds": seconds}),
-        (1, "hidden", {"namespace": dice.choice(("frigate", "ytdlp", "llama-swap")), "status": 403, "seconds": seconds}),
+        (1, "hidden", {"namespace": dice.choice(("frigate", "ytdlp")), "status": 403, "seconds": seconds}),
         (2, "churn", {"name": "android-emulator", "lives": float(dice.choice((3, 5, 20))), "seconds": 200.0}),
         (3, "outsider", {"node": node, "mib": dice.choice((300, 1500, 4000)), "seconds": seconds}),
         (4, "api", {"kind": dice.choice(("lost", "doubled", "silent", "409", "410", "422", "429", "500")),

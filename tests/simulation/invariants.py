@@ -390,9 +390,10 @@ class Invariants:
         if held < bound:
             self.violated("capacity below what is bound", f"{name} advertises {held}, {bound} are bound")
         count = advertised(node, names.gpu_count)
-        used = {uuid for uuid, mib in self.promised(name).items() if mib}
-        if used and count < len(used):
-            self.violated("gpu-count below what is bound", f"{name} advertises {count} devices, {len(used)} are in use")
+        pods = [pod for pod in self.system.server.pods.values() if pod["spec"].get("nodeName") == name]
+        devices = sum(gpumem_of(pod, names.gpu_count) for pod in pods)
+        if count < devices:
+            self.violated("gpu-count below what is bound", f"{name} advertises {count} devices, {devices} are bound")
 
     # The agents
 

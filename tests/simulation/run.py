@@ -1,4 +1,4 @@
-"""python3 -m tests.simulation.run: simulates days, by seeds; what a failing one did; and keeps what a seed needs to fail.
+"""python3 -m tests.simulation.run: simulates days, by seeds, and tells what a failing one did.
 
 --seeds 200         as many seeds, a day each, from --first on; on --jobs processes
 --seed 17           one of them, with the timeline around each violation

@@ -77,10 +77,8 @@ class Scheduler:
             return
         waiting.due, waiting.tried_at = False, self.world.now
         waiting.attempts += 1
-        if pod["spec"].get("schedulerName") == SCHEDULER_NAME:
-            problem = self._place(pod)
-        else:
-            problem = self._bind_anywhere(pod)
+        ours = pod["spec"].get("schedulerName") == SCHEDULER_NAME
+        problem = self._place(pod) if ours else self._bind_anywhere(pod)
         if problem is None:
             self.waiting.pop(key, None)
             return

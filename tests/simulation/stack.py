@@ -19,13 +19,13 @@ AGENTS = {RECONCILE: "capacity-cron-job", WATCHDOG: "watchdog-cron-job", GATE: "
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """`environ` and `replaces` by agent: its variables, and whether a run replaces one that has not ended. `quotas` is
-    MiB by namespace; `rules` are the PrometheusRule's."""
+    """`environ` and `overlaps` by agent: its variables, and whether a run may begin before the last has ended. `quotas`
+    is MiB by namespace; `rules` are the PrometheusRule's."""
 
     ledger_text: str
     ledger: Ledger
     environ: Mapping[str, Mapping[str, str]]
-    replaces: Mapping[str, bool]
+    overlaps: Mapping[str, bool]
     quotas: Mapping[str, int]
     rules: Mapping[str, Any]
 
@@ -68,7 +68,7 @@ def stack(kind: str = "prod") -> Stack:
         ledger_text=text,
         ledger=ledger,
         environ=environ,
-        replaces={agent: spec.get("concurrencyPolicy") == "Replace" for agent, spec in cron_jobs.items()},
+        overlaps={agent: spec.get("concurrencyPolicy") != "Forbid" for agent, spec in cron_jobs.items()},
         quotas={tenant: ledger.budget_mib(tenant) for tenant in {seat.tenant for seat in ledger.seats}},
         rules=objects["alerts-rule"]["spec"],
     )

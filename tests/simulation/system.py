@@ -89,7 +89,7 @@ class System:
                 world=self.world,
                 server=self.server,
                 environ=self.stack.environ[name],
-                replaces=self.stack.replaces[name],
+                overlaps=self.stack.overlaps[name],
                 hosts=self.workers,
                 violated=self.invariants.violated,
             )
@@ -137,7 +137,7 @@ class System:
                 "data": {LEDGER_KEY: self.stack.ledger_text},
             },
         )
-        for agent in (WATCHDOG, GATE):
+        for agent in (RECONCILE, WATCHDOG, GATE):
             name = journal(agent)
             self.server.put(f"{spaces}/{name}", {"kind": "ConfigMap", "metadata": {"name": name, "namespace": SYSTEM}})
         claim = f"/apis/resource.k8s.io/v1/namespaces/{SYSTEM}/resourceclaims/{SCHEDULER}"
@@ -162,7 +162,9 @@ class System:
     def _workloads(self) -> None:
         for seat in self.stack.ledger.seats:
             steady = STEADY.get(seat.name, seat.gpumem_mib * 3 // 4)
-            self.tenants.add(Workload(seat.name, seat.tenant, RESIDENT, steady, seat.gpumem_mib, seat.replicas))
+            devices = int(self.shape.cards > 1 and seat.name == "llama-swap")
+            workload = Workload(seat.name, seat.tenant, RESIDENT, steady, seat.gpumem_mib, seat.replicas, devices)
+            self.tenants.add(workload)
         for gate in self.gates.values():
             self.tenants.add(Workload(gate.deployment, gate.namespace, ON_DEMAND, gate.need_mib, priority=600_000))
         for each in self.stack.ledger.unbudgeted:

@@ -25,6 +25,7 @@ class Workload:
     steady_mib: int
     declared_mib: int = 0
     replicas: int = 1
+    devices: int = 0  # that it asks for by number
     over_mib: int = 0
     grows_mib: int = 0
     lies: bool = False
@@ -89,12 +90,12 @@ class Tenants:
     def _hear(self, kind: str, found: Object) -> None:
         if found.get("kind") == "Deployment":
             self._later(self.workloads[found["metadata"]["name"]], 0.2)
-        elif found.get("kind") == "Pod" and (workload := self.of(found)):
-            if kind == "DELETED" or "deletionTimestamp" in found["metadata"] or _ended(found):
-                self._later(workload, 1.0)
-                for other in self.workloads.values():  # whom the namespace's quota kept waiting
-                    if other.namespace == workload.namespace and other is not workload:
-                        self._later(other, 1.0)
+            return
+        workload = self.of(found) if found.get("kind") == "Pod" else None
+        if workload and (kind == "DELETED" or "deletionTimestamp" in found["metadata"] or _ended(found)):
+            for each in self.workloads.values():  # others whom the namespace's quota kept waiting as well
+                if each.namespace == workload.namespace:
+                    self._later(each, 1.0)
 
     def _later(self, workload: Workload, seconds: float) -> None:
         if workload.name not in self._waiting:
@@ -129,6 +130,8 @@ class Tenants:
         workload.made += 1
         name = f"{workload.name}-{HASH}-{workload.made:05d}"
         limits = {self.names.gpumem: str(workload.declared_mib)} if workload.declared_mib else {GPU: "1"}
+        if workload.devices:
+            limits[self.names.gpu_count] = str(workload.devices)
         spec: dict[str, Any] = {
             "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
             "priority": workload.priority,

@@ -27,7 +27,7 @@ class Timeline:
         self.lines.append(Line(at, who, what))
 
     def around(self, at: float, *, before: float = 900.0, after: float = 60.0, most: int = 80) -> Iterator[str]:
-        """The lines near a moment, and every fault and violation before it: they are few, and the cause is one of them."""
+        """The lines near a moment, and every fault and violation before it: one of them is the cause."""
         near = [line for line in self.lines if line.at <= at + after]
         recent = {id(line) for line in near[-most:] if line.at >= at - before}
         for line in near:
