@@ -348,7 +348,7 @@ class Invariants:
                 for n, g in self.system.gates.items()
                 if n != name and self.system.pods_of(n)
             )
-            most = min(max(seen[card.uuid] for _, seen in self._free) for card in self.system.cards())
+            most = min((max(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()), default=0)
             absent = self._absent_seats_mib()
             if self.system.shape.nodes == 1 and self.up() and absent and most - floor - absent < gate.need_mib:
                 text = f"{name} needs {gate.need_mib} of {most} less {floor}; seats that are away declare {absent}"
@@ -373,6 +373,11 @@ class Invariants:
         short = any(each.short_since is not None for each in self.system.kubelets.running.values())
         if all(least[c.uuid] + going[c.uuid] >= self.system.pool.floor_mib for c in need) and not waits and not short:
             self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
+
+    def _in_pool(self) -> list[Card]:
+        """The devices of the nodes that the pool's selector matches now."""
+        nodes = self.system.server.nodes
+        return [c for c in self.system.cards() if self.system.pool.matches(nodes[c.node]["metadata"]["labels"])]
 
     def _used(self, name: str) -> int:
         return sum(each.used_mib for each in self.system.kubelets.of(self.system.workload(name)))
