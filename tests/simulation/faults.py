@@ -1,7 +1,7 @@
 """What goes wrong, and what tenants do: each as an entry of a plan, drawn by a seed or written by hand."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -213,6 +213,13 @@ def demand(system: System, name: str, seconds: float, over: int = 0) -> None:
         system.world.timers.append(system.world.now + gate.grace_seconds)
 
     _later(system, seconds, undo, f"demand {name}")
+
+
+@act
+def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank: int) -> None:
+    """A queued Job of team-a, which takes so much more than it declares."""
+    if mib <= system.kueue.quota_mib and name not in system.kueue.jobs:
+        system.kueue.submit(name, "team-a", mib=mib, takes_mib=mib + over, seconds=seconds, rank=rank)
 
 
 @act
@@ -434,14 +441,16 @@ def _stop_all(system: System, machine: Machine, boot: float = 10.0) -> None:
 def draw(seed: int, days: float = 1.0, density: float = 6.0) -> Plan:
     """A day of at most so many entries, or a storm of twice as many."""
     dice = Random(seed)  # noqa: S311 (a simulation)
-    shape = Shape() if dice.random() < 0.6 else Shape(stack="two nodes", nodes=2)
+    shapes = (Shape(), Shape(stack="queue"), Shape(stack="two nodes", nodes=2), Shape(stack="two devices", cards=2))
+    shape = dice.choices(shapes, weights=(5, 2, 2, 1))[0]
     if dice.random() < 0.3:
-        shape = Shape(stack=shape.stack, nodes=shape.nodes, outside_mib=dice.choice((300, 450, 600, 800)))
+        shape = replace(shape, outside_mib=dice.choice((300, 450, 600, 800)))
     entries = sorted(_entries(dice, shape, days, density), key=lambda entry: entry.at)
     return Plan(shape=shape, entries=tuple(entries), days=days, seed=seed)
 
 
-RESIDENTS = ("immich-ml", "llama-swap", "frigate", "immich-server", "portal-stt")
+# Without portal-stt, whose seat the queue has in one of the shapes.
+RESIDENTS = ("immich-ml", "llama-swap", "frigate", "immich-server")
 GATED = ("ebook2audiobook", "ytdlp")
 
 
@@ -454,6 +463,12 @@ def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterato
     for name in GATED:
         for _ in range(dice.randrange(3)):
             yield Entry(round(begin + dice.random() * span, 1), "demand", _demand(dice, name))
+    if shape.stack == "queue":
+        for number in range(dice.randrange(1, 6)):
+            over = dice.choice((0, 0, 300, 2500))
+            given = {"name": f"job-{number}", "mib": dice.choice((500, 1000, 1500)), "over": over}
+            given |= {"seconds": float(dice.choice((300, 1800, 7200))), "rank": dice.choice((100, 1000))}
+            yield Entry(round(begin + dice.random() * span, 1), "job", given)
     for _ in range(count):
         at = round(begin + dice.random() * span, 1)
         what, given = _drawn(dice, nodes)

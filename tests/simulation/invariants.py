@@ -12,13 +12,14 @@ from tenancy.names import GATE, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
 from tests.simulation.devices import Card
 from tests.simulation.scheduler import advertised
-from tests.simulation.tenants import ON_DEMAND, RESIDENT, Workload, gpumem_of
+from tests.simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 
 if TYPE_CHECKING:
     from tests.simulation.kubelet import Running
     from tests.simulation.system import System
 
 CHECK_SECONDS = 5.0
+ADMITTED_WAITS = "admitted job waits"
 WARM_SECONDS = 300.0
 # A pod within its seat, from when the ledger has room: lent out by our own gates, and by anybody.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
@@ -125,6 +126,7 @@ class Invariants:
         self._starved()
         self._gates()
         self._capacity()
+        self._quota()
         self._agents()
 
     def _remember(self) -> None:
@@ -140,11 +142,15 @@ class Invariants:
         for key, _ in [*system.scheduler.waiting.items()]:
             pod = system.server.pods.get(key)
             workload = system.tenants.of(pod) if pod else None
-            if pod is None or workload is None or workload.kind != RESIDENT:
+            if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(workload) if self.up(card.node, card.uuid)]
+            if workload.kind == QUEUED:
+                text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
+                self._held(ADMITTED_WAITS, uid, bool(cards), SEAT_SECONDS, text)
+                continue
             lent = any(
                 card.free_mib + self._lent(card) - system.pool.floor_mib >= workload.declared_mib for card in cards
             )
@@ -152,6 +158,7 @@ class Invariants:
             text = f"{key[1]} asks for {workload.declared_mib}, the ledger has room, {free} MiB are free"
             self._held("seat waits", uid, bool(cards), SEAT_SECONDS, text)
             self._held("seat waits for what gates lent", uid, bool(cards) and lent, LENT_SECONDS, text)
+        self._forget(ADMITTED_WAITS, seen)
         self._forget("seat waits", seen)
         self._forget("seat waits for what gates lent", seen)
 
@@ -283,6 +290,11 @@ class Invariants:
             if each.up and each.loaded and not each.ends and each.short_since is None:
                 there[each.workload.name] = there.get(each.workload.name, 0) + each.workload.declared_mib
         return sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
+
+    def _quota(self) -> None:
+        kueue = self.system.kueue
+        if kueue.used_mib > kueue.quota_mib:
+            self.violated("quota exceeded", f"{kueue.used_mib} of {kueue.quota_mib} MiB are admitted")
 
     def _capacity(self) -> None:
         """A node of the pool advertises what it has."""

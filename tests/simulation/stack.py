@@ -14,6 +14,7 @@ from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 from tests.support import prod
 from tests.support.prod import Change
 
+QUEUE_MIB = 1500
 AGENTS = {RECONCILE: "capacity-cron-job", WATCHDOG: "watchdog-cron-job", GATE: "gate-cron-job"}
 
 
@@ -44,10 +45,21 @@ def two_devices(config: prod.Raw) -> None:
         config["residents"][name] = {**seat, "replicas": 2}
 
 
+def shared_queue(config: prod.Raw) -> None:
+    """Prod with 1500 MiB of the T4 for queued Jobs, in the place of a seat."""
+    del config["residents"]["portal-stt"]
+    queues = config["queues"]
+    queues["flavors"]["t4-share"] = {"pool": "t4"}
+    resource = f"{config['cluster']['resource_domain']}/gpumem"
+    queues["cluster_queues"]["share-cq"] = {"quotas": {"t4-share": {resource: {"nominal": QUEUE_MIB}}}}
+    queues["local_queues"]["team-a-share"] = {"tenant": "team-a", "cluster_queue": "share-cq"}
+
+
 CHANGES: Mapping[str, tuple[Change, ...]] = {
     "prod": (),
     "two nodes": (two_nodes,),
     "two devices": (two_devices,),
+    "queue": (shared_queue,),
 }
 
 

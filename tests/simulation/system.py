@@ -27,6 +27,7 @@ from tests.simulation.api import Server
 from tests.simulation.devices import Card, Hardware, Machine, machine
 from tests.simulation.invariants import Invariants
 from tests.simulation.kubelet import Kubelets
+from tests.simulation.kueue import Kueue
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.stack import Stack, stack
 from tests.simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Tenants, Workload
@@ -60,6 +61,8 @@ class System:
         self.pool: Pool = next(pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY)
         self.tenants = Tenants(self.world, self.server, names, self.stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
+        quota_mib = self.stack.ledger.quota_mib(self.pool.name)
+        self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
         self.gates: dict[str, GateConfig] = {
             gate.deployment: gate for gate in declared(self.stack.environ[GATE]["GATES"])

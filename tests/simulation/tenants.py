@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenancy.names import GPU, POD_TEMPLATE_HASH, SCHEDULER_NAME, Names
+from tenancy.names import (
+    GPU,
+    KUEUE_POD_SET_LABEL,
+    KUEUE_WORKLOAD_ANNOTATION,
+    POD_TEMPLATE_HASH,
+    SCHEDULER_NAME,
+    Names,
+)
 from tests.simulation.api import PODS, Object, Server
 from tests.simulation.world import World
 
 HASH = "5d4f8b7c9"
-RESIDENT, ON_DEMAND, UNBUDGETED = "resident", "on demand", "unbudgeted"
+RESIDENT, ON_DEMAND, UNBUDGETED, QUEUED = "resident", "on demand", "unbudgeted", "queued"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 
@@ -140,6 +147,12 @@ class Tenants:
         if workload.declared_mib:
             spec["schedulerName"] = SCHEDULER_NAME
         owner = {"kind": "ReplicaSet", "name": f"{workload.name}-{HASH}", "uid": f"rs-{workload.name}"}
+        labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH}
+        annotations = {}
+        if workload.kind == QUEUED:
+            owner = {"kind": "Job", "name": workload.name, "uid": f"job-{workload.name}"}
+            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: "main"}
+            annotations = {KUEUE_WORKLOAD_ANNOTATION: f"job-{workload.name}"}
         self.server.put_pod(
             {
                 "kind": "Pod",
@@ -148,7 +161,8 @@ class Tenants:
                     "namespace": workload.namespace,
                     "uid": f"uid-{name}",
                     "creationTimestamp": self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ"),
-                    "labels": {"app": workload.name, POD_TEMPLATE_HASH: HASH},
+                    "labels": labels,
+                    "annotations": annotations,
                     "ownerReferences": [{**owner, "apiVersion": "apps/v1", "controller": True}],
                 },
                 "spec": spec,
