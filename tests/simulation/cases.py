@@ -221,10 +221,9 @@ CASES = (
         "memory of a queue is lent, and the job that Kueue admits waits for it",
         "admitted job waits",
         plan(
-            (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 7200.0}),
             (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
             (900.0, "job", {"name": "train", "mib": 1500, "over": 0, "seconds": 3600.0, "rank": 100}),
-            (905.0, "idle", {"name": "immich-ml", "mib": -800, "seconds": 3600.0}),
             minutes=30,
             shape=Shape(stack="queue"),
         ),

@@ -134,6 +134,8 @@ class Kubelets:
         if running.uid not in self.running or not running.machine.alive:
             return
         before = running.used_mib
+        if before > running.workload.declared_mib:
+            running.over_at = self.world.now
         after = running.card.take(running.uid, running.pid, running.wanted_mib)
         if after != before:
             self.world.stir()
