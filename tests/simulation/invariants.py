@@ -378,7 +378,7 @@ class Invariants:
         going = {card.uuid: self._going(card) for card in self.system.cards()}
         need = [c for c in self.system.cards() if (c.node in mine or not mine)]
         waits = any(
-            (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind == RESIDENT
+            (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind in (RESIDENT, QUEUED)
             for key in self.system.scheduler.waiting
             if key in self.system.server.pods
         )

@@ -113,9 +113,15 @@ class Kubelets:
         pod = self._pod(running.uid)
         if pod is None:
             return
-        ids = [{"name": "main", "containerID": f"containerd://{running.pid:064x}"}]
-        began = pod["status"].get("startTime") or self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ")
-        status = {"phase": "Running", "startTime": began, "containerStatuses": ids}
+        now = self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ")
+        container = {
+            "name": "main",
+            "containerID": f"containerd://{running.pid:064x}",
+            "ready": running.up,
+            "state": {"running": {"startedAt": now}} if running.up else {"waiting": {"reason": "CrashLoopBackOff"}},
+        }
+        began = pod["status"].get("startTime") or now
+        status = {"phase": "Running", "startTime": began, "containerStatuses": [container]}
         self.server.put_pod({**pod, "status": status})
 
     def _load(self, running: Running) -> None:
@@ -169,6 +175,7 @@ class Kubelets:
         running.up = running.loaded = False
         running.short_since = None
         running.over_mib = running.workload.over_mib if running.workload.lies else 0
+        self._show(running)
         if running.card.release(running.uid):
             self.world.stir()
             self._freed(running.card)
