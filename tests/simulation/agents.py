@@ -9,10 +9,11 @@ import io
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 from unittest import mock
 
@@ -36,6 +37,7 @@ from agents.runtime.exposition import Sample
 from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import client as telemetry_client
+from agents.telemetry import device
 from agents.telemetry.sampling import UnsoundError
 from agents.watchdog import main as watchdog_main
 from tenancy.ledger import Ledger
@@ -297,6 +299,82 @@ class Reconcile(CronAgent):
         return 15.0 if self.follows else float(self.environ["INTERVAL_SECONDS"])
 
 
+# Informers
+
+
+@dataclass(kw_only=True)
+class Following:
+    """What Informer.run does, by events: it lists where that is wanted, and takes over what watches tell."""
+
+    informer: Informer
+    world: World
+    server: Server
+    stale: bool = True
+    ended: bool = False
+    listing: bool = False
+    failures: int = 0
+    follows: list[Followed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.informer.relist = self._relist  # type: ignore[method-assign]
+
+    def look(self) -> None:
+        """As it comes round. Raises AgentError and KilledError."""
+        self.informer.alive_at = self.world.now
+        broken = any(follow.ended for follow in self.follows)
+        if self.ended or self.listing or not self.informer.ready() or not (self.stale or broken):
+            return
+        self.listing = True
+        try:
+            self._unfollow()
+            self.stale = False
+            sources = self.informer.lists()
+            self.informer.heard_at = self.world.now
+            self.follows = [self.server.follow(source, self._hear) for source in sources]
+            self.failures = 0
+        except AgentError:
+            self.stale = True
+            self.failures += 1
+            self.world.see("informer: relists")
+            self.world.tick(backoff_seconds(self.failures, self.world.dice.random()), self._again)
+        finally:
+            self.listing = False
+
+    def end(self) -> None:
+        """With its process."""
+        self.ended = True
+        self._unfollow()
+
+    def heard(self) -> None:
+        """Of an API server that is there, bookmarks come each minute."""
+        if self.follows and not self.stale and not self.server.network.down:
+            self.informer.heard_at = self.world.now
+
+    def _again(self) -> None:
+        if self.stale:
+            with suppress(KilledError):
+                self.look()
+
+    def _relist(self) -> None:
+        self.stale = True
+
+    def _hear(self, event: Object) -> None:
+        def deliver() -> None:
+            if not self.ended and not self.stale:
+                self.informer.heard_at = self.world.now
+                try:
+                    self.informer.apply(event)
+                except (AgentError, KilledError):
+                    self.stale = True
+
+        self.world.after(0.02 + 0.2 * self.world.dice.random(), deliver)
+
+    def _unfollow(self) -> None:
+        for follow in self.follows:
+            follow.ended = True
+        self.follows = []
+
+
 # The exporters
 
 
@@ -323,21 +401,27 @@ class Exporter:
         name = f"exporter@{self.machine.name}"
         clock = self.world.clock(lambda: self.machine.ahead)
         api = client(self.server, name, clock)
-        self.registrar = Registrar(api=api, node=self.machine.name, ledger_namespace="gpu-tenancy-system", clock=clock)
+        log = SimLog(name, self.world)
+        space, node = "gpu-tenancy-system", self.machine.name
+        self.following: Following | None = None
+        if "log" in signature(Registrar).parameters:  # it watches; else it polls
+            self.registrar: Any = Registrar(
+                api=api, node=node, ledger_namespace=space, clock=clock, log=log, slices=True
+            )
+            self.following = Following(informer=self.registrar.informer, world=self.world, server=self.server)
+            told = {"registry": lambda: self.registrar.last}
+        else:
+            self.registrar = Registrar(api=api, node=node, ledger_namespace=space, clock=clock)
+            told = {"ledger": lambda: self.registrar.last.ledger}
         self.gauge = Gauge(read=self._read, registrar=self.registrar, clock=clock, interval_seconds=5)
-        self.publisher = Publisher(
-            api=api,
-            node=self.machine.name,
-            survey=lambda: self.gauge.last.survey,
-            ledger=lambda: self.registrar.last.ledger,
-            clock=clock,
-            interval_seconds=5,
-        )
+        survey = lambda: self.gauge.last.survey  # noqa: E731
+        self.publisher = Publisher(api=api, node=node, survey=survey, clock=clock, interval_seconds=5, **told)
 
     def _read(self) -> Any:
         if self.machine.failing:
             raise AgentError(self.machine.failing)
-        return attribute(self.machine.occupancies(), self.machine.containers.get)
+        scan = getattr(device, "Scan", tuple)  # of devices that could be read, and of others
+        return attribute(scan(self.machine.occupancies()), self.machine.containers.get)
 
     def resume(self) -> None:
         self.generation += 1
@@ -354,11 +438,14 @@ class Exporter:
         self.world.tick(5.0 + 0.05 * self.world.dice.random(), lambda: self._sample(generation))
 
     def _registrar(self, generation: int, since: float = 0.0) -> None:
-        """Every 15 s, or after 5 where a container has no name yet."""
+        """Looks after its watches; one that polls, every 15 s, or after 5 where a container has no name yet."""
         if generation != self.generation:
             return
-        wanted = self.registrar._wanted.is_set()
-        if self.machine.alive and (wanted or self.world.now - since >= 15.0 or not since):
+        following = self.following
+        if self.machine.alive and following is not None:
+            self._quietly(following.look)
+            following.heard()
+        elif self.machine.alive and (not since or self.world.now - since >= 15.0 or self.registrar._wanted.is_set()):
             since = self.world.now
             self._quietly(self.registrar.refresh)
         self.world.tick(5.0, lambda: self._registrar(generation, since))
@@ -422,11 +509,6 @@ class ExtenderPod:
     violated: Callable[[str, str], None]
     generation: int = 0
     alive: bool = True
-    listing: bool = False
-    stale: bool = True
-    follows: list[Followed] = field(default_factory=list)
-    failures: int = 0
-    busy: bool = False
     rounds: int = 0
 
     def __post_init__(self) -> None:
@@ -445,13 +527,11 @@ class ExtenderPod:
         self.informers, self.pending = parts["Informers"], parts["PendingPods"]
         self.audit, self.measured = parts["Comparer"], parts.get("Measured")
         self.binder = self.extender._binder
-        self.informer: Informer = self.informers._informer
-        self.informer.relist = self._relist  # type: ignore[method-assign]
+        self.following = Following(informer=self.informers._informer, world=self.world, server=self.server)
         self.pending.grown = self._grown
         self.informers.grown = self._grown
         if self.measured:
             self.measured.grown = self._grown
-        self.stale, self.listing, self.failures = True, False, 0
         self.generation += 1
         generation = self.generation
         self.world.tick(0.0, lambda: self._loops(generation))
@@ -459,7 +539,7 @@ class ExtenderPod:
     def kill(self, seconds: float) -> None:
         self.alive = False
         self.generation += 1
-        self._unfollow()
+        self.following.end()
 
         def again() -> None:
             self.alive = True
@@ -491,7 +571,7 @@ class ExtenderPod:
     def _loops(self, generation: int) -> None:
         if generation != self.generation or not self.alive:
             return
-        self._look(generation)
+        self._every(generation, 3.0, self._step(self.following.look))
         self._every(generation, 5.0, self._measure)
         self._every(generation, 5.0, self._step(self.pending.look))
         self._every(generation, 5.0, self._step(self._settle))
@@ -534,61 +614,6 @@ class ExtenderPod:
         generation = self.generation
         if len(self.pending):
             self.world.tick(1.5, lambda: generation == self.generation and self._step(self.pending.look)())
-
-    # What Informer.run does, by events
-
-    def _look(self, generation: int) -> None:
-        if generation != self.generation or not self.alive:
-            return
-        self._step(self._follow)()
-        self.world.tick(3.0, lambda: self._look(generation))
-
-    def _follow(self) -> None:
-        self.informer.alive_at = self.world.now
-        broken = any(follow.ended for follow in self.follows)
-        if not self.informer.ready() or self.busy or not (self.stale or broken):
-            return
-        self.busy = True
-        try:
-            self._unfollow()
-            self.stale = False
-            sources = self.informer.lists()
-            self.follows = [self.server.follow(source, self._hear) for source in sources]
-            self.failures = 0
-        except AgentError:
-            self.stale = True
-            self.failures += 1
-            self.world.see("extender: relists")
-            self.world.tick(backoff_seconds(self.failures, self.world.dice.random()), self._again)
-        finally:
-            self.busy = False
-
-    def _again(self) -> None:
-        if self.alive and self.stale:
-            self._step(self._follow)()
-
-    def _relist(self) -> None:
-        self.stale = True
-
-    def _hear(self, event: Object) -> None:
-        generation = self.generation
-        lag = 0.02 + 0.2 * self.world.dice.random()
-
-        def deliver() -> None:
-            if generation_is(self, generation) and not self.stale:
-                self.informer.apply(event)
-
-        self.world.after(lag, deliver)
-
-    def _unfollow(self) -> None:
-        for follow in self.follows:
-            follow.ended = True
-        self.follows = []
-
-
-def generation_is(pod: ExtenderPod, generation: int) -> bool:
-    """A jump begins a new generation of loops, and keeps the watches; only a restart ends them."""
-    return pod.alive and generation <= pod.generation
 
 
 # What all of them reach the world by

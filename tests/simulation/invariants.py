@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agents.gate.config import GateConfig
 from tenancy.names import GATE, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
 from tests.simulation.devices import Card
@@ -264,7 +265,7 @@ class Invariants:
             idle = is_open and not wanted and self.up()
             text = f"{name} is open without demand"
             self._held("gate forgets", name, idle, gate.grace_seconds + IDLE_SECONDS, text)
-            if is_open or not wanted:
+            if is_open or not wanted or self._is_guest(gate):
                 self._since.pop(("gate refuses", name), None)
                 continue
             room = min((card.free_mib for card in self.system.cards()), default=0)
@@ -272,6 +273,10 @@ class Invariants:
             others = sum(g.need_mib for n, g in self.system.gates.items() if n != name and self.system.pods_of(n))
             starved = room >= needed + others and self._all_up()
             self._held("gate refuses", name, starved, gate.cool_down_seconds + 120.0, f"{name} is kept out of {room}")
+
+    def _is_guest(self, gate: GateConfig) -> bool:
+        """Let in on free memory alone: it leaves for whoever has demand."""
+        return type(gate.demand).__name__ == "FreeMemory"
 
     def _all_up(self) -> bool:
         return all(self.up(name) for name in self.system.hardware.machines)
@@ -371,7 +376,7 @@ class Invariants:
             return
         self.world.see("action: gate closed")
         self.world.say("api", f"closes {name}")
-        if not self.system.demanded(gate):
+        if not self.system.demanded(gate) or self._is_guest(gate):
             return
         mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
         least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self.system.cards()}
@@ -383,6 +388,7 @@ class Invariants:
             if key in self.system.server.pods
         )
         short = any(each.short_since is not None for each in self.system.kubelets.running.values())
+        short = short or bool(self._absent_seats_mib())
         if all(least[c.uuid] + going[c.uuid] >= self.system.pool.floor_mib for c in need) and not waits and not short:
             self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
 
