@@ -48,6 +48,7 @@ from tests.simulation.world import BEGIN, World
 MINUTE = 60.0
 # From its minute to a run's first pass: the controller, the scheduler, the kubelet, Python.
 START_SECONDS = 3.0
+DEADLINE_SECONDS = 58.0  # of the Job (activeDeadlineSeconds)
 
 
 class SimLog(Log):
@@ -147,6 +148,7 @@ class CronAgent:
         except AgentError as error:
             self.world.say(self.name, f"ends: {error}")
             return
+        self.server.deadlines[self.name] = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
         self.ends = self.world.now + seconds_left(run_seconds, pod, clock.now())
         self._pass(self.run)
 

@@ -4,7 +4,7 @@ Objects are never changed in place: a write puts a new one in the place of the o
 """
 
 import http.client
-import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +89,7 @@ class Server:
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
     checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # told of evictions and bindings
     follows: list[Followed] = field(default_factory=list)
+    deadlines: dict[str, float] = field(default_factory=dict)  # of an agent's run, which its Job ends
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
     requests: int = 0
@@ -205,6 +206,9 @@ class Server:
             self.world.see("api: refused after its client gave up")
 
     def _kill(self, who: str, request: str) -> None:
+        if self.world.now > self.deadlines.get(who, math.inf):
+            self.world.see("state: a run met its deadline")
+            raise KilledError
         left = self.network.kill.get(who)
         if left is None:
             return
@@ -475,6 +479,3 @@ def _merged(target: Object, patch: Object) -> Object:
 
 def _app(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get("app", ""))
-
-
-names = itertools.count(1)

@@ -218,6 +218,16 @@ CASES = (
     ),
     Case(
         "new",
+        "a node whose label flaps is protected by nobody",
+        "pressure stays",
+        plan(
+            (590.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 500.0, "excuse": False}),
+            over(600.0, "immich-ml", 2800),
+            minutes=20,
+        ),
+    ),
+    Case(
+        "new",
         "memory of a queue is lent, and the job that Kueue admits waits for it",
         "admitted job waits",
         plan(

@@ -369,8 +369,10 @@ def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0
 
 
 @act
-def label(system: System, node: str, key: str, seconds: float, value: str | None = None) -> None:
-    """Feature discovery takes a label away, or shows another value."""
+def label(
+    system: System, node: str, key: str, seconds: float, *, value: str | None = None, excuse: bool = True
+) -> None:
+    """Feature discovery takes a label away, or shows another value. Without `excuse` promises count all the same."""
     full = {"memory": LABEL_GPU_MEMORY, "count": LABEL_GPU_COUNT, "present": "nvidia.com/gpu.present"}[key]
 
     def write(shown: str | None) -> None:
@@ -382,7 +384,8 @@ def label(system: System, node: str, key: str, seconds: float, value: str | None
 
     before = system.server.nodes[node]["metadata"]["labels"].get(full)
     write(value)
-    system.invariants.disturb(node, seconds)
+    if excuse:
+        system.invariants.disturb(node, seconds)
     _later(system, seconds, lambda: write(before), f"label {node} {key}")
 
 

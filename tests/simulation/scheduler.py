@@ -17,6 +17,7 @@ from tests.simulation.tenants import gpumem_of
 from tests.simulation.world import World
 
 FLUSH_SECONDS = 300.0
+TIMEOUT_SECONDS = 5.0  # httpTimeout of the extender, in its configuration
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 
 
@@ -173,7 +174,11 @@ class Scheduler:
     def _ask(self, verb: str, arguments: object) -> Any:
         if self.verb is None:
             return None
+        began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
+        if self.world.now - began > TIMEOUT_SECONDS:  # it has given up meanwhile, and the extender does not know
+            self.world.see("state: the scheduler gave up on the extender")
+            return None
         return json.loads(answer.body) if answer.status == 200 else None
 
     def _advertised(self, node: str) -> int:
