@@ -388,8 +388,11 @@ class Invariants:
             if key in self.system.server.pods
         )
         short = any(each.short_since is not None for each in self.system.kubelets.running.values())
-        short = short or bool(self._absent_seats_mib())
-        if all(least[c.uuid] + going[c.uuid] >= self.system.pool.floor_mib for c in need) and not waits and not short:
+        claims = sum(max(g.need_mib - self._used(n), 0) for n, g in self.system.gates.items() if self.system.pods_of(n))
+        enough = (
+            self.system.pool.floor_mib + self._absent_seats_mib() + claims + max(gate.need_mib - self._used(name), 0)
+        )
+        if all(least[c.uuid] + going[c.uuid] >= enough for c in need) and not waits and not short:
             self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
 
     def _in_pool(self) -> list[Card]:
