@@ -315,6 +315,7 @@ class Following:
     ended: bool = False
     listing: bool = False
     failures: int = 0
+    told_at: float = 0.0
     follows: list[Followed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -369,7 +370,9 @@ class Following:
                 except (AgentError, KilledError):
                     self.stale = True
 
-        self.world.after(0.02 + 0.2 * self.world.dice.random(), deliver)
+        # Later, by a lag of the moment, and in their order.
+        self.told_at = max(self.told_at, self.world.now + 0.02 + 0.2 * self.world.dice.random())
+        self.world.at(self.told_at, deliver)
 
     def _unfollow(self) -> None:
         for follow in self.follows:
