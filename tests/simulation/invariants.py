@@ -145,6 +145,8 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
+            if self.world.now < self.blocked.get(workload.name, 0.0):  # nor can it be bound
+                continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(workload) if self.up(card.node, card.uuid)]
@@ -289,12 +291,14 @@ class Invariants:
         return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
 
     def _absent_seats_mib(self) -> int:
-        """What seats declare whose pod is away, or whose process still loads."""
+        """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads."""
         there: dict[str, int] = {}
         for each in self.system.kubelets.running.values():
             if each.up and each.loaded and not each.ends and each.short_since is None:
                 there[each.workload.name] = there.get(each.workload.name, 0) + each.workload.declared_mib
-        return sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
+        seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
+        jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
+        return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
 
     def _quota(self) -> None:
         kueue = self.system.kueue
