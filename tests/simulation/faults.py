@@ -174,6 +174,7 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
     """Whatever is asked of the namespace is answered with an error, Events as well: it terminates, or RBAC is wrong."""
     part = f"/namespaces/{namespace}/"
     system.server.network.refused[part] = ("forbidden", status)
+    system.invariants.hidden[namespace] = system.world.now + seconds
     for workload in system.tenants.workloads.values():
         if workload.namespace == namespace:
             system.invariants.blocked[workload.name] = system.world.now + seconds + 60.0

@@ -54,6 +54,7 @@ class Invariants:
         self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # by node, "" is all of it
         self.recycled: dict[str, list[float]] = {}  # by workload
         self.blocked: dict[str, float] = {}  # workloads that no eviction can end, until
+        self.hidden: dict[str, float] = {}  # namespaces of which nothing can be asked, until
         self._since: dict[tuple[str, str], float] = {}
         self._said: set[tuple[str, str]] = set()
         self._at = 0.0
@@ -145,7 +146,7 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
-            if self.world.now < self.blocked.get(workload.name, 0.0):  # nor can it be bound
+            if self.world.now < self.hidden.get(workload.namespace, 0.0):  # nobody can bind it
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
