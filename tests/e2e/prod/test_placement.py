@@ -15,51 +15,23 @@ import pytest
 from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tests.e2e import audit
-from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, eventually, pods
-from tests.support import fake_nvml
+from tests.e2e.prod.real_gpu import card, real_gpu
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
 from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
-MIB = 2**20
-NODE = f"/api/v1/nodes/{node.NODE}"
-SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.NODE}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
-# What NVIDIA's feature discovery would say of it.
-LABELS = {
-    "nvidia.com/gpu.present": "true",
-    "nvidia.com/gpu.sharing-strategy": "time-slicing",
-    "nvidia.com/gpu.memory": "15360",
-    "nvidia.com/gpu.count": "1",
-}
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=5).read().decode())"
 
 
-def card(free_mib: int) -> str:
-    """A Tesla T4 with so much free."""
-    return f"0\ndevice GPU-real {15360 * MIB} {free_mib * MIB} {(15360 - free_mib) * MIB}\n"
-
-
 @pytest.fixture(scope="module")
 def gpu(prod: Rollout) -> Iterator[Path]:
-    """The real node as one of the pool t4; the file says what its NVML shows."""
-    api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
-    if not fake_nvml.build(libraries):
-        pytest.skip("NO C COMPILER: placement is not tested on the real node")
-    (libraries / "card").write_text(card(15000))
-    taints = prod.get(NODE)["spec"]["taints"]
-    api.patch(NODE, {"metadata": {"labels": LABELS}, "spec": {"taints": []}})
-    try:
-        eventually(lambda: api.get(SLICE), "the exporter publishes the device")
-        becomes(lambda: prod.capacity(node.NODE).get(GPUMEM), "14k", "reconcile advertises its memory")
-        yield libraries / "card"
-    finally:
-        api.patch(NODE, {"metadata": {"labels": dict.fromkeys(LABELS)}, "spec": {"taints": taints}})
-        eventually(lambda: GPUMEM not in prod.capacity(node.NODE), "reconcile takes its memory off")
-        prod.delete(SLICE)
+    with real_gpu(prod) as shown:
+        yield shown
 
 
 @pytest.fixture
