@@ -132,7 +132,8 @@ def run(served: Served, *, seconds: float, run_seconds: int = 20) -> int:
 @pytest.fixture
 def kept(served: Served) -> Served:
     """A node that was verified, with 13300 MiB bound, whose labels then went."""
-    served.cluster.objects[JOURNAL] = {"metadata": {"resourceVersion": served.cluster.next_version()}}
+    metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
+    served.cluster.objects[JOURNAL] = {"metadata": metadata}
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     served.cluster.add_pod("chat", "k8s-node1", "13300")
