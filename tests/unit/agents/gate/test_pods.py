@@ -1,12 +1,13 @@
 """Pods as the gate sees them: since when they run, since when they go, and which devices they were given."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agents.gate.pods import BoundPod, Seating, read_seating
 from tenancy import names
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger, QueueQuota, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.gating import reading
 
@@ -83,6 +84,22 @@ def test_a_pod_that_is_not_bound_waits_for_its_seat(served: Served) -> None:
     found = read(served)
     assert (found.pods, [str(seat) for seat in found.waiting]) == ((), ["chat/p"])
     assert found.seats == (SEAT,)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "resource", "waits"),
+    [("chat", NAMES.gpumem, ["chat/p"]), ("chat", "nvidia.com/gpu", []), ("others", NAMES.gpumem, [])],
+)
+def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
+    served: Served, tenant: str, resource: str, waits: list[str]
+) -> None:
+    """Kueue admitted it, and a gate had lent the memory."""
+    quota = QueueQuota(queue="q", flavor="f", pool="t4", resource=resource, nominal=4000)
+    ledger = replace(LEDGER, seats=(), quotas=(quota,), queue_tenants=(tenant,))
+    add_pod(served, node="")
+    found = read_seating(served.api(), ledger, [reading(9000)], served.log())
+    assert [str(each) for each in found.waiting] == waits
+    assert all(each.pools == {"t4"} for each in found.waiting)
 
 
 def test_pods_of_other_nodes_are_not_read(served: Served) -> None:
