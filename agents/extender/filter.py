@@ -182,6 +182,6 @@ class _Preemption:
         return sum(pod.ask.total_mib for pod in pods) + self.request.ask.total_mib > offered
 
     def _has_cpu(self, node: str, pods: Collection[PodInfo], leaving: Collection[str]) -> bool:
-        free_milli = self.verbs.cache.cpu_milli(node)
+        free_milli, needed_milli = self.verbs.cache.cpu_milli(node), self.request.ask.cpu_milli
         freed_milli = sum(pod.ask.cpu_milli for pod in pods if pod.uid in leaving or pod.terminating)
-        return free_milli is not None and free_milli + freed_milli >= self.request.ask.cpu_milli
+        return not needed_milli or (free_milli is not None and free_milli + freed_milli >= needed_milli)
