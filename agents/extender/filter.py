@@ -8,7 +8,7 @@ from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import ANYBODY, AskError, PodInfo, Standing, ask_of
-from agents.extender.hold import HeldSeat, SeatHolds, reclaimable
+from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
 from agents.extender.report import held_event
 from agents.kube.events import Event
@@ -93,9 +93,8 @@ class Verbs:
 
         While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
         """
-        pod, ledger = Pod(query.pod), self.informers.ledger
-        short = reclaimable(fits.short, ledger) if ledger else fits.short
-        first = self.requests.of(pod.uid)
+        pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
+        short = self._reclaimable(fits)
         held = self.holds.hold(pod, short)
         by_ledger = self.cache.fit(
             pod.uid,
@@ -107,12 +106,17 @@ class Verbs:
             until=None if held is None else held.until + RESERVE_SECONDS,
         )
         if held is None:
-            return by_ledger, replace(request, short=short)
-        if first is None or first.held is None:
+            short = self._reclaimable(by_ledger)
+            return by_ledger, replace(request, short=short if crowded(short) else ())
+        if before is None or before.held is None:
             self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
         why = f"; the seat is held back for at most {self.holds.seconds:g} s for memory in use to be given back"
         hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
         return Fits((), {}, hopeless, short), replace(request, held=held)
+
+    def _reclaimable(self, fits: Fits) -> tuple[Shortage, ...]:
+        ledger = self.informers.ledger
+        return reclaimable(fits.short, ledger) if ledger else fits.short
 
     def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
         """0 to 10 for each node. Raises AskError."""
@@ -178,6 +182,6 @@ class _Preemption:
         return sum(pod.ask.total_mib for pod in pods) + self.request.ask.total_mib > offered
 
     def _has_cpu(self, node: str, pods: Collection[PodInfo], leaving: Collection[str]) -> bool:
-        free_milli = self.verbs.cache.cpu_milli(node)
+        free_milli, needed_milli = self.verbs.cache.cpu_milli(node), self.request.ask.cpu_milli
         freed_milli = sum(pod.ask.cpu_milli for pod in pods if pod.uid in leaving or pod.terminating)
-        return free_milli is not None and free_milli + freed_milli >= self.request.ask.cpu_milli
+        return not needed_milli or (free_milli is not None and free_milli + freed_milli >= needed_milli)

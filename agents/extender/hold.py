@@ -45,7 +45,7 @@ class SeatHolds:
         now = self.clock.monotonic()
         with self._lock:
             self._held = {uid: each for uid, each in self._held.items() if now - each.tried_at < _GONE_SECONDS}
-            if not any(each.mib > each.floor_mib or each.holders for each in short):
+            if not crowded(short):
                 return None
             known = self._held.get(pod.uid)
             since = self._began(pod, now) if known is None else known.since
@@ -79,6 +79,15 @@ class SeatHolds:
         age = max((self.clock.now() - pod.created).total_seconds(), 0.0)
         led = self.led_since()
         return now if led is not None and now - age >= led else now - age
+
+
+def crowded(short: Iterable[Shortage]) -> bool:
+    """Whether a seat with these shortages could load on no node, or only where somebody who is over a budget should
+    give memory back. To leave less than the floor by what the ledger promised is neither."""
+    by_node: dict[str, bool] = {}
+    for each in short:
+        by_node[each.node] = by_node.get(each.node, False) or each.mib > each.floor_mib or bool(each.holders)
+    return bool(by_node) and all(by_node.values())
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger) -> tuple[Shortage, ...]:

@@ -13,6 +13,9 @@ from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import DeviceMemory, lack_of
 from tenancy.units import MIB
 
+# More than what any choice of devices that lack nothing costs.
+_SHORT_COST = 1 << 40
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceShare:
@@ -201,16 +204,24 @@ class NodeInfo:
         if len(fitting) < ask.count:
             return None
         lacking = sum(lack for lack, _, _ in fitting)
-        return DeviceChoice(tuple(sorted(index for *_, index in fitting)), sum(self.offered.values()) + lacking)
+        return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + lacking)
 
     def shortages(self, ask: Ask) -> tuple[Shortage, ...]:
-        """What keeps a seat from loading where the ledger has room for it; none where the ledger has none."""
-        pool = (self.inventory.pool if self.inventory else None) or ""
-        floor_mib = self.inventory.floor_mib if self.inventory else 0
-        lack = lack_of(ask, self._memory())
+        """What keeps a seat from loading on the devices that it would get by the ledger; none where it has no room."""
+        memory = self._memory()
+        lack = lack_of(ask, memory)
+        loadable = sum(each.room_mib >= ask.mib for each in memory.values()) - len(lack.mib)
+        least = sorted(lack.mib, key=lambda index: (lack.mib[index], memory[index].room_mib, index))
         return tuple(
-            Shortage(node=self.node, pool=pool, index=index, mib=mib, floor_mib=floor_mib, holders=self._holders(index))
-            for index, mib in sorted(lack.mib.items())
+            Shortage(
+                node=self.node,
+                pool=(self.inventory.pool if self.inventory else None) or "",
+                index=index,
+                mib=lack.mib[index],
+                floor_mib=memory[index].floor_mib,
+                holders=self._holders(index),
+            )
+            for index in least[: ask.count - loadable]
         )
 
     def rooms(self, *, measured: bool) -> dict[int, Room]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents.extender.cache.node_info import Holder, Shortage
-from agents.extender.hold import SeatHolds, reclaimable
+from agents.extender.hold import SeatHolds, crowded, reclaimable
 from agents.kube.pods import Pod
 from tenancy.ledger import Ledger, Unbudgeted
 from tests.support.fake_cluster import DOMAIN, T4, Served
@@ -52,6 +52,13 @@ def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(
     bench: Bench, shortage: Shortage, held: bool
 ) -> None:
     assert (bench.left(bench.pod(), shortage) is not None) == held
+
+
+def test_one_node_where_nobody_is_to_be_waited_for_suffices() -> None:
+    assert crowded((LACKS_MEMORY, SOMEBODY_IS_OVER))
+    assert not crowded((LACKS_MEMORY, replace(LACKS_THE_FLOOR, node="M")))
+    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))  # a seat on two devices needs both
+    assert not crowded(())
 
 
 def test_a_hold_counts_from_its_beginning_and_ends(bench: Bench) -> None:

@@ -78,6 +78,21 @@ def test_where_no_device_could_load_a_seat_it_gets_the_one_that_lacks_the_least(
     assert chosen.indices == (1,)
 
 
+def test_of_nodes_that_could_not_load_a_seat_the_one_that_lacks_the_least_is_best() -> None:
+    cache = ledger_of(inventory("A", 5000), inventory("B", 90000))
+    cache.measure("A", {0: 1000}, 0.0)
+    cache.measure("B", {0: 4000}, 0.0)
+    assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("A", "B")
+    assert cache.scores("seat", Ask(5000), ["A", "B"], 0.0, SEATED) == {"A": 1, "B": 10}
+
+
+def test_a_seat_on_two_devices_lacks_only_what_keeps_it_from_the_second() -> None:
+    cache = ledger_of(inventory("N", 5000, 5000, 5000))
+    cache.measure("N", {0: 5000, 1: 4000, 2: 3000}, 0.0)
+    fits = cache.fit("seat", Ask(5000, 2), ["N"], 0.0, SEATED)
+    assert [(each.index, each.mib) for each in fits.short] == [(1, 1000)]
+
+
 def test_what_a_seat_lacks_and_who_has_it() -> None:
     cache = ledger_of(inventory("N", 14000, floor_mib=FLOOR))
     cache.update_pod(bound("within", "N", 3000, 0))
