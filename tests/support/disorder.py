@@ -131,7 +131,7 @@ class Disorder:
             self.add()
         for index, pod in enumerate(self.pods):
             if pod.gone_by is None and dice.random() < 0.03:
-                self.pods[index] = replace(pod, gone_by=self.now + timedelta(seconds=pick(dice, (-300, 0, 30))))
+                self.pods[index] = self.ended(pod, self.now, pick(dice, (-300, 0, 30, 3600)))
         if self.pods and dice.random() < 0.05:
             self.pods.pop(below(dice, len(self.pods)))  # its memory stays until the exporter reads again
         if dice.random() < 0.5:
@@ -140,6 +140,10 @@ class Disorder:
         if self.pods and dice.random() < 0.05:  # another watchdog
             pod = pick(dice, self.pods)
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
+
+    def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
+        """Deleted with that grace; a negative one was over so long ago."""
+        return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
         frozen = self.dice.random() < 0.1
@@ -193,7 +197,7 @@ class Disorder:
             self.journal.append(Recycled(at=now, workload=target.workload, pods=uids, node=target.first.node))
             for index, pod in enumerate(self.pods):
                 if pod.uid in uids and self.dice.random() < 0.7:
-                    self.pods[index] = replace(pod, gone_by=now + timedelta(seconds=30))
+                    self.pods[index] = self.ended(pod, now, 30)
         self.journal.sort(key=lambda each: each.at)
 
 
@@ -251,16 +255,25 @@ def _check_device(
 
 def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, int]) -> None:
     assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
-    assert pod.gone_by is None, "that is going"
+    assert not _is_ending(now, pod), "that is going"
+    assert pod.gone_by is None or now < pod.gone_by + timedelta(seconds=60), "that hangs in its end"
     assert pod.owner is not None, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     cooling = [each for each in snapshot.recycled if (now - each.at).total_seconds() < LIMITS.cool_down_seconds]
-    assert pod.workload not in {each.workload for each in cooling}, "again, too soon"
+    assert pod.gone_by or pod.workload not in {each.workload for each in cooling}, "again, too soon"
+
+
+def _is_ending(now: datetime, pod: GpuPod) -> bool:
+    """Within a minute of the grace that a recycle would have given it."""
+    if pod.gone_by is None:
+        return False
+    began = pod.gone_by - timedelta(seconds=pod.going_seconds)
+    return now < began + timedelta(seconds=min(pod.going_seconds, LIMITS.grace_seconds) + 60)
 
 
 def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
-    if pod.gone_by is not None and now < pod.gone_by + timedelta(seconds=60):
+    if _is_ending(now, pod):
         return True
     return any(
         (now - each.at).total_seconds() < 30
