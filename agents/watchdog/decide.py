@@ -274,7 +274,7 @@ def _reference(use: PodUse) -> Reference:
 
 
 def _targets(pods: Iterable[GpuPod], used: Mapping[str, Mapping[str, int]], uuid: str) -> Sequence[Target]:
-    """The offenders among the pods; the pods of a queued Job are one."""
+    """The offenders among the pods; the pods of a queued Job are one, but for those that terminate already."""
     return [
         Target(
             pods=tuple(group),
@@ -292,5 +292,5 @@ def _overshoot_mib(pod: GpuPod, used: Mapping[str, Mapping[str, int]], uuid: str
 def _groups(pods: Iterable[GpuPod]) -> Iterator[list[GpuPod]]:
     groups: dict[str, list[GpuPod]] = {}
     for pod in sorted(pods, key=lambda each: (each.namespace, each.name)):
-        groups.setdefault(pod.workload if pod.queued_as else pod.uid, []).append(pod)
+        groups.setdefault(pod.workload if pod.stops_with_its_job else pod.uid, []).append(pod)
     yield from groups.values()

@@ -55,7 +55,7 @@ def recycle(api: Api, target: Target, manner: Manner) -> EvictionResult:
     alone would come back within the same quota, or fail the Job. Pods that terminate already come back no more.
     """
     try:
-        if target.first.queued_as and target.first.gone_by is None and _deactivate(api, target.first):
+        if target.first.stops_with_its_job and _deactivate(api, target.first):
             return EvictionResult(EvictionOutcome.DEACTIVATED)
     except ApiError as error:
         return _failed(error)

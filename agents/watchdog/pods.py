@@ -41,6 +41,11 @@ class GpuPod:
     uuids: tuple[str, ...] = ()
 
     @property
+    def stops_with_its_job(self) -> bool:
+        """Whether it goes with the other pods of its queued Job; one that terminates comes back no more."""
+        return bool(self.queued_as) and self.gone_by is None
+
+    @property
     def reference(self) -> Reference:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 

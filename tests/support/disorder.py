@@ -17,7 +17,9 @@ from agents.telemetry.reading import PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Decision, DeviceVerdict, HourlyCaps, Limits, PassInput, PassState, Recycled, Target
-from tenancy.ledger import Pool
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import WaitingSeat
+from tenancy.ledger import Pool, Seat
 from tenancy.units import MIB
 
 T = TypeVar("T")
@@ -110,6 +112,7 @@ class Disorder:
             readings=readings,
             pods=tuple(self.pods),
             recycled=tuple(self.journal),
+            seats=self.waiting(),
             limits=LIMITS,
             memory=self.memory,
         )
@@ -131,7 +134,7 @@ class Disorder:
             self.add()
         for index, pod in enumerate(self.pods):
             if pod.gone_by is None and dice.random() < 0.03:
-                self.pods[index] = replace(pod, gone_by=self.now + timedelta(seconds=pick(dice, (-300, 0, 30))))
+                self.pods[index] = self.ended(pod, self.now, pick(dice, (-300, 0, 30, 3600)))
         if self.pods and dice.random() < 0.05:
             self.pods.pop(below(dice, len(self.pods)))  # its memory stays until the exporter reads again
         if dice.random() < 0.5:
@@ -140,6 +143,21 @@ class Disorder:
         if self.pods and dice.random() < 0.05:  # another watchdog
             pod = pick(dice, self.pods)
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
+
+    def waiting(self) -> tuple[WaitingSeat, ...]:
+        """Now and then a pod waits for its seat, some of them so long that the gates had their time."""
+        if self.dice.random() < 0.7:
+            return ()
+        mib = self.dice.randint(50, 400)
+        seat = Seat(name="seat", tenant="voice", pool="t4", gpumem_mib=mib)
+        created = self.now - timedelta(seconds=self.dice.randint(0, 90))
+        return (
+            WaitingSeat(uid="w", namespace="voice", name="w", ask=Ask(mib), seats=(seat,), priority=0, created=created),
+        )
+
+    def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
+        """Deleted with that grace; a negative one was over so long ago."""
+        return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
         frozen = self.dice.random() < 0.1
@@ -154,7 +172,14 @@ class Disorder:
 
     def reading(self, index: int) -> NodeTelemetry:
         node, dice = f"n{index}", self.dice
-        pool = Pool(name="t4", node_selector={}, nodes=1, device_count=self.devices, floor_mib=FLOOR_MIB)
+        pool = Pool(
+            name="t4",
+            node_selector={},
+            nodes=1,
+            device_count=self.devices,
+            memory_mib=TOTAL_MIB,
+            floor_mib=FLOOR_MIB,
+        )
         if dice.random() < 0.03:
             return NodeTelemetry(pool=pool, node=node, trouble=Trouble.MISSING, problem="HTTP 503")
         uses = tuple(
@@ -193,7 +218,7 @@ class Disorder:
             self.journal.append(Recycled(at=now, workload=target.workload, pods=uids, node=target.first.node))
             for index, pod in enumerate(self.pods):
                 if pod.uid in uids and self.dice.random() < 0.7:
-                    self.pods[index] = replace(pod, gone_by=now + timedelta(seconds=30))
+                    self.pods[index] = self.ended(pod, now, 30)
         self.journal.sort(key=lambda each: each.at)
 
 
@@ -236,9 +261,11 @@ def _check_device(
     assert not reading.unknown_uses, "by partial telemetry"
     assert before is not None, "after one sample"
     assert before.read_at < reading.read_at, "twice the same sample"
-    for sample in (before, reading):
-        (device,) = (each for each in sample.devices if each.uuid == verdict.device.uuid)
-        assert device.free_bytes < FLOOR_MIB * MIB, "above the floor"
+    waited = [seat for seat in snapshot.seats if (now - seat.created).total_seconds() >= LIMITS.waiting_seconds]
+    (device,) = (each for each in reading.devices if each.uuid == verdict.device.uuid)
+    wanted_mib = FLOOR_MIB + max((seat.ask.mib for seat in waited), default=0)
+    assert device.free_bytes < wanted_mib * MIB, "above the floor, and of what a seat needs"
+    assert verdict.seats_mib == 0 or verdict.seats_mib == wanted_mib - device.free_bytes // MIB
     used: dict[str, dict[str, int]] = {}
     for use in reading.uses:
         used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
@@ -251,16 +278,25 @@ def _check_device(
 
 def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, int]) -> None:
     assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
-    assert pod.gone_by is None, "that is going"
+    assert not _is_ending(now, pod), "that is going"
+    assert pod.gone_by is None or now < pod.gone_by + timedelta(seconds=60), "that hangs in its end"
     assert pod.owner is not None, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     cooling = [each for each in snapshot.recycled if (now - each.at).total_seconds() < LIMITS.cool_down_seconds]
-    assert pod.workload not in {each.workload for each in cooling}, "again, too soon"
+    assert pod.gone_by or pod.workload not in {each.workload for each in cooling}, "again, too soon"
+
+
+def _is_ending(now: datetime, pod: GpuPod) -> bool:
+    """Within a minute of the grace that a recycle would have given it."""
+    if pod.gone_by is None:
+        return False
+    began = pod.gone_by - timedelta(seconds=pod.going_seconds)
+    return now < began + timedelta(seconds=min(pod.going_seconds, LIMITS.grace_seconds) + 60)
 
 
 def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
-    if pod.gone_by is not None and now < pod.gone_by + timedelta(seconds=60):
+    if _is_ending(now, pod):
         return True
     return any(
         (now - each.at).total_seconds() < 30
@@ -279,7 +315,7 @@ def _check_smallest(
     ended = {uid for uid in used if uid not in there and verdict.samples <= 3}
     going = ended | {pod.uid for pod in snapshot.pods if _goes(snapshot, now, pod)}
     freed = sum(used.get(uid, {}).get(verdict.device.uuid, 0) for uid in going)
-    missing = FLOOR_MIB - verdict.free_mib - freed
+    missing = max(FLOOR_MIB - verdict.free_mib, verdict.seats_mib) - freed
     assert missing > 0, "though enough is going"
     assert verdict.restores is (sum(amounts) >= missing)
     if verdict.restores:

@@ -341,6 +341,15 @@ def test_the_pods_of_a_queued_job_are_recycled_as_one() -> None:
     assert len(verdict(decision).recycle) == 1
 
 
+# Found by the disorder below, and shrunk.
+def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others() -> None:
+    hanging = replace(JOB, name="train-1", uid="uid-1", gone_by=NOW - timedelta(seconds=300))
+    decision = second(Watch(), (JOB, 7_000), (hanging, 7_000))
+    assert recycled(decision) == ["train-0"]
+    (spared,) = verdict(decision).spared
+    assert (spared.target.first.name, spared.lasting) == ("train-1", True)
+
+
 def test_a_queued_job_that_is_stopped_takes_all_its_pods() -> None:
     other = replace(JOB, name="train-1", uid="uid-1")
     journal = (Recycled(at=NOW + timedelta(seconds=100), workload=JOB.workload, pods=(JOB.uid,)),)
