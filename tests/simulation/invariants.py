@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
+from tenancy.ledger import Seat
 from tenancy.names import GATE, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
 from tests.simulation.devices import Card
@@ -150,13 +151,14 @@ class Invariants:
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
-            cards = [card for card in self._roomy(workload) if self.up(card.node, card.uuid)]
+            cards = [card for card in self._roomy(pod, workload) if self.up(card.node, card.uuid)]
             if workload.kind == QUEUED:
                 text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
                 self._held(ADMITTED_WAITS, uid, bool(cards), SEAT_SECONDS, text)
                 continue
             lent = any(
-                card.free_mib + self._lent(card) - system.pool.floor_mib >= workload.declared_mib for card in cards
+                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= workload.declared_mib
+                for card in cards
             )
             free = max((card.free_mib for card in cards), default=0)
             text = f"{key[1]} asks for {workload.declared_mib}, the ledger has room, {free} MiB are free"
@@ -170,19 +172,24 @@ class Invariants:
         for each in [key for key in self._since if key[0] == name and key[1] not in kept]:
             del self._since[each]
 
-    def _roomy(self, workload: Workload) -> Iterator[Card]:
+    def _roomy(self, pod: Object, workload: Workload) -> Iterator[Card]:
         """The devices that the ledger has room on."""
         system, key = self.system, self.system.stack.ledger.names.gpumem
         for machine in system.hardware.machines.values():
             node = system.server.nodes.get(machine.name)
-            if node is None or not machine.ready or not machine.alive:
+            if (
+                node is None
+                or not machine.ready
+                or not machine.alive
+                or not system.scheduler.selects(pod, machine.name)
+            ):
                 continue
             sum_mib = advertised(node, key) - system.scheduler.bound_mib(machine.name)
             if sum_mib < workload.declared_mib:
                 continue
             held = self.promised(machine.name)
             for card in machine.cards:
-                if system.pool.device_mib - held.get(card.uuid, 0) >= workload.declared_mib:
+                if system.pools[machine.name].device_mib - held.get(card.uuid, 0) >= workload.declared_mib:
                     yield card
 
     def promised(self, node: str) -> dict[str, int]:
@@ -203,7 +210,7 @@ class Invariants:
     # Pressure is relieved
 
     def _pressed(self, card: Card) -> bool:
-        return card.free_mib < self.system.pool.floor_mib
+        return card.free_mib < self.system.pools[card.node].floor_mib
 
     def _pressure(self) -> None:
         for card in self.system.cards():
@@ -214,7 +221,7 @@ class Invariants:
             self.world.see("state: a device is under its floor")
             on = [each for each in self.system.kubelets.running.values() if each.card is card]
             going = sum(each.used_mib for each in on if each.ends and not self._hangs(each))
-            pressed = card.free_mib + going < self.system.pool.floor_mib and self.up(card.node, card.uuid)
+            pressed = card.free_mib + going < self.system.pools[card.node].floor_mib and self.up(card.node, card.uuid)
             evictable = [each for each in on if self._evictable(each)]
             names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
@@ -271,7 +278,7 @@ class Invariants:
             if is_open or not wanted or self._is_guest(gate):
                 self._since.pop(("gate refuses", name), None)
                 continue
-            room = min((card.free_mib for card in self.system.cards()), default=0)
+            room = min((card.free_mib for card in self._in_pool()), default=0)
             needed = gate.need_mib + gate.margin_mib + self.system.pool.floor_mib + self._absent_mib()
             others = sum(g.need_mib for n, g in self.system.gates.items() if n != name and self.system.pods_of(n))
             starved = room >= needed + others and self._all_up()
@@ -289,7 +296,7 @@ class Invariants:
         used: dict[str, int] = {}
         for each in self.system.kubelets.running.values():
             used[each.workload.name] = used.get(each.workload.name, 0) + min(each.used_mib, each.workload.declared_mib)
-        return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
+        return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
 
     def _absent_seats_mib(self) -> int:
         """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads."""
@@ -297,7 +304,7 @@ class Invariants:
         for each in self.system.kubelets.running.values():
             if each.up and each.loaded and not each.ends and each.short_since is None:
                 there[each.workload.name] = there.get(each.workload.name, 0) + each.workload.declared_mib
-        seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self.system.stack.ledger.seats)
+        seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self._seats())
         jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
         return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
 
@@ -312,7 +319,7 @@ class Invariants:
         for machine in system.hardware.machines.values():
             node = system.server.nodes[machine.name]
             gone = not advertised(node, system.stack.ledger.names.gpumem) and machine.ready
-            bad = gone and self.up(machine.name) and system.pool.matches(node["metadata"]["labels"])
+            bad = gone and self.up(machine.name) and system.pools[machine.name].matches(node["metadata"]["labels"])
             self._held("capacity gone", machine.name, bad, CAPACITY_SECONDS, f"{machine.name} advertises nothing")
 
     # What is written
@@ -353,8 +360,9 @@ class Invariants:
         if not uuid:
             return
         held = self.promised(node).get(uuid, 0) + gpumem_of(pod, names.gpumem)
-        if held > self.system.pool.device_mib:
-            self.violated("device promised twice", f"{uuid} has {held} of {self.system.pool.device_mib} MiB promised")
+        offered = self.system.pools[node].device_mib
+        if held > offered:
+            self.violated("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
 
     def _scaled(self, found: Object) -> None:
         name = found["metadata"]["name"]
@@ -384,9 +392,9 @@ class Invariants:
         if not self.system.demanded(gate) or self._is_guest(gate):
             return
         mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
-        least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self.system.cards()}
-        going = {card.uuid: self._going(card) for card in self.system.cards()}
-        need = [c for c in self.system.cards() if (c.node in mine or not mine)]
+        least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()}
+        going = {card.uuid: self._going(card) for card in self._in_pool()}
+        need = [c for c in self._in_pool() if (c.node in mine or not mine)]
         waits = any(
             (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind in (RESIDENT, QUEUED)
             for key in self.system.scheduler.waiting
@@ -399,6 +407,10 @@ class Invariants:
         )
         if all(least[c.uuid] + going[c.uuid] >= enough for c in need) and not waits and not short:
             self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
+
+    def _seats(self) -> tuple[Seat, ...]:
+        """Of the pool that gates lend of."""
+        return self.system.stack.ledger.seats_in(self.system.pool.name)
 
     def _in_pool(self) -> list[Card]:
         """The devices of the nodes that the pool's selector matches now."""

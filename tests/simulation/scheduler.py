@@ -92,7 +92,7 @@ class Scheduler:
             self.world.after(FLUSH_SECONDS, lambda: self._soon(key, 0.0))
 
     def _bind_anywhere(self, pod: Object) -> str | None:
-        nodes = [m.name for m in self.hardware.machines.values() if m.ready and m.cards]
+        nodes = [m.name for m in self.hardware.machines.values() if m.ready and m.name.startswith("k8s-node")]
         if not nodes:
             return "no node is ready"
         node = nodes[self.world.dice.randrange(len(nodes))]
@@ -113,7 +113,7 @@ class Scheduler:
         if self.server.network.down:
             return "error: the API is away"
         ask = gpumem_of(pod, self.names.gpumem)
-        ready = [m.name for m in self.hardware.machines.values() if m.ready and m.name in self.server.nodes]
+        ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
         fitting = [name for name in ready if self._advertised(name) - self.bound_mib(name) >= ask]
         if not fitting:
             self.world.see("state: a pod waits for its node's sum")
@@ -180,6 +180,13 @@ class Scheduler:
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None
+
+    def selects(self, pod: Object, node: str) -> bool:
+        """Whether the node is there, and one of the pod's nodeSelector."""
+        found = self.server.nodes.get(node)
+        wanted = pod["spec"].get("nodeSelector") or {}
+        labels = found["metadata"]["labels"] if found else {}
+        return found is not None and all(labels.get(key) == value for key, value in wanted.items())
 
     def _advertised(self, node: str) -> int:
         return advertised(self.server.nodes[node], self.names.gpumem)

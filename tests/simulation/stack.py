@@ -34,15 +34,19 @@ class Stack:
 def two_nodes(config: prod.Raw) -> None:
     """Prod with a second node of two T4, and the seats once more."""
     config["pools"]["t4"] |= {"nodes": 2}
-    for name, seat in [*config["residents"].items()]:
-        config["residents"][name] = {**seat, "replicas": 2}
+    _twice(config)
 
 
 def two_devices(config: prod.Raw) -> None:
     """Prod with a second T4 in its node, and the seats once more."""
     config["pools"]["t4"] |= {"device_count": 2}
+    _twice(config)
+
+
+def _twice(config: prod.Raw) -> None:
     for name, seat in [*config["residents"].items()]:
-        config["residents"][name] = {**seat, "replicas": 2}
+        if seat["pool"] == "t4":
+            config["residents"][name] = {**seat, "replicas": 2}
 
 
 def shared_queue(config: prod.Raw) -> None:

@@ -58,7 +58,11 @@ class System:
         self.server = Server(self.world)
         self.hardware = Hardware()
         names = self.stack.ledger.names
-        self.pool: Pool = next(pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY)
+        memory = [pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY]
+        # What happens, happens in prod's t4; each other pool has its nodes and seats.
+        self.pool: Pool = next(pool for pool in memory if pool.name == "t4")
+        self.pools: dict[str, Pool] = {}  # by node
+        self.others = [pool for pool in memory if pool is not self.pool]
         self.tenants = Tenants(self.world, self.server, names, self.stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)
@@ -115,6 +119,13 @@ class System:
                 name, self.shape.cards, self.pool.node_selector, self.shape.outside_mib
             )
             self.register(self.hardware.machines[name])
+            self.pools[name] = self.pool
+        for pool in self.others:
+            for number in range(pool.nodes):
+                name = f"{pool.name}-{number}"
+                self.hardware.machines[name] = machine(name, pool.device_count, pool.node_selector)
+                self.register(self.hardware.machines[name])
+                self.pools[name] = pool
         for worker in self.workers:
             self.register(worker)
 
@@ -167,6 +178,8 @@ class System:
             steady = STEADY.get(seat.name, seat.gpumem_mib * 3 // 4)
             devices = int(self.shape.cards > 1 and seat.name == "llama-swap")
             workload = Workload(seat.name, seat.tenant, RESIDENT, steady, seat.gpumem_mib, seat.replicas, devices)
+            pool = self.stack.ledger.pool(seat.pool)
+            workload.selector = dict(pool.node_selector) if pool and self.others else {}
             self.tenants.add(workload)
         for gate in self.gates.values():
             self.tenants.add(Workload(gate.deployment, gate.namespace, ON_DEMAND, gate.need_mib, priority=600_000))

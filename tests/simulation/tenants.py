@@ -42,6 +42,7 @@ class Workload:
     crashes: float | None = None
     pulls: float = 2.0
     priority: int = 1_200_000
+    selector: Mapping[str, str] = field(default_factory=dict)
     made: int = field(default=0, repr=False)
 
     @property
@@ -144,6 +145,8 @@ class Tenants:
             "priority": workload.priority,
             "terminationGracePeriodSeconds": workload.grace,
         }
+        if workload.selector:
+            spec["nodeSelector"] = dict(workload.selector)
         if workload.declared_mib:
             spec["schedulerName"] = SCHEDULER_NAME
         owner = {"kind": "ReplicaSet", "name": f"{workload.name}-{HASH}", "uid": f"rs-{workload.name}"}
