@@ -18,7 +18,7 @@ class Case:
     name: str
     broke: str
     plan: Plan
-    open: bool = True
+    open: bool = False
 
     def __str__(self) -> str:
         return f"{self.row}-{self.name.replace(' ', '-')}"
