@@ -225,6 +225,7 @@ CASES = (
             over(600.0, "immich-ml", 2800),
             minutes=20,
         ),
+        open=True,
     ),
     Case(
         "new",
