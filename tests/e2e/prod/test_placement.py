@@ -183,6 +183,7 @@ def residents(prod: Rollout, gpu: Path) -> Iterator[Mapping[tuple[str, str], int
     """A pod in each of prod's seats, by namespace and name."""
     declared = raw()["residents"].items()
     seats = {(seat["tenant"], name): seat["gpumem_mib"] for name, seat in declared if seat["pool"] == "t4"}
+    shows(prod, gpu, 15000)
     for (namespace, name), mib in seats.items():
         answer = prod.create(pods(namespace), pod(name, mib))
         assert answer.refusal is None, answer.refusal

@@ -66,6 +66,7 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             "immich": {EVICTION},
             "llama-swap": {EVICTION},
             "frigate": {EVICTION},
+            "inference": {EVICTION},
             "portal-stt": {EVICTION},
         },
     ),
