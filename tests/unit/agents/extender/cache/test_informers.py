@@ -178,17 +178,17 @@ def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 pods of 7.6 KB were 490 MiB, under a limit of 256: the extender was killed while it listed, each time."""
-    followed = Followed(served)
+    followed, mark = Followed(served), "a pod of this test"
     for number in range(3 * PAGE):
         followed.cluster.add_pod(f"pod-{number}", "k8s-node1", "1")
-        followed.cluster.pods[-1]["metadata"]["managedFields"] = []
+        followed.cluster.pods[-1]["metadata"][mark] = []
     whole: list[int] = []
     pages = Api.pages
 
     def counted(api: Api, path: str, **parameters: str) -> Iterator[Object]:
         for page in pages(api, path, **parameters):
             found = (each for each in gc.get_objects() if type(each) is dict)
-            whole.append(sum("managedFields" in each for each in found) if path == PODS else 0)
+            whole.append(sum(mark in each for each in found) if path == PODS else 0)
             yield page
             del page
 
