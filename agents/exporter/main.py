@@ -1,23 +1,22 @@
 """exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
 
-GET /metrics answers 200 only with a fresh NVML reading of some device, else 503 with the reason: an empty success would
-read as an idle card. A device that cannot be read is named beside the others. The API adds names and budgets; while it
-is away the last ones stay. Where asked to, it also publishes the devices as the node's ResourceSlice.
+GET /metrics answers 200 only with a fresh and whole NVML reading, else 503 with the reason: an empty success would read
+as an idle card. The API adds names and budgets; while it is away the last ones stay. Where asked to, it also publishes
+the devices as the node's ResourceSlice.
 """
 
 # First, so that what compiling NVML's bindings took, 12 MiB, is free again for the modules below.
-from agents.exporter.nvml import Nvml  # isort: split
+from agents.exporter.nvml import Nvml, UnreadableError  # isort: split
 
 import ctypes
 import http.client
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NoReturn
 
 from agents.exporter import metrics as exporter_metrics
-from agents.exporter.attribution import DeviceUse, NodeUse, attribute
+from agents.exporter.attribution import DeviceUse, attribute
 from agents.exporter.pod_names import Registrar
 from agents.exporter.publish import Publisher
 from agents.kube.client import Api, in_cluster
@@ -56,8 +55,6 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         node=settings.node_name,
         ledger_namespace=settings.ledger_namespace,
         clock=clock,
-        log=log,
-        slices=settings.publish_devices,
     )
     nvml, container_of = Nvml(), cgroup.reader()
     gauge = Gauge(
@@ -66,19 +63,19 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         clock=clock,
         interval_seconds=settings.interval_seconds,
     )
-    threads: list[Callable[[], object]] = [registrar.informer.run, partial(gauge.keep_sampling, log)]
+    threads = [registrar.keep_refreshing, gauge.keep_sampling]
     if settings.publish_devices:
         publisher = Publisher(
             api=Api(in_cluster(environ), clock=clock),
             node=settings.node_name,
             survey=lambda: gauge.last.survey,
-            registry=lambda: registrar.last,
+            ledger=lambda: registrar.last.ledger,
             clock=clock,
             interval_seconds=settings.interval_seconds,
         )
-        threads.append(partial(publisher.keep_publishing, log))
+        threads.append(publisher.keep_publishing)
     for keep in threads:
-        threading.Thread(target=keep, daemon=True).start()
+        threading.Thread(target=keep, args=(log,), daemon=True).start()
     with MetricsServer(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
@@ -95,13 +92,12 @@ def _give_back() -> None:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """The last reading: devices, and those that could not be read, or why there is none; `at` is monotonic time in
-    seconds."""
+    """The last reading: devices, or why there are none; `at` is monotonic time in seconds. The survey is there also
+    where only some devices could be read."""
 
     at: float
     uses: tuple[DeviceUse, ...] = ()
-    unreadable: tuple[int, ...] = ()
-    problem: str | None = "no reading yet"  # with some of the devices or with all
+    problem: str | None = "no reading yet"
     survey: Survey | None = None
 
 
@@ -109,7 +105,7 @@ class NvmlReading:
 class Gauge:
     """Reads the devices and remembers the last reading; one thread writes, all read."""
 
-    read: Callable[[], NodeUse]
+    read: Callable[[], tuple[DeviceUse, ...]]
     registrar: Registrar
     clock: Clock
     interval_seconds: int
@@ -121,18 +117,14 @@ class Gauge:
     def sample(self) -> NvmlReading:
         """A new reading, remembered."""
         try:
-            found = self.read()
+            uses = self.read()
+            survey = Survey(devices=tuple(use.device for use in uses))
+            self.last = NvmlReading(self.clock.monotonic(), uses, None, survey)
+        except UnreadableError as error:
+            self.last = NvmlReading(self.clock.monotonic(), (), str(error), error.survey)
         except AgentError as error:
-            self.last = NvmlReading(self.clock.monotonic(), problem=str(error))
-            return self.last
-        unreadable = tuple(sorted(found.unreadable))
-        self.last = NvmlReading(
-            self.clock.monotonic(),
-            found.uses,
-            unreadable,
-            "; ".join(found.unreadable[gpu] for gpu in unreadable) or None,
-            Survey(devices=tuple(use.device for use in found.uses), unreadable=unreadable),
-        )
+            self.last = NvmlReading(self.clock.monotonic(), (), str(error))
+        self.registrar.look_up(container for use in self.last.uses for container in use.used_bytes)
         return self.last
 
     def keep_sampling(self, log: Log) -> NoReturn:
@@ -142,19 +134,18 @@ class Gauge:
             if problem := self.sample().problem:
                 raise AgentError(problem)
 
-        problem = Problem(log=log, failing="not all is read", recovered="NVML answers again")
+        problem = Problem(log=log, failing="no reading", recovered="NVML answers again")
         keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
 
     def metrics(self) -> tuple[int, str]:
         """The status and the body of GET /metrics."""
         reading = self.last
-        if reading.problem and not reading.uses:
+        if reading.problem:
             return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
         if self.age_seconds > self._limit_seconds:
             return self.health()
         served = exporter_metrics.samples(
             reading.uses,
-            reading.unreadable,
             self.registrar.last,
             self.clock.now(),
             age_seconds=self.age_seconds,

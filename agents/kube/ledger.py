@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from agents.kube.client import Api, Object
+from agents.kube.client import Api
 from agents.runtime.errors import AgentError
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger
@@ -43,19 +43,13 @@ class StoredLedger:
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
     """The stored ledger; None where there is none. Raises ApiError."""
-    stored = api.find(_path(namespace))
-    return None if stored is None else stored_ledger(stored, namespace)
-
-
-def _path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
-
-
-def stored_ledger(stored: Object, namespace: str) -> StoredLedger:
-    """The ledger's ConfigMap of that namespace, as the API shows it."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
+    stored = api.find(path)
+    if stored is None:
+        return None
     metadata = stored["metadata"]
     return StoredLedger(
-        path=_path(namespace),
+        path=path,
         resource_version=metadata["resourceVersion"],
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleting="deletionTimestamp" in metadata,

@@ -95,7 +95,7 @@ def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: st
         "CERTIFICATES": str(folder),
         "LEASE": "",
         "SCORING": "best_fit",
-        "HOLD_SECONDS": "60",
+        "ALIYUN_ANNOTATIONS": "false",
         "LEDGER_NAMESPACE": SYSTEM,
         "POD_NAME": "scheduler-0",
         **served.environ(),
