@@ -4,6 +4,11 @@ ARGS ?=
 FULL ?=
 COVER ?=
 YES ?=
+# Of make simulate: how many days, from which seed on, on how many cores; SEED=17 shows one.
+SEEDS ?= 1000
+FIRST ?= 1
+JOBS ?= 2
+SEED ?=
 
 # Where Pulumi keeps stacks: a local folder, or any backend you export (s3://..., https://api.pulumi.com).
 PULUMI_BACKEND_URL ?= file://$(CURDIR)/.state
@@ -36,7 +41,7 @@ GATED := --policy-pack policy --suppress-outputs
 PREVIEW = $(PYTHON) -m stacks preview --stack $(STACK) $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration e2e soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,9 +93,13 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(INSTALL) python
 	@$(PYTEST) $(PARALLEL) tests/unit $(if $(ARGS),$(ARGS),$(if $(COVER),$(COVERAGE)))
 
-integration: ## Run the tests of what the agents, previews and tools are shipped with: wires, programs, the kernel
+integration: ## Run the tests of what the agents, previews and tools are shipped with, and 20 simulated days
 	@$(INSTALL) preview $(ORACLE)
-	@$(PYTEST) $(PARALLEL) tests/integration $(ARGS)
+	@$(PYTEST) $(PARALLEL) tests/integration tests/simulation $(ARGS)
+
+simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a second, what each failing seed did
+	@$(INSTALL) python
+	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(ARGS)
 
 e2e: ## Run the tests on a cluster, all of them on one
 	@$(INSTALL) preview cluster $(NODE)

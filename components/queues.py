@@ -8,19 +8,11 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, LabelKey, LabelValue, PriorityValue, ResourceName, Spec
+from components.base.spec import DnsLabel, LabelKey, LabelValue, PriorityValue, ResourceName, Spec, TolerationSpec
 from tenancy.names import KUEUE_API, LABEL_NAMESPACE, labels
 from tenancy.quantity import canonical
 
 _COMPONENT = "queues"
-
-
-class TolerationSpec(Spec):
-    """A toleration that Kueue adds to the pods of admitted Jobs."""
-
-    key: LabelKey
-    value: LabelValue | None = None
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
 class FlavorSpec(Spec):
@@ -137,14 +129,8 @@ def flavor(name: str, spec: FlavorSpec) -> Manifest:
     if spec.node_labels:
         body["nodeLabels"] = dict(spec.node_labels)
     if spec.tolerations:
-        body["tolerations"] = [_toleration(toleration) for toleration in spec.tolerations]
+        body["tolerations"] = [toleration.declared for toleration in spec.tolerations]
     return _kueue("ResourceFlavor", name, spec=body)
-
-
-def _toleration(spec: TolerationSpec) -> dict[str, str]:
-    if spec.value is None:
-        return {"key": spec.key, "operator": "Exists", "effect": spec.effect}
-    return {"key": spec.key, "operator": "Equal", "value": spec.value, "effect": spec.effect}
 
 
 def cohort(name: str) -> Manifest:

@@ -1,13 +1,13 @@
 """What the admission policies must know of the whole stack: who is exempt, who needs no budget, who goes where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from components.admission.pods import AdmissionArgs, AdmissionSpec, QueuedPlacement
+from components.admission.pods import AdmissionArgs, AdmissionSpec, PoolPlacement
 from components.agents.scheduler import by_device
 from components.host_memory import tenants_by_priority
 from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
-from tenancy.ledger import Ledger, Sharing
+from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
 from tenancy.names import node_agent_namespace
 
 
@@ -17,15 +17,17 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         spec=spec,
         names=ledger.names,
         exempt=[*spec.exempt_namespaces, node_agent_namespace(settings.cluster.system_namespace)],
+        tenants=sorted({*settings.tenants}.difference(spec.exempt_namespaces)),
         without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),
-        placements=placements(settings.queues, ledger) if settings.queues else [],
+        queued=queued(settings.queues, ledger) if settings.queues else [],
+        seated=seated(ledger),
         priority_tenants=tenants_by_priority(settings.memory_pools),
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 
 
-def placements(queues: QueuesSpec, ledger: Ledger) -> list[QueuedPlacement]:
+def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:
     """Queue tenants by the pools of whole devices that their queues stand for, with the labels these have in common.
 
     Where a queue spans pools, Kueue adds the labels of the flavor that it chose.
@@ -36,11 +38,26 @@ def placements(queues: QueuesSpec, ledger: Ledger) -> list[QueuedPlacement]:
         reached = {queues.flavors[flavor].pool for flavor in queues.cluster_queues[queue].quotas} & selectors.keys()
         for tenant in tenants:
             pools.setdefault(tenant, set()).update(reached)
+    return _grouped(pools, selectors)
+
+
+def seated(ledger: Ledger) -> list[PoolPlacement]:
+    """The other tenants by the pools of their seats, and of what they have on record without a budget. Of a tenant that
+    queues as well it is not known of which pool a pod is."""
+    pools: dict[str, set[str]] = {}
+    users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
+    for user in users:
+        if user.tenant not in ledger.queue_tenants:
+            pools.setdefault(user.tenant, set()).add(user.pool)
+    return _grouped(pools, {pool.name: pool.node_selector for pool in ledger.pools})
+
+
+def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mapping[str, str]]) -> list[PoolPlacement]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for tenant in sorted(pools):
         groups.setdefault(tuple(sorted(pools[tenant])), []).append(tenant)
     return [
-        QueuedPlacement(name="-".join(names), tenants=tenants, node_selector=shared)
+        PoolPlacement(name="-".join(names), tenants=tenants, node_selector=shared)
         for names, tenants in groups.items()
         if (shared := _in_common([selectors[name] for name in names]))
     ]

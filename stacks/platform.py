@@ -210,9 +210,11 @@ def _declare_readers(
             ledger=ledger,
             cron_jobs=list(_cron_jobs(settings)),
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
+            total_recycles_per_hour=settings.watchdog.total_evictions_per_hour if settings.watchdog else None,
             places_by_device=settings.extender is not None,
             advertised=not settings.claims_seats,
             guards=[names.guard(pool.name) for pool in _guarded(settings)],
+            host_memory=host_memory_pools(settings.memory_pools).pools,
         )
         Alerts("alerts", alerts_args, _after(system))
 

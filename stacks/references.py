@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from components.agents.exporter import ExporterSpec
+from components.agents.gate import GateSpec, most_samples
 from stacks.problems import dotted, key, nearest
 from tenancy.names import GPUMEM_SUFFIX
 
@@ -62,6 +64,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
+        *_never_agreeing(raw),
     ]
 
 
@@ -155,6 +158,25 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
         for path, pool in matches(raw, f"{part}.*.pool"):
             if isinstance(pool, str) and pool in whole:
                 yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"
+
+
+def _never_agreeing(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Samples in a row are those of one run of the gate."""
+    intervals = (
+        at(raw, "gate").get("interval_seconds", GateSpec().interval_seconds),
+        at(raw, "exporter").get("interval_seconds", ExporterSpec().interval_seconds),
+    )
+    if not all(isinstance(seconds, int) and seconds > 0 for seconds in intervals):
+        return  # which is said of the interval
+    gate_seconds, reading_seconds = intervals
+    most = most_samples(interval_seconds=gate_seconds, reading_seconds=reading_seconds)
+    slower = "gate" if gate_seconds >= reading_seconds else "exporter"
+    for path, samples in matches(raw, "on_demand.*.samples"):
+        if isinstance(samples, int) and samples > most:
+            yield (
+                f"{key(*path)}: must be at most {most}, which a run of the gate takes in a row, or it never acts "
+                f"(got {samples}); lower it, or {slower}.interval_seconds"
+            )
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
+from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
 from tenancy.names import GPU
 
@@ -92,6 +93,10 @@ class _Chart:
         if seating.remark and promised <= advertised:
             yield from self._text(seating.remark, alarm=True)
         yield from self._beside(pool)
+        full = full_seats(self.ledger, pool)
+        yield from self._reserve(full)
+        if promised <= advertised:
+            yield from self._full(full)
 
     def _whole_pool(self, pool: Pool) -> Iterator[str]:
         promised = self.ledger.quota_gpus(pool.name)
@@ -116,12 +121,26 @@ class _Chart:
         let_in = [f"{o.name} {o.need_mib}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
             yield from self._text(f"on demand: {_listed(let_in)}")
-        measured = [f"{u.name} {u.measured_mib}" for u in self.ledger.unbudgeted if u.pool == pool.name]
-        if measured:
-            yield from self._text(f"unbudgeted, within the reserve: {_listed(measured)}")
         queued = [_queued(q) for q in self.ledger.quotas if q.pool == pool.name]
         if queued:
             yield from self._text(f"queues: {_listed(queued)}")
+
+    def _reserve(self, full: FullSeats) -> Iterator[str]:
+        """Whether what has no seat fits what is kept back for it."""
+        pool, short = full.pool, full.reserve_short_mib
+        measured = [f"{u.name} {u.measured_mib}" for u in self.ledger.unbudgeted if u.pool == pool.name]
+        used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
+        rest = f"{short} short" if short > 0 else f"{-short} left"
+        yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
+
+    def _full(self, full: FullSeats) -> Iterator[str]:
+        """What is free on a device while everybody uses what he was promised."""
+        pool = full.pool
+        above = full.free_mib - pool.floor_mib
+        floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
+        free = f"{full.free_mib} free" if full.free_mib >= 0 else f"{-full.free_mib} more than the device has"
+        where = "every seat full" if pool.gpus == 1 else "every seat full, on the fullest device"
+        yield from self._text(f"{where}: {free}{floor if pool.floor_mib else ''}", alarm=full.over_mib > 0)
 
     def _bar(self, segments: Sequence[_Segment], times: str, devices: int) -> Iterator[str]:
         drawn = [segment for segment in segments if segment.amount]

@@ -32,8 +32,8 @@ class Pool:
     sharing: Sharing = Sharing.MEMORY
     memory_mib: int = 0
     reserve_mib: int = 0
+    driver_reserved_mib: int = 0
     floor_mib: int = 0
-    time_slices: int = 1
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""

@@ -29,9 +29,14 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
 # The class of what a node cannot do without; the kubelet gives it an oom_score_adj of -997 and does not evict it.
 NODE_CRITICAL = "system-node-critical"
+# The class of what the cluster cannot do without, also given to our agents: no class of a tenant's is above it.
+CLUSTER_CRITICAL = "system-cluster-critical"
+# What the names of both begin with, and of no class that anybody else may make.
+SYSTEM_PRIORITIES = "system-"
 
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
+LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
 
 # Set by the Deployment controller on ReplicaSets and their pods.
@@ -75,6 +80,7 @@ ALERT_LABEL = "part_of"
 
 # The key of an agent's journal: what it keeps across runs. The ConfigMap is named after the agent.
 JOURNAL_KEY = "journal.json"
+JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
@@ -91,21 +97,14 @@ DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 
-# Pod annotations of the Aliyun GPU sharing scheduler extender (record 0003): the device's index, its size, what the pod
-# has of it in MiB, when it was chosen in nanoseconds since 1970, and whether its device plugin took note.
-ALIYUN_PREFIX = "ALIYUN_COM_GPU_MEM_"
-ALIYUN_INDEX = "ALIYUN_COM_GPU_MEM_IDX"
-ALIYUN_DEVICE_MIB = "ALIYUN_COM_GPU_MEM_DEV"
-ALIYUN_POD_MIB = "ALIYUN_COM_GPU_MEM_POD"
-ALIYUN_ASSUME_TIME = "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
-ALIYUN_ASSIGNED = "ALIYUN_COM_GPU_MEM_ASSIGNED"
-
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
 EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
 EVENT_REFUSED = "GpuMemoryRefused"
 EVENT_OVERBOUND = "GpuMemoryOverbound"
+EVENT_LABELS_GONE = "GpuMemoryLabelsGone"
+EVENT_UNREADABLE = "GpuMemoryRequestUnreadable"
 # Of the watchdog's Events, on a pod or, for the cap, on the node.
 EVENT_RECYCLED = "GpuMemoryRecycled"
 EVENT_WOULD_RECYCLE = "GpuMemoryWouldRecycle"
@@ -113,6 +112,7 @@ EVENT_SPARED = "GpuMemoryOverBudget"
 EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
 EVENT_CAPPED = "GpuMemoryRecycleCapped"
 EVENT_UNDECLARED = "GpuMemoryUndeclared"
+EVENT_BLIND = "GpuMemoryNotJudged"
 
 # Reasons of the Kubernetes Events on a Deployment behind a gate.
 EVENT_GATE_OPENED = "GpuGateOpened"
@@ -122,15 +122,22 @@ EVENT_GATE_WOULD_CLOSE = "GpuGateWouldClose"
 EVENT_GATE_WAITS = "GpuGateWaits"
 EVENT_GATE_LEFT_ALONE = "GpuGateLeftAlone"
 EVENT_GATE_UNANSWERED = "GpuGateUnanswered"
+EVENT_GATE_REFUSED = "GpuGateRefused"
 
 # Reasons of the guard's Events on a pod that it protects.
 EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
 
+# Reasons of the extender's Events on a pod.
+EVENT_SEAT_HELD = "GpuSeatHeldBack"
+EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
+EVENT_DEVICE_LOST = "GpuDeviceLost"
+
 # What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
+METRIC_UNREADABLE = "gpu_device_unreadable"  # by gpu alone: not even its uuid can be read
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.
@@ -149,6 +156,7 @@ METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
 # The watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
+METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # by tenant that has had one
 METRIC_API_AGE = "gpu_memory_exporter_api_age_seconds"
 
 # The scheduler extender's: seconds by verb, refusals by reason, drift by kind; by device: node, gpu, uuid.
@@ -162,6 +170,9 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
+# By pool: seats that wait for memory which others use without a right to it, and those placed on such memory.
+METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
+METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
 # What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the
@@ -171,6 +182,8 @@ METRIC_GUARD_HELD = "memory_guard_held_processes"
 METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
 METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
+# The ResourceQuota in the agents' namespaces.
+CRITICAL_PODS = "critical-pods"
 # The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
@@ -191,6 +204,7 @@ RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
+PLACE_SEATED = "gpu-tenancy-place-seated"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
@@ -198,6 +212,7 @@ DEVICE_STAMP = "gpu-tenancy-device-stamp"
 DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
+PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
@@ -211,6 +226,8 @@ SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # schedulerName of the pods that it places.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
+# kube-scheduler waits so long for an answer of the extender (httpTimeout).
+EXTENDER_TIMEOUT_SECONDS = 5
 # Upstream's name for the program, its container and its ConfigMap's key.
 KUBE_SCHEDULER = "kube-scheduler"
 # Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).

@@ -1,10 +1,11 @@
 """Attribute device memory to containers: the pure half of the exporter. Units: bytes."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
-from agents.telemetry.device import Device, Occupancy
+from agents.runtime.errors import AgentError
+from agents.telemetry.device import Device, Occupancy, Scan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +26,17 @@ class DeviceUse:
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
 
-def attribute(
-    occupancies: Iterable[Occupancy], container_of: Callable[[int], Container | None]
-) -> tuple[DeviceUse, ...]:
-    """Each device's memory by container. Raises what `container_of` raises."""
-    return tuple(_device_use(occupancy, container_of) for occupancy in occupancies)
+@dataclass(frozen=True)
+class NodeUse:
+    """The node's devices by container, and why some cannot be read, by index."""
+
+    uses: tuple[DeviceUse, ...]
+    unreadable: Mapping[int, str] = field(default_factory=dict)
+
+
+def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:
+    """Each device's memory by container. A process of which `container_of` raises AgentError is one of unknown use."""
+    return NodeUse(tuple(_device_use(each, container_of) for each in scan.occupancies), scan.unreadable)
 
 
 def _device_use(occupancy: Occupancy, container_of: Callable[[int], Container | None]) -> DeviceUse:
@@ -37,7 +44,11 @@ def _device_use(occupancy: Occupancy, container_of: Callable[[int], Container | 
     incomplete: set[Container | None] = set()
     unknown = 0
     for process in occupancy.processes:
-        container = container_of(process.pid)
+        try:
+            container = container_of(process.pid)
+        except AgentError:
+            unknown += 1
+            continue
         if process.used_bytes is None:
             unknown += 1
             incomplete.add(container)

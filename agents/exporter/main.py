@@ -1,22 +1,23 @@
 """exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
 
-GET /metrics answers 200 only with a fresh and whole NVML reading, else 503 with the reason: an empty success would read
-as an idle card. The API adds names and budgets; while it is away the last ones stay. Where asked to, it also publishes
-the devices as the node's ResourceSlice.
+GET /metrics answers 200 only with a fresh NVML reading of some device, else 503 with the reason: an empty success would
+read as an idle card. A device that cannot be read is named beside the others. The API adds names and budgets; while it
+is away the last ones stay. Where asked to, it also publishes the devices as the node's ResourceSlice.
 """
 
 # First, so that what compiling NVML's bindings took, 12 MiB, is free again for the modules below.
-from agents.exporter.nvml import Nvml, UnreadableError  # isort: split
+from agents.exporter.nvml import Nvml  # isort: split
 
 import ctypes
 import http.client
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
 
 from agents.exporter import metrics as exporter_metrics
-from agents.exporter.attribution import DeviceUse, attribute
+from agents.exporter.attribution import DeviceUse, NodeUse, attribute
 from agents.exporter.pod_names import Registrar
 from agents.exporter.publish import Publisher
 from agents.kube.client import Api, in_cluster
@@ -55,6 +56,8 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         node=settings.node_name,
         ledger_namespace=settings.ledger_namespace,
         clock=clock,
+        log=log,
+        slices=settings.publish_devices,
     )
     nvml, container_of = Nvml(), cgroup.reader()
     gauge = Gauge(
@@ -63,19 +66,19 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         clock=clock,
         interval_seconds=settings.interval_seconds,
     )
-    threads = [registrar.keep_refreshing, gauge.keep_sampling]
+    threads: list[Callable[[], object]] = [registrar.informer.run, partial(gauge.keep_sampling, log)]
     if settings.publish_devices:
         publisher = Publisher(
             api=Api(in_cluster(environ), clock=clock),
             node=settings.node_name,
             survey=lambda: gauge.last.survey,
-            ledger=lambda: registrar.last.ledger,
+            registry=lambda: registrar.last,
             clock=clock,
             interval_seconds=settings.interval_seconds,
         )
-        threads.append(publisher.keep_publishing)
+        threads.append(partial(publisher.keep_publishing, log))
     for keep in threads:
-        threading.Thread(target=keep, args=(log,), daemon=True).start()
+        threading.Thread(target=keep, daemon=True).start()
     with MetricsServer(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
@@ -92,12 +95,13 @@ def _give_back() -> None:
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """The last reading: devices, or why there are none; `at` is monotonic time in seconds. The survey is there also
-    where only some devices could be read."""
+    """The last reading: devices, and those that could not be read, or why there is none; `at` is monotonic time in
+    seconds."""
 
     at: float
     uses: tuple[DeviceUse, ...] = ()
-    problem: str | None = "no reading yet"
+    unreadable: tuple[int, ...] = ()
+    problem: str | None = "no reading yet"  # with some of the devices or with all
     survey: Survey | None = None
 
 
@@ -105,7 +109,7 @@ class NvmlReading:
 class Gauge:
     """Reads the devices and remembers the last reading; one thread writes, all read."""
 
-    read: Callable[[], tuple[DeviceUse, ...]]
+    read: Callable[[], NodeUse]
     registrar: Registrar
     clock: Clock
     interval_seconds: int
@@ -117,14 +121,18 @@ class Gauge:
     def sample(self) -> NvmlReading:
         """A new reading, remembered."""
         try:
-            uses = self.read()
-            survey = Survey(devices=tuple(use.device for use in uses))
-            self.last = NvmlReading(self.clock.monotonic(), uses, None, survey)
-        except UnreadableError as error:
-            self.last = NvmlReading(self.clock.monotonic(), (), str(error), error.survey)
+            found = self.read()
         except AgentError as error:
-            self.last = NvmlReading(self.clock.monotonic(), (), str(error))
-        self.registrar.look_up(container for use in self.last.uses for container in use.used_bytes)
+            self.last = NvmlReading(self.clock.monotonic(), problem=str(error))
+            return self.last
+        unreadable = tuple(sorted(found.unreadable))
+        self.last = NvmlReading(
+            self.clock.monotonic(),
+            found.uses,
+            unreadable,
+            "; ".join(found.unreadable[gpu] for gpu in unreadable) or None,
+            Survey(devices=tuple(use.device for use in found.uses), unreadable=unreadable),
+        )
         return self.last
 
     def keep_sampling(self, log: Log) -> NoReturn:
@@ -134,18 +142,19 @@ class Gauge:
             if problem := self.sample().problem:
                 raise AgentError(problem)
 
-        problem = Problem(log=log, failing="no reading", recovered="NVML answers again")
+        problem = Problem(log=log, failing="not all is read", recovered="NVML answers again")
         keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
 
     def metrics(self) -> tuple[int, str]:
         """The status and the body of GET /metrics."""
         reading = self.last
-        if reading.problem:
+        if reading.problem and not reading.uses:
             return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
         if self.age_seconds > self._limit_seconds:
             return self.health()
         served = exporter_metrics.samples(
             reading.uses,
+            reading.unreadable,
             self.registrar.last,
             self.clock.now(),
             age_seconds=self.age_seconds,

@@ -1,16 +1,17 @@
 """The exporter's metrics: the measurements, and the ledger next to them. Bytes and seconds."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.pod_names import Registry
+from agents.exporter.pod_names import Recycle, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device
-from tenancy.ledger import Ledger, Sharing
+from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.names import (
     METRIC_API_AGE,
     METRIC_BUILD_INFO,
@@ -26,8 +27,10 @@ from tenancy.names import (
     METRIC_RECYCLES,
     METRIC_SAMPLE_AGE,
     METRIC_SEAT,
+    METRIC_TENANT_RECYCLES,
     METRIC_UNATTRIBUTED,
     METRIC_UNKNOWN_PROCESSES,
+    METRIC_UNREADABLE,
 )
 from tenancy.units import MIB
 
@@ -36,6 +39,7 @@ HELP: Mapping[str, str] = {
     METRIC_DEVICE_TOTAL: "Memory of the device.",
     METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
     METRIC_DEVICE_FREE: "Memory free on the device.",
+    METRIC_UNREADABLE: "Always 1, for a device that NVML cannot read; nothing else is served of it.",
     METRIC_UNATTRIBUTED: "Memory in use that no container's series shows, the driver's own included.",
     METRIC_UNKNOWN_PROCESSES: "Processes whose memory NVML does not report; their containers have no series.",
     METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API reported them.",
@@ -46,6 +50,7 @@ HELP: Mapping[str, str] = {
     METRIC_POOL_FLOOR: "Free memory of a device of the pool under which the watchdog acts.",
     METRIC_SEAT: "A resident's budget, all replicas together.",
     METRIC_RECYCLES: "What the watchdog recycled within the last hour, as its cap counts.",
+    METRIC_TENANT_RECYCLES: "Of these, what was a tenant's that had one.",
     METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
     METRIC_API_AGE: "Age of the API's answer behind names, budgets and ledger.",
     METRIC_BUILD_INFO: "Always 1; the labels tell what runs.",
@@ -53,18 +58,25 @@ HELP: Mapping[str, str] = {
 
 
 def samples(
-    uses: Iterable[DeviceUse], registry: Registry, now: datetime, *, age_seconds: float, api_age_seconds: float
+    uses: Iterable[DeviceUse],
+    unreadable: Iterable[int],
+    registry: Registry,
+    now: datetime,
+    *,
+    age_seconds: float,
+    api_age_seconds: float,
 ) -> Iterator[Sample]:
-    """Every sample of a scrape at `now`."""
+    """Every sample of a scrape at `now`; `unreadable` are the devices that NVML cannot read, by index."""
     uses = tuple(uses)
+    for gpu in unreadable:
+        yield Sample(name=METRIC_UNREADABLE, labels={"gpu": str(gpu)}, value=1)
     for use in uses:
         yield from _device(use, registry.roster)
     yield from _budgets(uses, registry.roster)
-    if registry.ledger is not None:
-        yield from _ledger(registry.ledger)
+    if registry.ledger is not None and registry.pool is not None:
+        yield from _ledger(registry.ledger, registry.pool)
     if registry.recycled is not None:
-        recycles = sum(now - at < HOUR for at in registry.recycled)
-        yield Sample(name=METRIC_RECYCLES, value=recycles)
+        yield from _recycles([each for each in registry.recycled if now - each.at < HOUR])
     yield Sample(name=METRIC_SAMPLE_AGE, value=round(age_seconds, 3))
     yield Sample(name=METRIC_API_AGE, value=round(api_age_seconds, 3))
     yield Sample(name=METRIC_BUILD_INFO, labels={"python": sys.version.partition(" ")[0]}, value=1)
@@ -97,19 +109,25 @@ def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
             yield Sample(name=METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
 
 
-def _ledger(ledger: Ledger) -> Iterator[Sample]:
-    for pool in ledger.pools:
-        if pool.sharing is not Sharing.MEMORY:
-            continue
-        for name, mib in (
-            (METRIC_POOL_ADVERTISED, pool.advertised_mib),
-            (METRIC_POOL_PROMISED, ledger.promised_mib(pool.name)),
-            (METRIC_POOL_FLOOR, pool.floor_mib),
-        ):
-            yield Sample(name=name, labels={"pool": pool.name}, value=mib * MIB)
-        for seat in ledger.seats_in(pool.name):
-            labels = {"pool": pool.name, "tenant": seat.tenant, "seat": seat.name}
-            yield Sample(name=METRIC_SEAT, labels=labels, value=seat.total_mib * MIB)
+def _recycles(recycled: Sequence[Recycle]) -> Iterator[Sample]:
+    yield Sample(name=METRIC_RECYCLES, value=len(recycled))
+    for tenant, recycles in sorted(Counter(each.tenant for each in recycled).items()):
+        yield Sample(name=METRIC_TENANT_RECYCLES, labels={"tenant": tenant}, value=recycles)
+
+
+def _ledger(ledger: Ledger, pool: Pool) -> Iterator[Sample]:
+    """Of the node's own pool: every node would say the same of the others."""
+    if pool.sharing is not Sharing.MEMORY:
+        return
+    for name, mib in (
+        (METRIC_POOL_ADVERTISED, pool.advertised_mib),
+        (METRIC_POOL_PROMISED, ledger.promised_mib(pool.name)),
+        (METRIC_POOL_FLOOR, pool.floor_mib),
+    ):
+        yield Sample(name=name, labels={"pool": pool.name}, value=mib * MIB)
+    for seat in ledger.seats_in(pool.name):
+        labels = {"pool": pool.name, "tenant": seat.tenant, "seat": seat.name}
+        yield Sample(name=METRIC_SEAT, labels=labels, value=seat.total_mib * MIB)
 
 
 def _device_labels(device: Device) -> dict[str, str]:

@@ -10,11 +10,16 @@ from typing import Any, TypeVar
 import pynvml
 
 from agents.runtime.errors import AgentError
-from agents.telemetry.device import Device, Fault, Occupancy, Process, Survey
+from agents.telemetry.device import Device, Fault, Occupancy, Process, Scan
 from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
 
+# "In MIG mode, if device handle is provided, the API returns aggregate information, only if the caller has appropriate
+# privileges": NVML on nvmlDeviceGetMemoryInfo and on the processes. Ours has none, and budgets are for whole devices.
+_MIG = (
+    "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
+)
 # A device or a driver that knows no such thing has none.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
@@ -23,22 +28,15 @@ class NvmlError(AgentError):
     """The library is not there or a call failed; nothing is known of any device."""
 
 
-class UnreadableError(NvmlError):
-    """Calls failed for some devices; `survey` is what is known of each."""
-
-    def __init__(self, survey: Survey, message: str) -> None:
-        super().__init__(message)
-        self.survey = survey
-
-
 class Nvml:
-    """Opened at the first reading and kept open; a failure closes it, so that the next reading starts afresh."""
+    """Opened at the first reading and kept open: without a client the driver would start each device for each reading.
+    A failure closes it, so that the next reading starts afresh, and a device can be reset in between."""
 
     def __init__(self) -> None:
         self._opened = False
 
-    def read(self) -> tuple[Occupancy, ...]:
-        """Every device of the node, all or none. Raises NvmlError, and UnreadableError where only devices fail."""
+    def read(self) -> Scan:
+        """Every device of the node, or why it cannot be read. Raises NvmlError where there is none."""
         try:
             if not self._opened:
                 pynvml.nvmlInit()
@@ -49,20 +47,18 @@ class Nvml:
         except pynvml.NVMLError as error:
             self._close()
             raise NvmlError(_words(error)) from None
-        return self._occupancies(count)
+        return self._scan(count)
 
-    def _occupancies(self, count: int) -> tuple[Occupancy, ...]:
+    def _scan(self, count: int) -> Scan:
         found, failed = [], {}
         for index in range(count):
             try:
                 found.append(_occupancy(index))
             except pynvml.NVMLError as error:
-                failed[index] = f"gpu {index}: {_words(error)}"
+                failed[index] = f"gpu {index}: {_MIG if _is_divided(index) else _words(error)}"
         if failed:
             self._close()
-            survey = Survey(devices=tuple(each.device for each in found), unreadable=tuple(failed))
-            raise UnreadableError(survey, "; ".join(failed.values()))
-        return tuple(found)
+        return Scan(tuple(found), failed)
 
     def _close(self) -> None:
         if self._opened:
@@ -71,6 +67,15 @@ class Nvml:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
                 return  # the device that was lost cannot be let go either; the next reading opens again
+
+
+def _is_divided(index: int) -> bool:
+    """Whether MIG divides the device."""
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(index))
+    except pynvml.NVMLError:
+        return False
+    return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def _occupancy(index: int) -> Occupancy:

@@ -1,98 +1,175 @@
-"""What the API tells the exporter, apart from the measuring: the node's pods, the ledger, the watchdog's recycles.
+"""What the API tells the exporter, apart from the measuring: its node and the node's pods, the ledger, the watchdog's
+recycles, and the node's ResourceSlices.
 
 An API that is away takes nothing off the measurements: the last answer stays, and its age is served with it.
 """
 
-import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NoReturn
 
-from agents.kube import ledger
-from agents.kube.client import Api
-from agents.kube.journal import Journal, JournalError
-from agents.node import pods
-from agents.node.cgroup import Container
-from agents.node.pods import Roster
+from agents.kube.client import Api, Object
+from agents.kube.informer import Informer, Listed, WatchSource, read_list
+from agents.kube.journal import JournalError, content_of
+from agents.kube.ledger import LedgerError, stored_ledger
+from agents.kube.nodes import NODES
+from agents.kube.pods import PODS, on_node
+from agents.node.pods import NodePod, Roster, node_pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import Problem
+from agents.telemetry.resourceslice import SLICES
 from tenancy import names
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError
+from tenancy.workload import at
 
-REFRESH_SECONDS = 15.0
-# A container without a name is asked for at once, but no more often than this: one may never get a name.
-LOOK_UP_SECONDS = 5.0
+
+@dataclass(frozen=True)
+class Recycle:
+    """One that the watchdog's journal tells of."""
+
+    at: datetime
+    tenant: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnNode:
+    """The node that the exporter runs on."""
+
+    uid: str
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Registry:
-    """One answer of the API. Without a ledger nobody's budget is known; `recycled` is when the watchdog recycled, None
-    where it keeps no journal."""
+    """What the API has told so far. Without a ledger nobody's budget is known; `recycled` is what the watchdog
+    recycled, None where it keeps no journal; `node` is None until it is known; `slices` are the node's, by name, of
+    every driver."""
 
     roster: Roster = field(default_factory=Roster)
     ledger: Ledger | None = None
-    recycled: tuple[datetime, ...] | None = None
+    recycled: tuple[Recycle, ...] | None = None
+    node: OwnNode | None = None
+    slices: Mapping[str, Object] = field(default_factory=dict)
+
+    @property
+    def pool(self) -> Pool | None:
+        """The node's; None where it is in none, or in several."""
+        try:
+            return self.ledger.pool_of(self.node.labels) if self.ledger and self.node else None
+        except SeveralPoolsError:
+            return None
 
 
 @dataclass(kw_only=True)
 class Registrar:
-    """Polls the API; one thread writes `last`, all read."""
+    """An informer on what concerns the node; one thread runs it and writes `last`, all read.
+
+    Watches, and no polls: on hundreds of nodes these would be most of what the API server does.
+    """
 
     api: Api
     node: str
     ledger_namespace: str
     clock: Clock
+    log: Log
+    slices: bool = False  # whether the node's ResourceSlices are wanted
     last: Registry = field(default_factory=Registry)
-    _at: float = field(init=False)
-    _wanted: threading.Event = field(default_factory=threading.Event)
+    informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        self._at = self.clock.monotonic()
+        problem = Problem(
+            log=self.log,
+            failing="names and budgets stay as they were",
+            recovered="names and budgets are up to date again",
+        )
+        self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the last whole answer, or since the start."""
-        return self.clock.monotonic() - self._at
+        """Seconds since the API server last sent anything, or since the start."""
+        return self.clock.monotonic() - self.informer.heard_at
 
-    def look_up(self, containers: Iterable[Container]) -> None:
-        """Has the next answer come early if one of the containers has no name yet."""
-        if not all(map(self.last.roster.knows, containers)):
-            self._wanted.set()
-
-    def refresh(self) -> None:
-        """A new answer, remembered. Raises AgentError."""
-        self._wanted.clear()
-        stored = ledger.read(self.api, self.ledger_namespace)
-        found = None if stored is None or stored.deleting else stored.ledger()
+    def _list(self) -> Sequence[WatchSource]:
+        config_maps = f"/api/v1/namespaces/{self.ledger_namespace}/configmaps"
+        ledgers = read_list(self.api, config_maps, _whole, _named(names.LEDGER))
+        journals = read_list(self.api, config_maps, _whole, _named(names.journal(names.WATCHDOG)))
+        nodes = read_list(self.api, NODES, _own_node, _named(self.node))
+        slices: tuple[Listed[Object], ...] = ()
+        if self.slices:
+            slices = (read_list(self.api, SLICES, _whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
+        ledger = self._ledger(next(iter(ledgers.items), None))
+        pods = self._pods(ledger)
         self.last = Registry(
-            roster=pods.read(self.api, self.node, found),
-            ledger=found,
-            recycled=_recycled(self.api, self.ledger_namespace),
+            roster=Roster(pods.items),
+            ledger=ledger,
+            recycled=_recycled(next(iter(journals.items), None)),
+            node=next(iter(nodes.items), None),
+            slices={found["metadata"]["name"]: found for listed in slices for found in listed.items},
         )
-        self._at = self.clock.monotonic()
+        return [ledgers.source, journals.source, nodes.source, *(each.source for each in slices), pods.source]
 
-    def keep_refreshing(self, log: Log) -> NoReturn:
-        """Does not return; in a thread of its own because the API may be slow."""
-        problem = Problem(
-            log=log, failing="names and budgets stay as they were", recovered="names and budgets are up to date again"
-        )
-        keep_running(self.refresh, problem, self._pause)
+    def _apply(self, event: Object) -> None:
+        found, gone = event["object"], event["type"] == "DELETED"
+        stored = None if gone else found
+        match found["kind"]:
+            case "Pod":
+                roster = self.last.roster.without(found["metadata"]["uid"])
+                if stored:
+                    roster = Roster((*roster.pods, self._pod(found, self.last.ledger)))
+                self.last = replace(self.last, roster=roster)
+            case "Node":
+                self.last = replace(self.last, node=_own_node(found) if stored else None)
+            case "ResourceSlice":
+                name = found["metadata"]["name"]
+                others = {key: other for key, other in self.last.slices.items() if key != name}
+                self.last = replace(self.last, slices={**others, name: stored} if stored else others)
+            case "ConfigMap" if found["metadata"]["name"] == names.LEDGER:
+                ledger = self._ledger(stored)
+                self.last = replace(self.last, ledger=ledger, roster=Roster(self._pods(ledger).items))
+            case "ConfigMap":
+                self.last = replace(self.last, recycled=_recycled(stored))
 
-    def _pause(self) -> None:
-        for _ in range(int(REFRESH_SECONDS // LOOK_UP_SECONDS)):
-            self.clock.sleep(LOOK_UP_SECONDS)
-            if self._wanted.is_set():
-                return
+    def _pods(self, ledger: Ledger | None) -> Listed[NodePod]:
+        bound = {"fieldSelector": on_node(self.node)}
+        return read_list(self.api, PODS, lambda item: self._pod(item, ledger), bound)
 
+    def _pod(self, item: Object, ledger: Ledger | None) -> NodePod:
+        return node_pod(item, ledger, self.log)
 
-def _recycled(api: Api, namespace: str) -> tuple[datetime, ...] | None:
-    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which has its own alert."""
-    try:
-        record = Journal(api=api, namespace=namespace, name=names.journal(names.WATCHDOG)).find()
-        if record is None:
+    def _ledger(self, stored: Object | None) -> Ledger | None:
+        """None where there is none, or none much longer. One that cannot be read leaves the last."""
+        if stored is None:
             return None
-        return tuple(datetime.fromisoformat(entry["at"]) for entry in record.content.get("recycled", ()))
-    except (JournalError, ValueError, TypeError, KeyError):
+        found = stored_ledger(stored, self.ledger_namespace)
+        try:
+            return None if found.deleting else found.ledger()
+        except LedgerError as error:
+            self.log.error(str(error))
+            return self.last.ledger
+
+
+def _named(name: str) -> Mapping[str, str]:
+    """The selector by which RBAC's resourceNames allow a list and a watch, too."""
+    return {"fieldSelector": f"metadata.name={name}"}
+
+
+def _whole(item: Object) -> Object:
+    return item
+
+
+def _own_node(item: Object) -> OwnNode:
+    return OwnNode(uid=item["metadata"]["uid"], labels=at(item, "metadata", "labels"))
+
+
+def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
+    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which has its own alert."""
+    if stored is None:
+        return None
+    try:
+        entries = content_of(stored).get("recycled", ())
+        return tuple(
+            Recycle(datetime.fromisoformat(entry["at"]), entry["workload"].partition("/")[0]) for entry in entries
+        )
+    except (JournalError, ValueError, TypeError, KeyError, AttributeError):
         return None

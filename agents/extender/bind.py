@@ -4,7 +4,6 @@ The Binding's annotations are merged into the pod as its node is set (assignPod 
 became of a request that got no answer is asked for until it is known; until then the devices stay taken.
 """
 
-import http.client
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,22 +11,22 @@ from dataclasses import dataclass, field
 from queue import Empty, LifoQueue
 
 from agents.extender.cache.cache import AssumedPod, Cache, NotAssumed
-from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import ask_of
-from agents.extender.filter import RequestCache
+from agents.extender.filter import Request, RequestCache, request_of
 from agents.extender.protocol import PodBinding
 from agents.kube.client import Api, ApiError
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
-from tenancy import names as known
-from tenancy.devices.allocate import Ask
-from tenancy.names import Names
+from tenancy.ledger import Ledger
+from tenancy.names import EXTENDER_TIMEOUT_SECONDS, Names
 
-# Within the 5 s that the scheduler waits.
-ATTEMPTS = 2
+# Of one request to the API. A bind has the time that the scheduler waits for it, less this much for the answer's way.
 TIMEOUT_SECONDS = 2.0
+ATTEMPTS = 2
+_ANSWER_SECONDS = 0.5
+# Between two tries, where the API server does not say.
+_BACKOFF_SECONDS = 0.25
 # The API server may close a connection that was not used for longer.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
@@ -81,23 +80,25 @@ class Binder:
 
     connections: Connections
     cache: Cache
-    devices: Callable[[str], NodeDevices | None]
-    asks: RequestCache
-    aliyun: bool
+    requests: RequestCache
+    ledger: Callable[[], Ledger | None]
+    leads: Callable[[], bool]
     clock: Clock
     log: Log
     unsettled: dict[str, Unsettled] = field(default_factory=dict)
 
     def bind(self, binding: PodBinding, names: Names) -> None:
-        """Raises AgentError where the pod is not bound as asked."""
+        """Raises AgentError where the pod is not bound as asked. It returns within the time that the scheduler waits,
+        and begins no try once its scheduler does not lead: another may then bind by another account of the devices."""
+        deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
         with self.connections.one() as api:
-            ask = self.asks.of(binding.uid) or self._asked(api, binding, names)
-            chosen = self.cache.assume(binding.uid, ask, binding.node, self.clock.monotonic())
+            request = self.requests.of(binding.uid) or self._requested(api, binding, names)
+            chosen = self.cache.assume(binding.uid, request.ask, binding.node, self.clock.monotonic(), request.standing)
             if isinstance(chosen, NotAssumed):
                 raise BindingError(f"{binding.node}: {chosen.reason}")
             assumed_at = str(time.time_ns())
-            annotations = self._annotations(binding.node, ask, chosen, assumed_at, names)
-            self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()))
+            annotations = _annotations(chosen, assumed_at, names)
+            self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()), deadline)
 
     def settle(self, names: Names) -> None:
         """Asks the API what became of the binds that got no answer."""
@@ -118,15 +119,15 @@ class Binder:
             else:
                 self.cache.forget(uid)
 
-    def _asked(self, api: Api, binding: PodBinding, names: Names) -> Ask:
+    def _requested(self, api: Api, binding: PodBinding, names: Names) -> Request:
         """Of a pod that another extender filtered, or this one before it was restarted."""
         pod = _pod(api, binding)
-        ask = ask_of(pod.spec, names) if pod else None
-        if ask is None:
+        request = request_of(pod.item, names, self.ledger()) if pod else None
+        if request is None:
             raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or asks for no {names.gpumem}")
-        return ask
+        return request
 
-    def _post(self, api: Api, annotations: dict[str, str], unsettled: Unsettled) -> None:
+    def _post(self, api: Api, annotations: dict[str, str], unsettled: Unsettled, deadline: float) -> None:
         binding = unsettled.binding
         metadata = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}
         body = {
@@ -135,36 +136,49 @@ class Binder:
             "metadata": {**metadata, "annotations": annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
         }
+        unanswered = False
         try:
-            api.create(f"{_path(binding)}/binding", body)
-        except AgentError as error:
-            # A conflict may be with a first attempt of ours that got no answer.
-            if isinstance(error, ApiError) and (error.retried or error.status == http.client.CONFLICT):
+            for left in reversed(range(ATTEMPTS)):
+                self._check(deadline)
+                try:
+                    api.create(f"{_path(binding)}/binding", body)
+                    break
+                except ApiError as error:
+                    unanswered = unanswered or error.retried
+                    if not (error.retried and left and self._waited(error, deadline)):
+                        raise
+        except AgentError:
+            # A conflict may be with a try of ours that got no answer; the first try's is with somebody else.
+            if unanswered:
                 self.unsettled[binding.uid] = unsettled
             else:
                 self.cache.forget(binding.uid)
             raise
         self.cache.finish_binding(binding.uid, self.clock.monotonic())
 
-    def _annotations(self, node: str, ask: Ask, chosen: AssumedPod, assumed_at: str, names: Names) -> dict[str, str]:
-        annotations = {
-            names.device_index: ",".join(map(str, chosen.indices)),
-            names.device_uuid: ",".join(chosen.uuids),
-            names.device_mib: str(chosen.mib),
-            names.device_assumed_at: assumed_at,
-        }
-        if not self.aliyun or ask.count > 1:  # its device plugin knows of one device a pod
-            return annotations
-        (index,) = chosen.indices
-        devices = self.devices(node)
-        size = next((device.mib for device in devices.devices if device.index == index), 0) if devices else 0
-        return annotations | {
-            known.ALIYUN_INDEX: str(index),
-            known.ALIYUN_DEVICE_MIB: str(size),
-            known.ALIYUN_POD_MIB: str(chosen.mib),
-            known.ALIYUN_ASSUME_TIME: assumed_at,
-            known.ALIYUN_ASSIGNED: "false",
-        }
+    def _check(self, deadline: float) -> None:
+        """Before each try."""
+        if not self.leads():
+            raise BindingError("this pod's scheduler no longer leads")
+        if self.clock.monotonic() + TIMEOUT_SECONDS > deadline:
+            raise BindingError(f"the API was too slow: kube-scheduler waits for {EXTENDER_TIMEOUT_SECONDS} s")
+
+    def _waited(self, error: ApiError, deadline: float) -> bool:
+        """Sleeps until the next try; False at once where that one could not end in time."""
+        wait = _BACKOFF_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
+        if self.clock.monotonic() + wait + TIMEOUT_SECONDS > deadline:
+            return False
+        self.clock.sleep(wait)
+        return True
+
+
+def _annotations(chosen: AssumedPod, assumed_at: str, names: Names) -> dict[str, str]:
+    return {
+        names.device_index: ",".join(map(str, chosen.indices)),
+        names.device_uuid: ",".join(chosen.uuids),
+        names.device_mib: str(chosen.mib),
+        names.device_assumed_at: assumed_at,
+    }
 
 
 def _path(binding: PodBinding) -> str:

@@ -1,16 +1,45 @@
 """Filter, prioritize and preempt: the cache's answers in the scheduler's words. No I/O."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
-from agents.extender.cache.cache import Cache, Fits
+from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import AskError, PodInfo, ask_of
-from agents.extender.protocol import PodNodes, PodVictims, Victims
+from agents.extender.cache.node_info import Shortage
+from agents.extender.cache.pod_info import ANYBODY, AskError, PodInfo, Standing, ask_of
+from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
+from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
+from agents.extender.report import held_event
+from agents.kube.events import Event
+from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import seats_for
+from tenancy.ledger import Ledger
 from tenancy.names import Names
+from tenancy.workload import at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a pod asks, and what it may claim. `short`, of a seat that was let through by the ledger alone: what it
+    lacks. `held`: it is held back."""
+
+    ask: Ask
+    standing: Standing = ANYBODY
+    short: tuple[Shortage, ...] = ()
+    held: HeldSeat | None = None
+
+
+def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None:
+    """None where the pod asks for no GPU memory. Raises AskError."""
+    spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
+    ask = ask_of(spec, names)
+    if ask is None:
+        return None
+    seats = seats_for(ledger, namespace, ask, at(spec, "nodeSelector")) if ledger else ()
+    return Request(ask=ask, standing=Standing(spec.get("priority") or 0, frozenset(seat.pool for seat in seats)))
 
 
 class RequestCache:
@@ -19,45 +48,83 @@ class RequestCache:
     _MOST = 10_000
 
     def __init__(self) -> None:
-        self._asks: dict[str, Ask] = {}
+        self._requests: dict[str, Request] = {}
 
-    def remember(self, uid: str, ask: Ask) -> None:
-        self._asks.pop(uid, None)
-        self._asks[uid] = ask
-        while len(self._asks) > self._MOST:
-            self._asks.pop(next(iter(self._asks)), None)
+    def remember(self, uid: str, request: Request) -> None:
+        self._requests.pop(uid, None)
+        self._requests[uid] = request
+        while len(self._requests) > self._MOST:
+            self._requests.pop(next(iter(self._requests)), None)
 
-    def of(self, uid: str) -> Ask | None:
-        return self._asks.get(uid)
+    def of(self, uid: str) -> Request | None:
+        return self._requests.get(uid)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verbs:
-    """Judges pods by what the informers keep up to date. `asks` remembers what each pod asked, for its bind."""
+    """Judges pods by what the informers keep up to date. `requests` remembers what each pod asked, for its bind."""
 
     informers: Informers
     cache: Cache
+    holds: SeatHolds
+    tell: Callable[[Event], None]
     clock: Clock
-    asks: RequestCache = field(default_factory=RequestCache)
+    requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: PodNodes, names: Names) -> Fits:
         """Which of the nodes have room; the best of them keeps it for the pod."""
         try:
-            ask = ask_of(query.pod["spec"], names)
+            request = request_of(query.pod, names, self.informers.ledger)
         except AskError as error:
             return Fits((), {}, dict.fromkeys(query.nodes, str(error)))
-        if ask is None:
+        if request is None:
             return Fits(query.nodes, {}, {})
-        uid = query.pod["metadata"]["uid"]
-        self.asks.remember(uid, ask)
-        return self.cache.fit(uid, ask, query.nodes, self.clock.monotonic())
+        uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
+        fits = self.cache.fit(uid, request.ask, query.nodes, now, request.standing)
+        if fits.short:
+            fits, request = self._short(query, request, fits)
+        if fits.nodes:
+            self.holds.release(uid)
+        self.requests.remember(uid, request)
+        return fits
+
+    def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
+        """Of a seat that memory in use keeps out everywhere: it is held back for a while, then the ledger decides.
+
+        While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
+        """
+        pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
+        short = self._reclaimable(fits)
+        held = self.holds.hold(pod, short)
+        by_ledger = self.cache.fit(
+            pod.uid,
+            request.ask,
+            query.nodes,
+            self.clock.monotonic(),
+            request.standing,
+            by_ledger=True,
+            until=None if held is None else held.until + RESERVE_SECONDS,
+        )
+        if held is None:
+            short = self._reclaimable(by_ledger)
+            return by_ledger, replace(request, short=short if crowded(short) else ())
+        if before is None or before.held is None:
+            self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
+        why = f"; the seat is held back for at most {self.holds.seconds:g} s for memory in use to be given back"
+        hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
+        return Fits((), {}, hopeless, short), replace(request, held=held)
+
+    def _reclaimable(self, fits: Fits) -> tuple[Shortage, ...]:
+        ledger = self.informers.ledger
+        return reclaimable(fits.short, ledger) if ledger else fits.short
 
     def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
         """0 to 10 for each node. Raises AskError."""
-        ask = ask_of(query.pod["spec"], names)
-        if ask is None:
+        request = request_of(query.pod, names, self.informers.ledger)
+        if request is None:
             return dict.fromkeys(query.nodes, 0)
-        return dict(self.cache.scores(query.pod["metadata"]["uid"], ask, query.nodes, self.clock.monotonic()))
+        uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
+        return dict(self.cache.scores(uid, request.ask, query.nodes, now, request.standing))
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
         """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.
@@ -65,35 +132,56 @@ class Verbs:
         Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
         kubernetes#135486 asks of no such node, and takes one in the answer for an error.
         """
-        ask = ask_of(query.pod["spec"], names)
-        if ask is None:
+        request = request_of(query.pod, names, self.informers.ledger)
+        if request is None:
             return dict(query.victims)
-        priority = query.pod["spec"].get("priority") or 0
-        chosen = {node: self._victims_on(node, ask, priority, given) for node, given in query.victims.items()}
+        preemption = _Preemption(self, query.pod["metadata"]["uid"], request)
+        chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
         return {node: victims for node, victims in chosen.items() if victims is not None}
 
-    def _victims_on(self, node: str, ask: Ask, priority: int, given: Victims) -> Victims | None:
+
+@dataclass(frozen=True)
+class _Preemption:
+    """One pod's."""
+
+    verbs: Verbs
+    uid: str
+    request: Request
+
+    def victims(self, node: str, given: Victims) -> Victims | None:
         """The scheduler's own choice frees what the pod lacks of the node: its sum of gpumem, or CPU, or another thing.
 
-        If a device is free then as well, it stands. If not, it is replaced where gpumem is what lacks, for a device
-        that is free brings the sum with it, and added to where it is not.
+        If a device is free then as well, it stands. If not, it is added to; it is replaced only where gpumem is what
+        lacks and the node's CPU suffices without: a device that is free brings the sum with it.
         """
-        now = self.clock.monotonic()
-        if self.cache.victims(ask, node, given.uids, now) is not None and given.uids:
+        if given.uids and self._needed(node, given.uids) is not None:
             return given
-        pods = self.cache.pods(node)
-        lower = {pod.uid for pod in pods if pod.priority < priority and not pod.terminating}
-        needed = self.cache.victims(ask, node, lower, now)
-        if needed is None:
-            return None
-        if given.uids and not _lacks_gpumem(self.informers.devices(node), pods, ask):
-            needed = tuple(dict.fromkeys((*given.uids, *needed)))
-        if given.uids and not needed:
+        pods = self.verbs.cache.pods(node)
+        lower = {pod.uid for pod in pods if pod.priority < self.request.standing.priority and not pod.terminating}
+        needed = self._needed(node, lower)
+        if needed is None or (given.uids and not needed):
             return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
+        if given.uids and not (self._lacks_gpumem(node, pods) and self._has_cpu(node, pods, needed)):
+            needed = self.verbs.cache.by_priority({*given.uids, *needed}, node)
         return Victims(needed, given.pdb_violations)
 
+    def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
+        return self.verbs.cache.victims(
+            self.request.ask,
+            node,
+            candidates,
+            self.verbs.clock.monotonic(),
+            uid=self.uid,
+            standing=self.request.standing,
+        )
 
-def _lacks_gpumem(devices: NodeDevices | None, pods: Collection[PodInfo], ask: Ask) -> bool:
-    """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
-    offered = sum(device.offered_mib for device in devices.devices) if devices else 0
-    return sum(pod.ask.total_mib for pod in pods) + ask.total_mib > offered
+    def _lacks_gpumem(self, node: str, pods: Collection[PodInfo]) -> bool:
+        """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
+        devices: NodeDevices | None = self.verbs.informers.devices(node)
+        offered = sum(device.offered_mib for device in devices.devices) if devices else 0
+        return sum(pod.ask.total_mib for pod in pods) + self.request.ask.total_mib > offered
+
+    def _has_cpu(self, node: str, pods: Collection[PodInfo], leaving: Collection[str]) -> bool:
+        free_milli, needed_milli = self.verbs.cache.cpu_milli(node), self.request.ask.cpu_milli
+        freed_milli = sum(pod.ask.cpu_milli for pod in pods if pod.uid in leaving or pod.terminating)
+        return not needed_milli or (free_milli is not None and free_milli + freed_milli >= needed_milli)

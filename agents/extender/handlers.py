@@ -13,12 +13,13 @@ from agents.extender.cache.informers import Informers
 from agents.extender.filter import Verbs
 from agents.extender.leader import LeaderCheck
 from agents.extender.pending import PendingPods
+from agents.extender.report import overcrowded_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family
 from agents.runtime.http_server import SAMPLES, HttpRequest, HttpResponse, sentence
 from agents.runtime.metrics import Counter, Histogram
-from tenancy.names import METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
+from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
 # The informers' thread comes round several times a second; one that hangs needs a restart.
 ALIVE_SECONDS = 60.0
@@ -69,6 +70,7 @@ class VerbHandler:
         self._placing = placing
         self._binder = binder
         self._waiting = waiting
+        self.overcrowded = Counter(METRIC_EXTENDER_OVERCROWDED, "Seats placed on memory that others use.", "pool")
         self._verbs: Mapping[str, Callable[[bytes, Names], object]] = {
             protocol.FILTER: self._filter,
             protocol.PRIORITIZE: self._prioritize,
@@ -97,12 +99,12 @@ class VerbHandler:
         query = protocol.read_pod_nodes(body)
         fits = self._placing.fits(query, names)
         uid = query.pod["metadata"]["uid"]
-        ask = self._placing.asks.of(uid)
+        request = self._placing.requests.of(uid)
         if fits.nodes:
             self._waiting.forget(uid)
-        elif ask is not None and query.nodes:
-            self._waiting.refuse(uid, ask, query.nodes)
-            self.refusals.add("no_room" if fits.refused else "never_fits")
+        elif request is not None and query.nodes:
+            self._waiting.refuse(uid, request, query.nodes)
+            self.refusals.add("held" if request.held else "no_room" if fits.refused else "never_fits")
         return protocol.filtered(fits.nodes, fits.refused, fits.hopeless)
 
     def _prioritize(self, body: bytes, names: Names) -> object:
@@ -112,7 +114,13 @@ class VerbHandler:
         return protocol.preempted(self._placing.victims(protocol.read_pod_victims(body), names))
 
     def _bind(self, body: bytes, names: Names) -> object:
-        self._binder.bind(protocol.read_binding(body), names)
+        binding = protocol.read_binding(body)
+        request = self._placing.requests.of(binding.uid)
+        self._binder.bind(binding, names)
+        short = [each for each in request.short if each.node == binding.node] if request else ()
+        if short:
+            self.overcrowded.add(short[0].pool)
+            self._placing.tell(overcrowded_event(binding.reference, short))
         return protocol.BOUND
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agents.extender.bind import ATTEMPTS, SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
+from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
 from agents.extender.cache import measured
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
@@ -21,17 +21,20 @@ from agents.extender.cache.pod_info import PodInfo, allocated
 from agents.extender.certs import AUTHORITY, SERVER
 from agents.extender.filter import Verbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
+from agents.extender.hold import SeatHolds
 from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
 from agents.extender.metrics import ExtenderMetrics
 from agents.extender.pending import PendingPods
+from agents.extender.report import EventWriter, lost_event
 from agents.kube.client import Api, Endpoint, in_cluster
+from agents.kube.events import Recorder
 from agents.kube.pods import BOUND, PODS
 from agents.kube.transport import Https
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.http_server import Server
 from agents.runtime.log import Log
-from agents.runtime.settings import PORT, flag, read, text, variable
+from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.allocate import Scoring
@@ -65,7 +68,7 @@ class Settings:
     certificates: str = variable(text)
     lease: str = variable(_lease)
     scoring: str = variable(_scoring)
-    aliyun_annotations: bool = variable(flag)
+    hold_seconds: int = variable(whole(0, 3_600))
     ledger_namespace: str = variable(text)
     pod_name: str = variable(text)
 
@@ -134,7 +137,7 @@ class Extender:
 
         def hasty() -> Api:
             https = Https(endpoint, timeout_seconds=TIMEOUT_SECONDS)
-            return Api(endpoint, clock=clock, attempts=ATTEMPTS, transport=https)
+            return Api(endpoint, clock=clock, attempts=1, transport=https)
 
         self._clock = clock
         self._log = log
@@ -152,18 +155,29 @@ class Extender:
             log=log,
         )
         self._leadership = self._led(settings, api())
-        placing = Verbs(informers=self._informers, cache=cache, clock=clock)
+        self._events = EventWriter(
+            recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
+        )
+        holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
+        placing = Verbs(informers=self._informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
         self._binder = Binder(
             connections=Connections(hasty, clock),
             cache=cache,
-            devices=self._informers.devices,
-            asks=placing.asks,
-            aliyun=settings.aliyun_annotations,
+            requests=placing.requests,
+            ledger=lambda: self._informers.ledger,
+            leads=lambda: self._leadership.since is not None,
             clock=clock,
             log=log,
         )
         self._measured = Measured(read=self._measure, cache=cache, grown=self._waiting.grown, clock=clock, log=log)
-        self._audit = Comparer(bound=self._bound, renew=self._informers.renew, cache=cache, clock=clock, log=log)
+        self._audit = Comparer(
+            bound=self._bound,
+            renew=self._informers.renew,
+            lost=lambda pod: self._events.put(lost_event(pod)),
+            cache=cache,
+            clock=clock,
+            log=log,
+        )
         readiness = Readiness(
             informers=self._informers,
             leadership=self._leadership,
@@ -178,6 +192,7 @@ class Extender:
             ages=self._measured.ages,
             unsettled=lambda: len(self._binder.unsettled),
             waiting=lambda: len(self._waiting),
+            held=lambda: holds.by_pool(self._pools()),
         )
         self.open_desk = StatusHandler(
             readiness=readiness, cache=cache, families=series.families, monotonic=clock.monotonic
@@ -185,7 +200,7 @@ class Extender:
 
     def threads(self) -> Iterable[Callable[[], None]]:
         """The loops that never return, each for a thread of its own."""
-        yield from (self._informers.keep, self._waiting.keep, self._audit.keep, self._keep_settling)
+        yield from (self._informers.keep, self._waiting.keep, self._audit.keep, self._keep_settling, self._events.keep)
         if isinstance(self._leadership, LeaseWatcher):
             yield self._leadership.keep
         if self._exporters:
@@ -216,6 +231,10 @@ class Extender:
         path = f"/apis/resource.k8s.io/v1/namespaces/{self._namespace}/resourceclaims/{SCHEDULER}"
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
+
+    def _pools(self) -> Iterable[str]:
+        ledger = self._informers.ledger
+        return [pool.name for pool in ledger.shared_pools] if ledger else ()
 
     def _measure(self) -> Iterable[NodeTelemetry] | None:
         ledger = self._informers.ledger

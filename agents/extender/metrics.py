@@ -10,6 +10,7 @@ from agents.runtime.exposition import Family, Sample, gauges
 from tenancy.names import (
     METRIC_EXTENDER_ALLOCATED,
     METRIC_EXTENDER_DRIFT,
+    METRIC_EXTENDER_HELD_SEATS,
     METRIC_EXTENDER_LEADING,
     METRIC_EXTENDER_MEASURED_AGE,
     METRIC_EXTENDER_OFFERED,
@@ -28,6 +29,7 @@ HELP: Mapping[str, str] = {
     METRIC_EXTENDER_RESERVATIONS: "Pods between filter and bind.",
     METRIC_EXTENDER_UNSETTLED: "Binds that got no answer from the API.",
     METRIC_EXTENDER_WAITING: "Pods that fit no device.",
+    METRIC_EXTENDER_HELD_SEATS: "Seats that the ledger has room for, held back while memory in use is given back.",
     METRIC_EXTENDER_DRIFT: "Differences that the last audit found, by kind.",
     METRIC_EXTENDER_MEASURED_AGE: "Age of the last measurement of the node's devices.",
 }
@@ -44,15 +46,25 @@ class ExtenderMetrics:
     ages: Callable[[], Mapping[str, float]]
     unsettled: Callable[[], int]
     waiting: Callable[[], int]
+    held: Callable[[], Mapping[str, int]]
 
     def families(self) -> tuple[Family, ...]:
-        return (*gauges(self._samples(), HELP), self.desk.seconds.family(), self.desk.refusals.family())
+        desk = self.desk
+        return (
+            *gauges(self._samples(), HELP),
+            desk.seconds.family(),
+            desk.refusals.family(),
+            desk.overcrowded.family(),
+        )
 
     def _samples(self) -> Iterator[Sample]:
         yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.leadership.since is not None))
         yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
         yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
+        for pool, number in self.held().items():
+            self.desk.overcrowded.add(pool, 0)  # there from the start, so that its first increase shows
+            yield Sample(name=METRIC_EXTENDER_HELD_SEATS, labels={"pool": pool}, value=number)
         for kind, number in self.drift().items():
             yield Sample(name=METRIC_EXTENDER_DRIFT, labels={"kind": kind}, value=number)
         for node, seconds in self.ages().items():

@@ -8,15 +8,15 @@ an event is made: a change of one ResourceClaim, which nobody uses.
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from agents.extender.cache.cache import Cache
+from agents.extender.filter import Request
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import Problem, keep_running
-from tenancy.devices.allocate import Ask
 
 # What the scheduler needs to try again by itself: its shortest back-off, and a little.
 GRACE_SECONDS = 1.5
@@ -30,7 +30,7 @@ _GONE_SECONDS = 600.0
 class PendingPod:
     """What a pod asked of which nodes, and when it was refused (monotonic seconds); `reported`: with an event since."""
 
-    ask: Ask
+    request: Request
     nodes: tuple[str, ...]
     at: float
     reported: bool = False
@@ -51,11 +51,11 @@ class PendingPods:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def refuse(self, uid: str, ask: Ask, nodes: Iterable[str]) -> None:
+    def refuse(self, uid: str, request: Request, nodes: Iterable[str]) -> None:
         """A pod found no room on these nodes."""
         shared = tuple(map(sys.intern, nodes))  # each request brings its own copy of every name
         with self._lock:
-            self._refused[uid] = PendingPod(ask, shared, self.clock.monotonic())
+            self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
 
     def forget(self, uid: str) -> None:
         """A pod that found room."""
@@ -74,8 +74,7 @@ class PendingPods:
             waiting = {
                 uid: each for uid, each in self._refused.items() if not each.reported and now - each.at > GRACE_SECONDS
             }
-        with_room = {ask: self.cache.feasible_nodes(ask, now) for ask in {each.ask for each in waiting.values()}}
-        fitting = {uid: each for uid, each in waiting.items() if not with_room[each.ask].isdisjoint(each.nodes)}
+        fitting = self._fitting(waiting, now)
         if not fitting:
             return False
         self.nudge()
@@ -93,6 +92,21 @@ class PendingPods:
             recovered="pods that were refused are retried as soon as there is room",
         )
         keep_running(self.look, problem, self._pause)
+
+    def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
+        """Those who would be let through by now, or, of seats not held back yet, be held back. For those who ask alike
+        is looked once."""
+        rooms: dict[object, frozenset[str]] = {}
+        fitting = {}
+        for uid, pod in waiting.items():
+            ask, standing, held = pod.request.ask, pod.request.standing, pod.request.held
+            keeper = uid if held is not None or self.cache.nominated(uid) else ""  # who has room that others do not
+            key = ask, standing, held is None, keeper
+            if key not in rooms:
+                rooms[key] = self.cache.feasible_nodes(ask, now, keeper, standing, by_ledger=held is None)
+            if (held is not None and held.until <= now) or not rooms[key].isdisjoint(pod.nodes):
+                fitting[uid] = pod
+        return fitting
 
     def _pause(self) -> None:
         """Until there may be more room, or a while."""

@@ -4,31 +4,48 @@ In-tree preemption knows the node's sum alone, and may evict pods whose going fr
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tenancy.devices.allocate import Ask
 
 
 @dataclass(frozen=True, kw_only=True)
 class Occupant:
-    """A pod that may be evicted: it has `mib` on each of the devices `indices`."""
+    """A pod that may be evicted: it declared `mib` on each of its devices, and measurably uses so much of each."""
 
     uid: str
     priority: int
     mib: int
-    indices: tuple[int, ...]
+    used_mib: Mapping[int, int] = field(hash=False)
 
 
-def fewest(ask: Ask, room: Mapping[int, int], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
-    """The uids of those who must leave; () where nobody must, None where it would not help.
+@dataclass(frozen=True)
+class Room:
+    """What is left of a device: by the ledger, and as measured less the floor, None where that does not count."""
 
-    `room` is what is free on each device that could take the ask, below 0 where more is held than offered. For one
-    device: the fewest; of so many, those whose priorities, the highest first, are lowest. For several devices each is
-    cleared so, the easiest first, and whoever then need not leave stays.
+    mib: int
+    spare_mib: int | None = None
+
+    def more(self, mib: int, used_mib: int) -> "Room":
+        """Once a pod left it that declared and used so much."""
+        return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
+
+    def lacks_mib(self, ask: Ask) -> tuple[int, int]:
+        """What one share of the ask lacks by the ledger, and as measured; nothing at 0 and below."""
+        return ask.mib - self.mib, 0 if self.spare_mib is None else ask.mib - self.spare_mib
+
+
+def fewest(ask: Ask, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
+    """The uids of those who must leave, by falling priority; () where nobody must, None where it would not help.
+
+    `room` is what is left of each device that could take the ask. For one device: the fewest; of so many, those whose
+    priorities, the highest first, are lowest. Where these do not use what they declared, more leave, until what is
+    measured suffices too. For several devices each is cleared so, the easiest first, and whoever then need not leave
+    stays.
     """
     plans = []
-    for index, free_mib in room.items():
-        leaving = _clear(ask.mib - free_mib, [each for each in occupants if index in each.indices])
+    for index, left in room.items():
+        leaving = _clear_both(ask, index, left, [each for each in occupants if index in each.used_mib])
         if leaving is not None:
             plans.append((_burden(leaving), index, leaving))
     if len(plans) < ask.count:
@@ -38,9 +55,22 @@ def fewest(ask: Ask, room: Mapping[int, int], occupants: Sequence[Occupant]) -> 
     chosen = {each.uid: each for _, _, leaving in easiest for each in leaving}
     for each in sorted(chosen.values(), key=lambda each: (-each.priority, each.mib, each.uid)):
         others = [other for other in chosen.values() if other is not each]
-        if all(_freed(room[index], index, others) >= ask.mib for index in wanted):
+        if all(_suffices(ask, index, room[index], others) for index in wanted):
             del chosen[each.uid]
-    return tuple(sorted(chosen))
+    return tuple(sorted(chosen, key=lambda uid: (-chosen[uid].priority, uid)))
+
+
+def _clear_both(ask: Ask, index: int, left: Room, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
+    """Of one device: those who must leave it for the ledger's sake, then those for what is measured."""
+    leaving = _clear(left.lacks_mib(ask)[0], occupants)
+    if leaving is None:
+        return None
+    for each in leaving:
+        left = left.more(each.mib, each.used_mib[index])
+    staying = {each.uid: each for each in occupants if each not in leaving}
+    users = [replace(each, mib=each.used_mib[index]) for each in staying.values()]
+    also = _clear(left.lacks_mib(ask)[1], users)
+    return None if also is None else [*leaving, *(staying[each.uid] for each in also)]
 
 
 def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
@@ -80,5 +110,8 @@ def _burden(leaving: Sequence[Occupant]) -> tuple[int, list[int], int]:
     return len(leaving), sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
 
 
-def _freed(free_mib: int, index: int, leaving: Sequence[Occupant]) -> int:
-    return free_mib + sum(each.mib for each in leaving if index in each.indices)
+def _suffices(ask: Ask, index: int, left: Room, leaving: Sequence[Occupant]) -> bool:
+    for each in leaving:
+        if index in each.used_mib:
+            left = left.more(each.mib, each.used_mib[index])
+    return max(left.lacks_mib(ask)) <= 0

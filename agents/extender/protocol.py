@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 
 FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
@@ -52,6 +53,10 @@ class PodBinding:
     name: str
     uid: str
     node: str
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
 
 def read_pod_nodes(body: bytes) -> PodNodes:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from agents.gate.headroom import Headroom
 from agents.gate.ownership import JournalEntry
+from agents.gate.pods import Seating
+from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 
@@ -15,12 +17,16 @@ PRESSED_SAMPLES = 2
 _MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
 
 
-def decide(entrances: Sequence[GateState], readings: Sequence[NodeTelemetry], now: int) -> tuple[Intent, ...]:
-    """What one sample says about each gate, in their order: slack that one takes is no other's."""
+def decide(
+    entrances: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
+) -> tuple[Intent, ...]:
+    """What one sample says about each gate, in their order: slack that one takes is no other's. A gate without an
+    answer closes for a seat or under pressure, and does nothing else."""
     pools = {
         name: Headroom(
             [reading for reading in readings if reading.pool.name == name],
             [entrance for entrance in entrances if entrance.gate.pool == name],
+            seating,
             now,
         )
         for name in dict.fromkeys(entrance.gate.pool for entrance in entrances)
@@ -31,6 +37,8 @@ def decide(entrances: Sequence[GateState], readings: Sequence[NodeTelemetry], no
         intent = _counted(entrance, _lean(entrance, slack, now), slack)
         if intent.act is Action.OPEN:
             slack.take(entrance.gate.need_mib)
+        if intent.lean.cause is Cause.NO_ROOM and not isinstance(entrance.gate.demand, FreeMemory):
+            slack.ask_back(entrance.gate)
         intents.append(intent)
     return tuple(intents)
 
@@ -59,6 +67,8 @@ def _counted(entrance: GateState, lean: Signal, slack: Headroom) -> Intent:
 
 def _lean(entrance: GateState, slack: Headroom, now: int) -> Signal:
     standing = entrance.standing
+    if standing.unreadable is not None:
+        return Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=standing.unreadable)
     if standing.other is not None:
         return Signal(act=Action.KEEP, cause=Cause.OTHER, why=standing.other)
     if standing.under_way:
@@ -70,10 +80,13 @@ def _leaving(entrance: GateState, slack: Headroom, now: int) -> Signal:
     gate, answer = entrance.gate, entrance.answer
     pressure = slack.pressure(gate)
     if pressure is not None:
-        # A probe that fails does not keep a tenant where its neighbours starve.
-        return Signal(act=Action.CLOSE, cause=Cause.PRESSURE, why=pressure, needed=PRESSED_SAMPLES)
+        # A probe that fails does not keep a tenant where its neighbours starve, and a seat's pod waits for nobody.
+        cause, needed = (Cause.SEAT, 1) if pressure.for_seat else (Cause.PRESSURE, PRESSED_SAMPLES)
+        return Signal(act=Action.CLOSE, cause=cause, why=slack.why(pressure), needed=needed)
     if answer is None:
         return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
+    if slack.is_asked_back(gate):
+        return Signal(act=Action.CLOSE, cause=Cause.ASKED_BACK, why=answer.why, needed=gate.samples)
     if answer.wanted:
         return Signal(act=Action.KEEP, cause=Cause.DEMAND, why=answer.why)
     if entrance.idle_for(now) < gate.grace_seconds:

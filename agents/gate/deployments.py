@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.events import Reference
+from agents.kube.pods import Pod
 from tenancy.names import GATE, GPUMEM_SUFFIX
 from tenancy.workload import at, containers_of, maps_at
 
@@ -40,10 +41,11 @@ def read(api: Api, namespace: str, name: str) -> Deployment | None:
     return None if found is None else _deployment(found)
 
 
-def read_pods(api: Api, deployment: Deployment) -> frozenset[str]:
-    """The uids of its pods, those that are going included. Raises ApiError."""
+def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
+    """Its pods that are not going: their uids, and the node of each that is bound to one. Raises ApiError."""
     path = f"/api/v1/namespaces/{deployment.namespace}/pods"
-    return frozenset(pod["metadata"]["uid"] for pod in api.items(path, labelSelector=deployment.pods))
+    found = map(Pod, api.items(path, labelSelector=deployment.pods))
+    return {pod.uid: pod.node for pod in found if not (pod.terminating or pod.ended)}
 
 
 def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:

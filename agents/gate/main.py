@@ -1,10 +1,11 @@
 """gate: scales on-demand tenants 0 to 1 into real slack, and back (record 0000).
 
-A pass reads the journal, the devices, the Deployments and their demand, lets `admittance.decide` decide, writes the
-journal and then acts: of two runs at once one writes, and the other does nothing.
+A pass reads the journal, the devices, the pods, the Deployments and their demand, lets `decide` decide, writes the
+journal and then acts: of two runs at once one writes, and the other does nothing. What one gate's namespace or probe
+refuses is that gate's trouble, and told on its Deployment: the others go on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -13,8 +14,10 @@ from datetime import datetime
 from agents.gate import deployments, report
 from agents.gate.config import GateConfig, declared
 from agents.gate.decide import decide, entry_after
+from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
-from agents.gate.ownership import JournalEntry, follow, standing
+from agents.gate.ownership import JournalEntry, Ownership, follow, standing
+from agents.gate.pods import Seating, read_seating, with_ended
 from agents.gate.probes import Demand, ProbeError, ProbeResult, ask
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
@@ -31,9 +34,10 @@ from agents.telemetry.reading import FRESH_SECONDS
 from agents.telemetry.sampling import UnsoundError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
+from tenancy.ledger import Ledger
 
 # Probes at once: one that gets no answer should not make the others late.
-PROBES = 8
+PROBES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +70,8 @@ class _Demand:
 
 @dataclass(kw_only=True)
 class _Run:
-    """`agreed` is what each gate's last samples agree on, `readings` and `moment` the last sample's; `reported`: the
-    events of this run."""
+    """`agreed` is what each gate's last samples agree on; `readings`, `seating` and `moment` are the last sample's;
+    `reported`: the events of this run."""
 
     settings: Settings
     api: Api
@@ -76,32 +80,38 @@ class _Run:
     agreed: Mapping[str, Streak] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
+    seating: Seating = field(default_factory=Seating)
     reported: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
-        """One sample. Raises AgentError."""
+        """One sample: first who must leave for others, which no probe may delay, then all by their demand. Raises
+        AgentError."""
         before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
         record = self._journal.read()
         began, now = self.clock.monotonic(), int(self._now().timestamp())
-        readings = self._measure()
-        if readings is None:
-            return
-        intents = decide(self._entrances(_entries(record), readings, before, now), readings, now)
-        written = self._write(record, intents, now)
-        if written is None:
-            self.log.warning("skipped: another run of the gate updated the journal in the meantime")
-            return
-        self.agreed = {intent.gate.name: intent.agreed for intent in intents}
-        self._report(intents)
-        if not self.settings.dry_run:
-            self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
-
-    def _measure(self) -> tuple[NodeTelemetry, ...] | None:
-        """None where there is no ledger. Raises AgentError."""
-        before, self.readings = self.readings, {}
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
-            return None
+            return
+        readings = self._measure(ledger)
+        pools = {gate.pool for gate in self.settings.gates}
+        gated = [reading for reading in readings if reading.pool.name in pools]
+        seating = with_ended(read_seating(self.api, ledger, gated, self.log), gated, self.seating, now)
+        self.seating = seating
+        entrances = self._entrances(_entries(record), readings, before, now)
+        urgent = [each for each in decide(entrances, readings, seating, now) if each.act is Action.CLOSE]
+        done = {intent.gate.name for intent in urgent}
+        written = self._carry_out(record, urgent, now, began)
+        if written is None:
+            return
+        intents = decide(self._answered(entrances, done), readings, seating, now)
+        rest = [intent for intent in intents if intent.gate.name not in done]
+        if self._carry_out(written, rest, now, began) is None:
+            return
+        self.agreed = {intent.gate.name: intent.agreed for intent in intents}
+
+    def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
+        """Raises AgentError."""
+        before, self.readings = self.readings, {}
         readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger, read_nodes(self.api))
         self.readings = {reading.node: reading for reading in readings}
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
@@ -122,33 +132,52 @@ class _Run:
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        gates = self.settings.gates
-        scalers = {
-            namespace: deployments.read_scalers(self.api, namespace)
-            for namespace in dict.fromkeys(gate.namespace for gate in gates)
-        }
-        demands = self._ask([gate.demand for gate in gates])
+        """Each gate as it is, without its demand. Raises ApiError where no answer comes."""
+        scalers = _Scalers(self.api)
         entrances = []
-        for gate, answered in zip(gates, demands, strict=True):
-            found = deployments.read(self.api, gate.namespace, gate.deployment)
-            if found is None:
-                self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
-                continue
+        for gate in self.settings.gates:
             entry = entries.get(gate.name)
-            if self.settings.dry_run and entry is not None:
-                entry = follow(found, entry, now)  # what does not act has left nothing as it was
-            entrances.append(
-                GateState(
-                    gate=gate,
-                    deployment=found,
-                    standing=standing(found, entry, scalers[gate.namespace].get(gate.deployment), now),
-                    answer=answered.answer,
-                    problem=answered.problem,
-                    used_mib=used_mib(readings, deployments.read_pods(self.api, found)),
-                    agreed=agreed.get(gate.name),
-                )
-            )
+            try:
+                found = self._entrance(gate, entry, scalers, readings, now)
+            except ApiError as error:
+                if error.status is None:
+                    raise
+                self.log.error(f"it cannot be read: {error}", gate=gate.name)
+                found = _unreadable(gate, entry, str(error))
+            if found is not None:
+                entrances.append(replace(found, agreed=agreed.get(gate.name)))
         return entrances
+
+    def _entrance(
+        self,
+        gate: GateConfig,
+        entry: JournalEntry | None,
+        scalers: "_Scalers",
+        readings: Sequence[NodeTelemetry],
+        now: int,
+    ) -> GateState | None:
+        """None where there is no such Deployment. Raises ApiError."""
+        found = deployments.read(self.api, gate.namespace, gate.deployment)
+        if found is None:
+            self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
+            return None
+        if self.settings.dry_run and entry is not None:
+            entry = follow(found, entry, now)  # what does not act has left nothing as it was
+        pods = deployments.read_pods(self.api, found)
+        return GateState(
+            gate=gate,
+            deployment=found,
+            standing=standing(found, entry, scalers.of(gate), now),
+            used_mib=used_mib(readings, pods),
+            nodes=frozenset(node for node in pods.values() if node is not None),
+        )
+
+    def _answered(self, entrances: Sequence[GateState], done: Collection[str]) -> list[GateState]:
+        """With what their probes answer; gates that are done with are not asked."""
+        asked = [each for each in entrances if each.gate.name not in done]
+        demands = zip(asked, self._ask([each.gate.demand for each in asked]), strict=True)
+        answers = {each.gate.name: vars(demand) for each, demand in demands}
+        return [replace(each, **answers.get(each.gate.name, {})) for each in entrances]
 
     def _ask(self, asked: Sequence[Demand]) -> list[_Demand]:
         now = self.clock.now()
@@ -162,10 +191,26 @@ class _Run:
         with ThreadPoolExecutor(PROBES) as probes:
             return list(probes.map(answer, asked))
 
+    def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:
+        """Writes the intents down, reports them, and does what is to be done; the journal as it is then. None where
+        another run wrote it since it was read. Raises ApiError."""
+        written = self._write(record, intents, now)
+        if written is None:
+            self.log.warning("skipped: another run of the gate updated the journal in the meantime")
+            return None
+        self._report(intents)
+        if self.settings.dry_run:
+            return written
+        return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
+
     def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
         """Before any act; None where another run wrote since the record was read. Raises ApiError."""
-        entries = {intent.gate.name: entry_after(intent, now, acts=not self.settings.dry_run) for intent in intents}
-        content = {name: asdict(entry) for name, entry in entries.items() if entry is not None}
+        declared_gates = {gate.name for gate in self.settings.gates}
+        content = {name: entry for name, entry in record.content.items() if name in declared_gates}
+        for intent in intents:
+            entry = entry_after(intent, now, acts=not self.settings.dry_run)
+            if entry is not None:
+                content[intent.gate.name] = asdict(entry)
         return record if content == record.content else self._journal.write(content, after=record)
 
     def _report(self, intents: Sequence[Intent]) -> None:
@@ -178,9 +223,8 @@ class _Run:
             elif self.settings.dry_run:
                 self._record(report.act_event(intent, dry_run=True))
 
-    def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> None:
-        """Raises ApiError once all were tried."""
-        failure: ApiError | None = None
+    def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
+        """One that is refused is that gate's trouble. Raises ApiError where no answer comes."""
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
@@ -188,9 +232,13 @@ class _Run:
                 record = self._undo(record, intent, now)
                 continue
             try:
-                done = self._carry_out(intent)
+                done = self._scale(intent)
             except ApiError as error:
-                failure = error  # whether it was done is not known; the journal says that it was begun
+                if error.status is None:
+                    raise
+                # Whether it was done is not known; the journal says that it was begun.
+                self.log.error(f"could not {intent.act}: {error}", gate=name)
+                self._record(report.refused_event(intent, error))
                 continue
             if done:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
@@ -198,10 +246,9 @@ class _Run:
             else:
                 self.log.info("the Deployment has changed; retrying", gate=name)
                 record = self._undo(record, intent, now)
-        if failure is not None:
-            raise failure
+        return record
 
-    def _carry_out(self, intent: Intent) -> bool:
+    def _scale(self, intent: Intent) -> bool:
         """False where somebody changed the Deployment since it was read. Raises ApiError."""
         found, replicas = intent.entrance.deployment, 1 if intent.act is Action.OPEN else 0
         try:
@@ -234,6 +281,34 @@ class _Run:
     @property
     def _journal(self) -> Journal:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.GATE))
+
+
+class _Scalers:
+    """What scales Deployments by itself, read once for each namespace of a sample."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._by_namespace: dict[str, Mapping[str, str]] = {}
+
+    def of(self, gate: GateConfig) -> str | None:
+        """Raises ApiError."""
+        if gate.namespace not in self._by_namespace:
+            self._by_namespace[gate.namespace] = deployments.read_scalers(self._api, gate.namespace)
+        return self._by_namespace[gate.namespace].get(gate.deployment)
+
+
+def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:
+    """As the gate left it, so that what it may use stays its own; None where it never did."""
+    if entry is None:
+        return None
+    left = Deployment(
+        namespace=gate.namespace,
+        name=gate.deployment,
+        uid=entry.uid,
+        generation=entry.generation,
+        replicas=entry.replicas,
+    )
+    return GateState(gate=gate, deployment=left, standing=Ownership(entry=entry, unreadable=why))
 
 
 def _entries(record: Record) -> dict[str, JournalEntry]:

@@ -29,16 +29,17 @@ class JournalEntry:
 class Ownership:
     """The gate's own, with the entry as the journal should have it, unless `other` says whose.
 
-    `under_way`: an act that was begun and that nobody sees yet.
+    `under_way`: an act that was begun and that nobody sees yet. `unreadable` is why it could not be read now.
     """
 
     entry: JournalEntry | None
     other: str | None = None
     under_way: bool = False
+    unreadable: str | None = None
 
     @property
     def own(self) -> bool:
-        return self.other is None and not self.under_way
+        return self.other is None and not self.under_way and self.unreadable is None
 
 
 def standing(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:

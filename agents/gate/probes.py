@@ -103,12 +103,21 @@ class Window:
             raise ValueError(f"time_zone: {self.time_zone!r} is not known to the agent's image") from None
 
 
-Demand = HttpJson | Prometheus | Window
+@dataclass(frozen=True)
+class FreeMemory:
+    """No signal: there is always demand, and free memory alone decides."""
 
-_KINDS: Mapping[str, type[HttpJson] | type[Prometheus] | type[Window]] = {
+    def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
+        return ProbeResult(True, "it has no demand signal")
+
+
+Demand = HttpJson | Prometheus | Window | FreeMemory
+
+_KINDS: Mapping[str, type[HttpJson] | type[Prometheus] | type[Window] | type[FreeMemory]] = {
     "http_json": HttpJson,
     "prometheus": Prometheus,
     "window": Window,
+    "free_memory": FreeMemory,
 }
 
 

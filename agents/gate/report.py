@@ -1,12 +1,14 @@
 """How the gate reports an intent: a log line, and an Event on the Deployment."""
 
 from agents.gate.types import Action, Cause, Intent
+from agents.kube.errors import ApiError
 from agents.kube.events import Event
 from agents.runtime.log import Log
 from tenancy.names import (
     EVENT_GATE_CLOSED,
     EVENT_GATE_LEFT_ALONE,
     EVENT_GATE_OPENED,
+    EVENT_GATE_REFUSED,
     EVENT_GATE_UNANSWERED,
     EVENT_GATE_WAITS,
     EVENT_GATE_WOULD_CLOSE,
@@ -64,6 +66,8 @@ def keep_event(intent: Intent) -> Event | None:
             EVENT_GATE_UNANSWERED,
             f"{lean.cause}, so nothing changes: its probe fails; the gate's log says why",
         )
+    elif lean.cause is Cause.UNREADABLE:
+        reason, note = EVENT_GATE_REFUSED, f"{lean.cause}, so it stays as it is: {lean.why}"
     else:
         return None
     return Event(
@@ -72,4 +76,15 @@ def keep_event(intent: Intent) -> Event | None:
         note=note,
         action="Scale",
         warning=lean.cause is not Cause.NO_ROOM,
+    )
+
+
+def refused_event(intent: Intent, error: ApiError) -> Event:
+    """Of an act that the API did not do."""
+    return Event(
+        regarding=intent.entrance.deployment.reference,
+        reason=EVENT_GATE_REFUSED,
+        note=f"could not {intent.act}: {error}",
+        action="Scale",
+        warning=True,
     )

@@ -27,11 +27,14 @@ class Cause(StrEnum):
     BLIND = "there is demand, but no telemetry"
     DEMAND = "there is demand"
     NO_DEMAND = "there is no demand"
+    ASKED_BACK = "another has demand, and needs its memory"
     IDLE = "there is no demand, but not for long enough yet"
     NO_ANSWER = "whether there is demand is not known"
     PRESSURE = "a device is under its floor"
+    SEAT = "a seat needs its memory"
     UNDER_WAY = "a scaling was started and is not visible yet"
     OTHER = "somebody else scales it"
+    UNREADABLE = "it cannot be read"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,8 @@ class Streak:
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was found. `used_mib` is what its pods measurably hold, by the device's uuid.
+    """A gate as it was found. `used_mib` is what its pods measurably hold, by the device's uuid; `nodes` are those that
+    they are bound to. Pods that are going are not among them.
 
     `answer` None: the probe failed, and `problem` says why.
     """
@@ -66,6 +70,7 @@ class GateState:
     answer: ProbeResult | None = None
     problem: str = ""
     used_mib: Mapping[str, int] = field(default_factory=dict)
+    nodes: frozenset[str] = frozenset()
     agreed: Streak | None = None
 
     @property

@@ -8,7 +8,7 @@ from fractions import Fraction
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
 from agents.kube.informer import Informer, WatchSource, read_list
-from agents.kube.pods import PODS, Pod, on_node
+from agents.kube.pods import PODS, Pod, PodError, on_node
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import Problem
@@ -22,13 +22,15 @@ _MEMORY = "memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """A pod whose processes' oom_score_adj is to be at most `adj`. `group_uid`: see agents/kube/pods.py."""
+    """A pod whose processes' oom_score_adj is to be at most `adj`. `group_uid`: see agents/kube/pods.py. `problem`: why
+    its limit is not known; it is then protected as one without."""
 
     namespace: str
     name: str
     uid: str
     group_uid: str
     adj: int
+    problem: str | None = None
 
     @property
     def reference(self) -> Reference:
@@ -47,11 +49,15 @@ class AdjustmentRule:
     swap_mib: int = 0
 
     def protect(self, pod: Pod) -> Protected | None:
-        """The pod as it is protected; None where it is not. Raises PodError for a limit that cannot be read."""
+        """The pod as it is protected; None where it is not."""
         if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
-        with pod.reading("its memory limit"):
-            limit_mib = limit(pod.spec)
+        limit_mib, problem = None, None
+        try:
+            with pod.reading("its memory limit"):
+                limit_mib = limit(pod.spec)
+        except PodError as error:
+            problem = str(error)
         most_mib = self.total_mib if limit_mib is None else min(limit_mib, self.total_mib)
         return Protected(
             namespace=pod.namespace,
@@ -59,6 +65,7 @@ class AdjustmentRule:
             uid=pod.uid,
             group_uid=pod.group_uid,
             adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.total_mib, self.victim_adj),
+            problem=problem,
         )
 
 
@@ -111,12 +118,18 @@ class Follower:
 
     def _list(self) -> Sequence[WatchSource]:
         bound = {"fieldSelector": on_node(self.node)}
-        listed = read_list(self.api, PODS, lambda item: self.rule.protect(Pod(item)), bound)
+        listed = read_list(self.api, PODS, lambda item: self._protect(Pod(item)), bound)
         self.last = {pod.group_uid: pod for pod in listed.items}
         return (listed.source,)
 
     def _apply(self, event: Object) -> None:
         pod = Pod(event["object"])
-        protected = None if event["type"] == "DELETED" else self.rule.protect(pod)
+        protected = None if event["type"] == "DELETED" else self._protect(pod)
         others = {key: other for key, other in (self.last or {}).items() if key != pod.group_uid}
         self.last = others if protected is None else {**others, pod.group_uid: protected}
+
+    def _protect(self, pod: Pod) -> Protected | None:
+        found = self.rule.protect(pod)
+        if found is not None and found.problem and found != (self.last or {}).get(found.group_uid):
+            self.log.error(f"{found.problem}; it is protected as a pod without a limit")
+        return found

@@ -103,13 +103,17 @@ class Api:
         """Deletes the object with this uid; another one of the same name is a conflict."""
         self._request("DELETE", path, _deletion(uid, grace_seconds), "application/json")
 
-    def evict(self, *, namespace: str, pod: str, uid: str) -> None:
-        """Asks for the pod with this uid to be evicted, within its disruption budgets: see ApiError.held_by_budget."""
+    def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
+        """Asks for the pod with this uid to be evicted, within its disruption budgets: see ApiError.held_by_budget.
+
+        Of a pod that terminates already it shortens the grace; no budget holds it (canIgnorePDB in
+        pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's registry/rest/delete.go).
+        """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": namespace, "name": pod},
-            "deleteOptions": _deletion(uid),
+            "deleteOptions": _deletion(uid, grace_seconds),
         }
         self.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 

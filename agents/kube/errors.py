@@ -14,6 +14,8 @@ Object = Mapping[str, Any]
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # The cause of the 429 that no throttling explains (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
+# In the 500, without a cause, of an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
+_SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 
 
 class ApiError(AgentError):
@@ -30,7 +32,7 @@ class ApiError(AgentError):
     @property
     def held_by_budget(self) -> bool:
         """A PodDisruptionBudget refuses this eviction: it may allow it in minutes, or never."""
-        return _DISRUPTION_BUDGET in self.causes
+        return _DISRUPTION_BUDGET in self.causes or _SEVERAL_BUDGETS in self.message
 
     @property
     def retried(self) -> bool:
@@ -38,6 +40,11 @@ class ApiError(AgentError):
         if self.status is None:
             return self.reason == "NoAnswer"
         return self.status in _RETRIED and not self.held_by_budget
+
+    @property
+    def undecided(self) -> bool:
+        """Whether what was asked may have been done all the same: no answer came, or a proxy's."""
+        return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property
     def transient(self) -> bool:

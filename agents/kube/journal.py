@@ -4,13 +4,14 @@ Of two runs that write after the same reading one wins; the other learns that it
 """
 
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agents.kube.client import Api, ApiError, Object
 from agents.runtime.errors import AgentError
-from tenancy.names import JOURNAL_KEY
+from tenancy.names import JOURNAL_KEY, JOURNAL_WRITE_KEY
 
 
 class JournalError(AgentError):
@@ -49,26 +50,33 @@ class Journal:
         not known.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        patch = {"metadata": {"resourceVersion": after.version}, "data": {JOURNAL_KEY: text}}
+        data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}
+        patch = {"metadata": {"resourceVersion": after.version}, "data": data}
         try:
             return self._record(self.api.merge_patch(self._path, patch))
         except ApiError as error:
             if not error.outdated:
                 raise
-            return None
+        # The answer to an attempt before this one may have been lost: the conflict is then with our own write.
+        stored = self.api.find(self._path)
+        return self._record(stored) if stored is not None and stored.get("data") == data else None
 
     @property
     def _path(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
     def _record(self, stored: Object) -> Record:
-        text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
-        try:
-            content = json.loads(text)
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
-            raise JournalError(
-                f"ConfigMap {self.name}, {JOURNAL_KEY}: is not a JSON object; delete the key to start over"
-            )
-        return Record(version=stored["metadata"]["resourceVersion"], content=content)
+        return Record(version=stored["metadata"]["resourceVersion"], content=content_of(stored))
+
+
+def content_of(stored: Object) -> Mapping[str, Any]:
+    """What a journal's ConfigMap holds. Raises JournalError."""
+    text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
+    try:
+        content = json.loads(text)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        name = stored["metadata"]["name"]
+        raise JournalError(f"ConfigMap {name}, {JOURNAL_KEY}: is not a JSON object; delete the key to start over")
+    return content

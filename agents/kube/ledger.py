@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from agents.kube.client import Api
+from agents.kube.client import Api, Object
 from agents.runtime.errors import AgentError
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger
@@ -43,13 +43,19 @@ class StoredLedger:
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
     """The stored ledger; None where there is none. Raises ApiError."""
-    path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
-    stored = api.find(path)
-    if stored is None:
-        return None
+    stored = api.find(_path(namespace))
+    return None if stored is None else stored_ledger(stored, namespace)
+
+
+def _path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
+
+
+def stored_ledger(stored: Object, namespace: str) -> StoredLedger:
+    """The ledger's ConfigMap of that namespace, as the API shows it."""
     metadata = stored["metadata"]
     return StoredLedger(
-        path=path,
+        path=_path(namespace),
         resource_version=metadata["resourceVersion"],
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleting="deletionTimestamp" in metadata,

@@ -8,11 +8,17 @@ from datetime import datetime
 from agents.kube.client import Object
 from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger
-from tenancy.quantity import QuantityError
-from tenancy.workload import ShapeError, at, maps_at, pod_request
+from tenancy.names import SCHEDULER_NAME
+from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
+# Of our scheduler, and not bound.
+UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
+# Not ended.
+LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 # Bound and not ended: what the scheduler counts against a node.
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
@@ -120,9 +126,20 @@ class Pod:
         return datetime.fromisoformat(moment) if moment else None
 
     @property
+    def created(self) -> datetime:
+        return datetime.fromisoformat(self.metadata["creationTimestamp"])
+
+    @property
     def started(self) -> datetime:
         """When its node took it up; before that, when it was made."""
-        return datetime.fromisoformat(self.status.get("startTime") or self.metadata["creationTimestamp"])
+        started = self.status.get("startTime")
+        return datetime.fromisoformat(started) if started else self.created
+
+    @property
+    def waiting(self) -> bool:
+        """It is our scheduler's to place: not bound, not going, held by no scheduling gate."""
+        ours = self.spec.get("schedulerName") == SCHEDULER_NAME
+        return ours and not (self.node or self.terminating or self.ended or self.spec.get("schedulingGates"))
 
     @property
     def controller(self) -> Controller | None:
@@ -153,10 +170,36 @@ class Pod:
         with self.reading(ledger.names.gpumem):
             return ledger.declared_mib(self.namespace, self.spec)
 
+    def ask(self, ledger: Ledger) -> Ask | None:
+        """What it asks of devices; None where it asks for no GPU memory. Raises PodError."""
+        with self.reading(ledger.names.gpumem):
+            return Ask.of_pod(self.spec, ledger.names)
+
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
         """Raises PodError for a quantity or a shape that cannot be read within the block."""
         try:
             yield
-        except (QuantityError, ShapeError) as error:
+        except ValueError as error:  # also QuantityError and ShapeError
             raise PodError(f"pod {self}: {field}: {error}") from None
+
+
+def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
+    """The seat that waits with a Pod; None for one that does not wait, or is not within a seat of its namespace. Raises
+    PodError."""
+    pod = Pod(item)
+    if not pod.waiting:
+        return None
+    ask = pod.ask(ledger)
+    seats = seats_for(ledger, pod.namespace, ask, at(pod.spec, "nodeSelector")) if ask else ()
+    if ask is None or not seats:
+        return None
+    return WaitingSeat(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        ask=ask,
+        seats=seats,
+        priority=pod.priority,
+        created=pod.created,
+    )

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from agents.kube.client import Api
-from agents.kube.pods import PODS, Pod, on_node
+from agents.kube.client import Object
+from agents.kube.pods import Pod, PodError
 from agents.node.cgroup import Container
+from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 
 
@@ -47,29 +48,31 @@ class Roster:
         name = pod.containers.get(container.id, "")
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
 
-    def knows(self, container: Container) -> bool:
-        """Whether pod and container both have a name; else a newer roster may tell more."""
-        pod = self._by_group.get(container.pod_uid)
-        return pod is not None and container.id in pod.containers
+    def without(self, uid: str) -> "Roster":
+        """The others."""
+        return Roster(tuple(pod for pod in self.pods if pod.uid != uid))
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:
         return {pod.group_uid: pod for pod in self.pods}
 
 
-def read(api: Api, node: str, ledger: Ledger | None) -> Roster:
-    """The pods bound to the node that have not ended, with what each declares (without a ledger: nothing is known to
-    be declared). Raises ApiError, and PodError for a pod whose request cannot be read: to leave it out would make
-    it a pod without a budget."""
-    return Roster(tuple(_pod(Pod(item), ledger) for item in api.items(PODS, fieldSelector=on_node(node))))
-
-
-def _pod(pod: Pod, ledger: Ledger | None) -> NodePod:
+def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
+    """A Pod with what it declares: nothing without a ledger, or where its request cannot be read."""
+    pod = Pod(item)
     return NodePod(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
         group_uid=pod.group_uid,
         containers=pod.containers,
-        declared_mib=pod.declared_mib(ledger) if ledger else 0,
+        declared_mib=_declared_mib(pod, ledger, log) if ledger else 0,
     )
+
+
+def _declared_mib(pod: Pod, ledger: Ledger, log: Log) -> int:
+    try:
+        return pod.declared_mib(ledger)
+    except PodError as error:
+        log.error(f"counts as a pod without a budget: {error}")
+        return 0

@@ -1,45 +1,62 @@
 """The nodes and what is bound to them: listed by a pass, then kept up to date by watches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agents.kube.client import Api, Object
 from agents.kube.informer import WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
-from agents.kube.pods import BOUND, PODS, Pod
-from agents.reconcile.decide import ClusterState
+from agents.kube.pods import BOUND, PODS, Pod, PodError
+from agents.reconcile.decide import Bound, ClusterState
+from agents.reconcile.labels import Verified
+from tenancy.names import Names
 
 Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
 class BoundPod:
-    """What a bound pod requests on its node, in whole MiB."""
+    """What a bound pod requests on its node: whole MiB, and devices; `problem` where that cannot be read."""
 
     node: str
-    mib: int
+    mib: int = 0
+    devices: int = 0
+    problem: str | None = None
 
 
 @dataclass(kw_only=True)
 class NodeCache:
-    """The nodes by name, and by uid the bound pods that request `resource`. A watch of `sources` goes on from here."""
+    """The nodes by name, and by uid the bound pods that request our resources. A watch of `sources` goes on from here.
 
-    resource: str
+    `verified` and `now` are what the pass that listed gave: see ClusterState."""
+
+    names: Names
     nodes: dict[str, Node] = field(default_factory=dict)
     seats: dict[str, BoundPod] = field(default_factory=dict)
     sources: tuple[WatchSource, ...] = ()
+    verified: Mapping[str, Verified] = field(default_factory=dict)
+    now: int = 0
 
     def snapshot(self) -> ClusterState:
         """What there is to decide on, in the order of the nodes' names."""
-        bound_mib: dict[str, int] = {}
+        bound: dict[str, Bound] = {}
         for seat in self.seats.values():
-            bound_mib[seat.node] = bound_mib.get(seat.node, 0) + seat.mib
-        return ClusterState(nodes=tuple(self.nodes[name] for name in sorted(self.nodes)), bound_mib=bound_mib)
+            before = bound.get(seat.node, Bound())
+            bound[seat.node] = Bound(
+                mib=before.mib + seat.mib,
+                devices=before.devices + seat.devices,
+                unreadable=(*before.unreadable, seat.problem) if seat.problem else before.unreadable,
+            )
+        return ClusterState(
+            nodes=tuple(self.nodes[name] for name in sorted(self.nodes)),
+            bound=bound,
+            verified=self.verified,
+            now=self.now,
+        )
 
     def apply(self, event: Object) -> bool:
-        """An event of the watches; whether there is anything else to decide on: most events are heartbeats of kubelets.
-        Raises PodError as `read` does."""
+        """An event of the watches; whether there is anything else to decide on: most are heartbeats of kubelets."""
         kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
         if event["type"] == "BOOKMARK":
             return False
@@ -56,11 +73,19 @@ class NodeCache:
     def add_pod(self, item: Object) -> BoundPod | None:
         """A bound pod, new or changed; what it requests cannot change. None where it requests nothing."""
         pod = Pod(item)
-        request = pod.request(self.resource)
-        if not request or not pod.node:
+        seat = _seat(pod, self.names)
+        if not seat.node or seat == BoundPod(seat.node):
             return None
-        self.seats[pod.uid] = seat = BoundPod(pod.node, request)
+        self.seats[pod.uid] = seat
         return seat
+
+
+def _seat(pod: Pod, names: Names) -> BoundPod:
+    node = pod.node or ""
+    try:
+        return BoundPod(node, pod.request(names.gpumem), pod.request(names.gpu_count))
+    except PodError as error:
+        return BoundPod(node, problem=str(error))
 
 
 def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object], object]) -> bool:
@@ -72,12 +97,9 @@ def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object
     return held.get(key) != before
 
 
-def read(api: Api, resource: str) -> NodeCache:
-    """Every node, and every bound pod that requests `resource`.
-
-    Raises ApiError, and PodError for a pod whose request cannot be read: a sum that lacks one would be too low.
-    """
-    view = NodeCache(resource=resource)
+def read(api: Api, names: Names) -> NodeCache:
+    """Every node, and every bound pod that requests what is advertised. Raises ApiError."""
+    view = NodeCache(names=names)
     nodes = read_list(api, NODES, view.add_node)
     pods = read_list(api, PODS, view.add_pod, BOUND)
     view.sources = (nodes.source, pods.source)

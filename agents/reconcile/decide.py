@@ -4,16 +4,19 @@ Units: whole MiB of GPU memory. A key is never written as 0: the kubelet enforce
 (pkg/kubelet/lifecycle/predicate.go), so a retired key is removed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from agents.kube.nodes import Node
+from agents.reconcile.labels import HOLD_SECONDS, Verified, counted, shown
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import (
     EVENT_ADVERTISED,
+    EVENT_LABELS_GONE,
     EVENT_OVERBOUND,
     EVENT_REFUSED,
     EVENT_REMOVED,
+    EVENT_UNREADABLE,
     EVENT_WITHHELD,
     LABEL_GPU_COUNT,
     LABEL_GPU_MEMORY,
@@ -23,11 +26,26 @@ from tenancy.quantity import QuantityError, canonical, whole
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bound:
+    """What pods bound to a node request: whole MiB, and devices. `unreadable` says of which pods it is not known."""
+
+    mib: int = 0
+    devices: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+NOBODY = Bound()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """Every node, and by name of the node what the pods bound to it request; nodes without such pods are absent."""
+    """Every node; by name of the node what is bound to it, and what it showed when it was last verified, where there is
+    any. `now`: seconds since 1970."""
 
     nodes: tuple[Node, ...]
-    bound_mib: Mapping[str, int] = field(default_factory=dict)
+    bound: Mapping[str, Bound] = field(default_factory=dict)
+    verified: Mapping[str, Verified] = field(default_factory=dict)
+    now: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +80,16 @@ Action = Change | NodeFinding
 
 def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
     """What to write and what to report. A ledger without pools: the part is being retired."""
+    return tuple(action for node in snapshot.nodes for action in _judge(ledger, node, snapshot))
+
+
+def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
+    """The nodes that the pool's selector matches, by their labels as they count."""
     return tuple(
-        action for node in snapshot.nodes for action in _judge(ledger, node, snapshot.bound_mib.get(node.name, 0))
+        node
+        for node in snapshot.nodes
+        if pool.matches(counted(ledger, node, snapshot.verified.get(node.name), snapshot.now))
     )
-
-
-def members(pool: Pool, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes that the pool's selector matches."""
-    return tuple(node for node in nodes if pool.matches(node.labels))
 
 
 def status_patch(names: Names, change: Change) -> dict[str, object]:
@@ -84,55 +104,88 @@ def status_patch(names: Names, change: Change) -> dict[str, object]:
     }
 
 
-def _judge(ledger: Ledger, node: Node, bound_mib: int) -> Iterator[Action]:
-    names, pool, doubt = ledger.names, None, None
+def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
+    names, known = ledger.names, snapshot.verified.get(node.name)
+    labels = counted(ledger, node, known, snapshot.now)
+    bound = _no_less_than_shown(names, node, snapshot.bound.get(node.name, NOBODY))
+    pool, doubt = None, None
     try:
-        pool = ledger.pool_of(node.labels)
+        pool = ledger.pool_of(labels)
     except SeveralPoolsError as error:
         doubt = str(error)
     if pool is not None and pool.sharing is Sharing.MEMORY:
-        doubt = _doubt(pool, node)
+        doubt = _doubt(pool, labels)
+    if labels != node.labels:
+        yield _finding(node, bound, EVENT_LABELS_GONE, _gone(labels, node))
+    for problem in bound.unreadable:
+        yield _finding(
+            node, bound, EVENT_UNREADABLE, f"{problem}: no less than before is advertised while it runs here"
+        )
     if doubt is not None:
-        yield NodeFinding(node=node, bound_mib=bound_mib, reason=EVENT_REFUSED, note=doubt, blocking=True)
-        change = _withholding(names, node, bound_mib, doubt)
-    elif pool is None or pool.sharing is not Sharing.MEMORY:
-        change = _removal(node, bound_mib)
+        yield _finding(node, bound, EVENT_REFUSED, doubt, blocking=True)
+        change = _withholding(names, node, bound, doubt)
+    elif pool is not None and pool.sharing is Sharing.MEMORY:
+        change = _advertisement(pool, node, bound)
+        if bound.mib > pool.node_mib:
+            yield _finding(node, bound, EVENT_OVERBOUND, _overbound(pool, bound.mib))
+    elif (left := known.pool(ledger) if known else None) is not None:
+        change = _withholding(names, node, bound, f"its labels are no longer those of pool {left.name}")
     else:
-        change = _advertisement(pool, node, bound_mib)
-        if bound_mib > pool.node_mib:
-            yield NodeFinding(
-                node=node, bound_mib=bound_mib, reason=EVENT_OVERBOUND, note=_overbound(pool, bound_mib), blocking=False
-            )
+        change = _removal(node, bound)
     wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
     if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
         yield change
 
 
-def _removal(node: Node, bound_mib: int) -> Change:
+def _no_less_than_shown(names: Names, node: Node, bound: Bound) -> Bound:
+    """Where a pod's request cannot be read, what is shown is taken for what is bound: it is not lowered."""
+    if not bound.unreadable:
+        return bound
+    mib, devices = (max(_amount(node.capacity, key) or 0, 0) for key in (names.gpumem, names.gpu_count))
+    return replace(bound, mib=max(bound.mib, mib), devices=max(bound.devices, devices))
+
+
+def _finding(node: Node, bound: Bound, reason: str, note: str, *, blocking: bool = False) -> NodeFinding:
+    return NodeFinding(node=node, bound_mib=bound.mib, reason=reason, note=note, blocking=blocking)
+
+
+def _removal(node: Node, bound: Bound) -> Change:
     note = "no pool that shares memory has this node: its keys are removed"
-    if bound_mib:
-        note += f", although pods that request {bound_mib} MiB run here; they keep running without a budget"
-    return Change(node=node, bound_mib=bound_mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
+    if bound.mib:
+        note += f", although pods that request {bound.mib} MiB run here; they keep running without a budget"
+    return Change(node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
 
 
-def _withholding(names: Names, node: Node, bound_mib: int, doubt: str) -> Change:
+def _withholding(names: Names, node: Node, bound: Bound, doubt: str) -> Change:
     """A capacity that cannot be verified takes nothing new: what is advertised falls to what runs here already."""
-    advertised = names.gpumem in node.capacity or names.gpumem in node.allocatable
-    held_mib = bound_mib if advertised and bound_mib else None
+    held_mib, devices = (
+        amount if amount and (key in node.capacity or key in node.allocatable) else None
+        for key, amount in ((names.gpumem, bound.mib), (names.gpu_count, bound.devices))
+    )
     note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is fixed: {doubt}"
-    return Change(node=node, bound_mib=bound_mib, gpumem_mib=held_mib, gpu_count=None, reason=EVENT_WITHHELD, note=note)
+    return Change(
+        node=node, bound_mib=bound.mib, gpumem_mib=held_mib, gpu_count=devices, reason=EVENT_WITHHELD, note=note
+    )
 
 
-def _advertisement(pool: Pool, node: Node, bound_mib: int) -> Change:
-    wanted_mib = max(pool.node_mib, bound_mib)
-    note = f"advertises {wanted_mib} MiB on {pool.device_count} devices: pool {pool.name}"
+def _advertisement(pool: Pool, node: Node, bound: Bound) -> Change:
+    wanted_mib, devices = max(pool.node_mib, bound.mib), max(pool.device_count, bound.devices)
+    note = f"advertises {wanted_mib} MiB on {devices} devices: pool {pool.name}"
     return Change(
         node=node,
-        bound_mib=bound_mib,
+        bound_mib=bound.mib,
         gpumem_mib=wanted_mib,
-        gpu_count=pool.device_count,
+        gpu_count=devices,
         reason=EVENT_ADVERTISED,
         note=note,
+    )
+
+
+def _gone(labels: Mapping[str, str], node: Node) -> str:
+    gone = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()) if node.labels.get(key) != value)
+    return (
+        f"the labels {gone} went; they count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is "
+        "feature discovery running?"
     )
 
 
@@ -143,26 +196,21 @@ def _overbound(pool: Pool, bound_mib: int) -> str:
     )
 
 
-def _doubt(pool: Pool, node: Node) -> str | None:
+def _doubt(pool: Pool, labels: Mapping[str, str]) -> str | None:
     """Why the node's capacity cannot be verified, and what to change; None when it can."""
     unknown, short = [], []
     for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
-        shown = _shown(node, label)
-        if shown is None:
+        found = shown(labels, label)
+        if found is None:
             unknown.append(label)
-        elif shown < declared:
-            short.append(f"{label} shows {shown}, {declared} declared")
+        elif found < declared:
+            short.append(f"{label} shows {found}, {declared} declared")
     if unknown:
         return (
             f"the label {' and '.join(unknown)} is missing or not a number: pool {pool.name} cannot be verified; "
             "is GPU feature discovery running here?"
         )
     return f"{'; '.join(short)}: lower pools.{pool.name} or look at the node's devices" if short else None
-
-
-def _shown(node: Node, label: str) -> int | None:
-    value = node.labels.get(label, "")
-    return int(value) if value.isascii() and value.isdigit() else None
 
 
 def _amount(held: Mapping[str, str], key: str) -> int | None:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 JUMP_SECONDS = 5
 # Between this node's time of day and the API server's.
 APART_SECONDS = 30
-# From the scheduled minute to the last pass, whose the rest of the Job's deadline is (components/base/agent.py).
-LAST_PASS_SECONDS = 48
+# A container that starts so long after its scheduled minute runs its whole time; a later one ends no later than that
+# one, and leaves its last pass the rest of the Job's deadline (components/base/agent.py).
+PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
 # <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of Kubernetes.
 _POD_NAME = re.compile(r".+-(\d+)-[a-z0-9]{5}")
@@ -68,4 +69,4 @@ def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
     late = now.timestamp() - int(scheduled[1]) * _MINUTE_SECONDS
     if not 0 <= late < _MINUTE_SECONDS:  # a number of another meaning, or clocks that disagree
         return run_seconds
-    return max(0.0, min(run_seconds, LAST_PASS_SECONDS - late))
+    return max(0.0, min(run_seconds, run_seconds + PROMPT_SECONDS - late))

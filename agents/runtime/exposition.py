@@ -75,13 +75,14 @@ def render_families(families: Iterable[Family]) -> str:
     return "\n".join((*lines, ""))
 
 
-def parse(text: str) -> tuple[Sample, ...]:
-    """Every sample. Raises ExpositionError for a line of another form and for a text that breaks off."""
+def parse(text: str, passed_over: tuple[str, ...] = ()) -> tuple[Sample, ...]:
+    """Every sample but those of the metrics that are `passed_over`. Raises ExpositionError for a line of another form
+    and for a text that breaks off."""
     if text and not text.endswith("\n"):
         raise ExpositionError("the text is truncated in its last line")
-    lines = text.split("\n")
+    lines, skipped = text.split("\n"), ("#", *(f"{name}{{" for name in passed_over))
     return tuple(
-        _sample(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith("#")
+        _sample(number, line) for number, line in enumerate(lines, start=1) if line and not line.startswith(skipped)
     )
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agents.kube.client import Api
 from agents.kube.nodes import Node
@@ -12,29 +12,33 @@ from agents.runtime.errors import AgentError
 from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import fetch
 from agents.telemetry.device import Device
-from agents.telemetry.reading import PodUse, TelemetryError, Trouble, parse
+from agents.telemetry.reading import LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME
 
 # Two readings less than this apart are one, asked for twice.
 _STEP_SECONDS = 1.0
 # Exporters asked at the same time, so that one that hangs delays none of the others.
-_AT_ONCE = 16
+_AT_ONCE = 64
+# After this no more of them are asked: the readings of those that answered must not grow stale meanwhile.
+_ROUND_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTelemetry:
-    """The devices of a pool's node, or the trouble and the problem for which nothing is known of them.
+    """The devices of a pool's node of which something is known. `problem` is why nothing is known of the node, or where
+    there are `devices`, why nothing is known of others: of those in `lost`, or of some that are not shown.
 
-    `uses` is who uses them; None where that is not wholly known, for `uses_problem`. `read_at` is when the exporter
-    read them, on the scale of the reader's monotonic clock. `repeated`: it was read before the last sample, too.
+    `uses` and `unknown_uses` are as in a Reading. `read_at` is when the exporter read them, on the scale of the
+    reader's monotonic clock. `repeated`: it was read before the last sample, too.
     """
 
     pool: Pool
     node: str
     devices: tuple[Device, ...] = ()
-    uses: tuple[PodUse, ...] | None = None
-    uses_problem: str | None = None
+    uses: tuple[PodUse, ...] = ()
+    unknown_uses: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[LostDevice, ...] = ()
     age_seconds: float = 0
     read_at: float = 0
     trouble: Trouble | None = None
@@ -51,7 +55,7 @@ class NodeTelemetry:
 
 
 def _content(reading: NodeTelemetry) -> object:
-    return reading.age_seconds, reading.devices, reading.uses, reading.problem
+    return reading.age_seconds, reading.devices, reading.uses, reading.unknown_uses, reading.problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +66,12 @@ class _Exporters:
     port: int
     get: Callable[[str], bytes]
     monotonic: Callable[[], float]
+    until: float
 
     def ask(self, pool: Pool, node: str) -> NodeTelemetry:
         try:
+            if self.monotonic() > self.until:
+                raise TelemetryError(Trouble.MISSING, "not asked: too many exporters before it did not answer")
             return self._ask(pool, node)
         except AgentError as error:
             return NodeTelemetry(pool=pool, node=node, trouble=_trouble(error), problem=str(error))
@@ -75,12 +82,26 @@ class _Exporters:
             raise TelemetryError(Trouble.MISSING, f"{len(addresses)} exporters run there, one is needed")
         host = f"[{addresses[0]}]" if ":" in addresses[0] else addresses[0]
         reading = parse(self.get(f"http://{host}:{self.port}/metrics").decode("utf-8", errors="replace"))
-        if len(reading.devices) != pool.device_count:
-            raise TelemetryError(
-                Trouble.PARTIAL,
-                f"{len(reading.devices)} devices are shown, pools.{pool.name}.device_count is {pool.device_count}",
-            )
-        return NodeTelemetry(pool=pool, node=node, read_at=self.monotonic() - reading.age_seconds, **vars(reading))
+        trouble, problem = _missing(reading, pool)
+        return NodeTelemetry(
+            pool=pool,
+            node=node,
+            read_at=self.monotonic() - reading.age_seconds,
+            trouble=trouble,
+            problem=problem,
+            **vars(reading),
+        )
+
+
+def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
+    """The trouble and the problem with devices of which nothing is known."""
+    shown = len(reading.devices) + len(reading.lost)
+    problems = [str(each) for each in reading.lost]
+    troubles = [each.trouble for each in reading.lost]
+    if shown != pool.device_count:
+        problems.append(f"{shown} devices are shown, pools.{pool.name}.device_count is {pool.device_count}")
+        troubles.append(Trouble.PARTIAL)
+    return (troubles[0], "; ".join(problems)) if problems else (None, None)
 
 
 def read(
@@ -95,7 +116,9 @@ def read(
 ) -> tuple[NodeTelemetry, ...]:
     """The telemetry of every node of every memory pool, by the exporters in `namespace`. Of a node that several pools
     match nothing is known: no pool's floor is its. Raises ApiError."""
-    exporters = _Exporters(addresses=_addresses(api, namespace), port=port, get=get, monotonic=monotonic)
+    addresses = _addresses(api, namespace)
+    until = monotonic() + _ROUND_SECONDS
+    exporters = _Exporters(addresses=addresses, port=port, get=get, monotonic=monotonic, until=until)
     wanted: list[tuple[Pool, str]] = []
     unowned: list[NodeTelemetry] = []
     for node in nodes:

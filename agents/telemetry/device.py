@@ -1,6 +1,7 @@
 """A GPU, its memory and who is on it, as the exporter measures them and as the other agents read them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -47,3 +48,11 @@ class Occupancy:
 
     device: Device
     processes: tuple[Process, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What NVML read of the node's devices, and why not of the others, by index."""
+
+    occupancies: tuple[Occupancy, ...]
+    unreadable: Mapping[int, str] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""One exporter's answer, accepted only if it is complete, fresh and possible."""
+"""One exporter's answer, accepted only if it is fresh and possible: each device for itself."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agents.runtime import exposition
@@ -13,15 +13,22 @@ from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
     METRIC_DEVICE_USED,
+    METRIC_POD_DECLARED,
     METRIC_POD_USED,
+    METRIC_POOL_FLOOR,
     METRIC_SAMPLE_AGE,
+    METRIC_SEAT,
     METRIC_UNATTRIBUTED,
     METRIC_UNKNOWN_PROCESSES,
+    METRIC_UNREADABLE,
 )
 from tenancy.units import MIB, TOLERANCE
 
 # Older samples tell nothing of the memory that is free now.
 FRESH_SECONDS = 30.0
+
+# Of the ledger's seats there may be a thousand, and each exporter of the pool serves them.
+_NOT_OF_DEVICES = (METRIC_SEAT,)
 
 
 class Trouble(StrEnum):
@@ -44,42 +51,71 @@ class TelemetryError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class PodUse:
-    """What one pod has of one device; the names are empty where the exporter does not know them yet."""
+    """What one pod has of one device; the names are empty where the exporter does not know them yet. `declares` is
+    False where the exporter knows that it declared none."""
 
     uid: str
     namespace: str
     pod: str
     uuid: str
     used_bytes: int
+    declares: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostDevice:
+    """A device of which nothing is known, and why; `gpu` is its index."""
+
+    gpu: int
+    trouble: Trouble
+    problem: str
+
+    def __str__(self) -> str:
+        return f"gpu {self.gpu}: {self.problem}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The devices, by index. `uses` is who uses them; None where that is not wholly known, for `uses_problem`."""
+    """The devices of which something is known, and those that are `lost`, by index. `uses` is who uses which, where
+    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why."""
 
     devices: tuple[Device, ...]
     age_seconds: float
-    uses: tuple[PodUse, ...] | None = None
-    uses_problem: str | None = "the exporter does not report who uses the devices"
+    uses: tuple[PodUse, ...] = ()
+    unknown_uses: Mapping[str, str] = field(default_factory=dict)
+    lost: tuple[LostDevice, ...] = ()
 
 
 def parse(text: str) -> Reading:
     """Raises TelemetryError, and exposition.ExpositionError for a text that breaks off."""
-    samples = exposition.parse(text)
-    reading = Reading(age_seconds=_age_seconds(samples), devices=_devices(samples))
-    unattributed = _by_device(samples, METRIC_UNATTRIBUTED)
-    if not unattributed:
-        return reading
-    keys = {(device.gpu, device.uuid): device for device in reading.devices}
-    if unattributed.keys() != keys.keys():
-        raise TelemetryError(Trouble.PARTIAL, f"{METRIC_UNATTRIBUTED} is missing for some device")
+    samples = exposition.parse(text, _NOT_OF_DEVICES)
+    age_seconds, devices = _age_seconds(samples), _devices(samples)
+    lost = [*_unreadable(samples, devices), *filter(None, map(_contradiction, devices))]
+    keys = {(device.gpu, device.uuid) for device in devices}
+    unattributed, unknown = _by_device(samples, METRIC_UNATTRIBUTED), _by_device(samples, METRIC_UNKNOWN_PROCESSES)
+    if unattributed.keys() - keys:
+        raise TelemetryError(Trouble.IMPLAUSIBLE, f"{METRIC_UNATTRIBUTED} is there for a device that is not")
     uses = _uses(samples, keys)
-    for key, device in keys.items():
-        _check_sum(device, [use.used_bytes for use in uses if use.uuid == device.uuid], unattributed[key])
-    unknown = sum(_by_device(samples, METRIC_UNKNOWN_PROCESSES).values())
-    if unknown:
-        return replace(reading, uses_problem=f"NVML does not report the memory of {unknown} processes")
-    return replace(reading, uses=uses, uses_problem=None)
+    unknown_uses = {}
+    for device in devices:
+        key = (device.gpu, device.uuid)
+        if key not in unattributed:
+            unknown_uses[device.uuid] = "the exporter does not report who uses it"
+            continue
+        if doubt := _sum_doubt(device, (use.used_bytes for use in uses if use.uuid == device.uuid), unattributed[key]):
+            lost.append(LostDevice(gpu=device.gpu, trouble=Trouble.IMPLAUSIBLE, problem=doubt))
+        if unknown.get(key):
+            unknown_uses[device.uuid] = f"NVML does not report the memory of {unknown[key]} processes"
+    gone = {each.gpu for each in lost}
+    known = tuple(device for device in devices if device.gpu not in gone)
+    whole = {device.uuid for device in known} - unknown_uses.keys()
+    return Reading(
+        devices=known,
+        age_seconds=age_seconds,
+        uses=tuple(use for use in uses if use.uuid in whole),
+        unknown_uses=unknown_uses,
+        lost=tuple(sorted({each.gpu: each for each in reversed(lost)}.values(), key=lambda each: each.gpu)),
+    )
 
 
 def _age_seconds(samples: Iterable[Sample]) -> float:
@@ -101,30 +137,46 @@ def _devices(samples: Sequence[Sample]) -> tuple[Device, ...]:
     for identities in ({gpu for gpu, _ in totals}, {uuid for _, uuid in totals}):
         if len(identities) != len(totals):
             raise TelemetryError(Trouble.IMPLAUSIBLE, "two devices have one index or one uuid")
-    found = tuple(
+    return tuple(
         Device(gpu=gpu, uuid=uuid, total_bytes=total, used_bytes=used[gpu, uuid], free_bytes=free[gpu, uuid])
         for (gpu, uuid), total in sorted(totals.items())
     )
-    for device in found:
-        accounted = device.used_bytes + device.free_bytes
-        if not device.total_bytes * (1 - TOLERANCE) <= accounted <= device.total_bytes:
-            much = "more" if accounted > device.total_bytes else "far less"
-            raise TelemetryError(Trouble.IMPLAUSIBLE, f"gpu {device.gpu}: used and free are {much} than the device has")
-    return found
 
 
-def _check_sum(device: Device, used: Iterable[int], unattributed: int) -> None:
+def _unreadable(samples: Iterable[Sample], devices: Iterable[Device]) -> Iterator[LostDevice]:
+    """Those that NVML could not read."""
+    read = {device.gpu for device in devices}
+    for sample in samples:
+        if sample.name == METRIC_UNREADABLE:
+            gpu = sample.labels.get("gpu", "")
+            if not (gpu.isascii() and gpu.isdigit()) or int(gpu) in read:
+                raise _impossible(sample)
+            yield LostDevice(gpu=int(gpu), trouble=Trouble.MISSING, problem="its exporter cannot read it")
+
+
+def _contradiction(device: Device) -> LostDevice | None:
+    accounted = device.used_bytes + device.free_bytes
+    if device.total_bytes * (1 - TOLERANCE) <= accounted <= device.total_bytes:
+        return None
+    much = "more" if accounted > device.total_bytes else "far less"
+    problem = f"used and free are {much} than the device has"
+    return LostDevice(gpu=device.gpu, trouble=Trouble.IMPLAUSIBLE, problem=problem)
+
+
+def _sum_doubt(device: Device, used: Iterable[int], unattributed: int) -> str | None:
     attributed = sum(used)
-    if abs(attributed + unattributed - device.used_bytes) > device.total_bytes * TOLERANCE:
-        raise TelemetryError(
-            Trouble.IMPLAUSIBLE,
-            f"gpu {device.gpu}: pods use {attributed // MIB} MiB and {unattributed // MIB} are unattributed, "
-            f"the device says {device.used_bytes // MIB}",
-        )
+    if abs(attributed + unattributed - device.used_bytes) <= device.total_bytes * TOLERANCE:
+        return None
+    return (
+        f"pods use {attributed // MIB} MiB and {unattributed // MIB} are unattributed, the device says "
+        f"{device.used_bytes // MIB}"
+    )
 
 
-def _uses(samples: Iterable[Sample], devices: Collection[tuple[int, str]]) -> tuple[PodUse, ...]:
+def _uses(samples: Sequence[Sample], devices: Collection[tuple[int, str]]) -> tuple[PodUse, ...]:
     """By pod and device, its containers added up."""
+    declaring = {sample.labels.get("pod_uid") for sample in samples if sample.name == METRIC_POD_DECLARED}
+    has_ledger = any(sample.name == METRIC_POOL_FLOOR for sample in samples)
     seen = set()
     found: dict[tuple[str, str], PodUse] = {}
     for sample in samples:
@@ -141,6 +193,7 @@ def _uses(samples: Iterable[Sample], devices: Collection[tuple[int, str]]) -> tu
             pod=sample.labels.get("pod", ""),
             uuid=device[1],
             used_bytes=int(sample.value) + (before.used_bytes if before else 0),
+            declares=uid in declaring or not has_ledger,
         )
     return tuple(found[key] for key in sorted(found))
 

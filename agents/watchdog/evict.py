@@ -17,8 +17,14 @@ class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DELETED = "deleted"
     DEACTIVATED = "deactivated"
-    BLOCKED = "blocked"
+    BLOCKED = "blocked"  # by a PodDisruptionBudget
+    REFUSED = "refused"  # by the API, for any other reason
+    UNANSWERED = "unanswered"  # it may have been done
     GONE = "gone"
+
+    @property
+    def may_be_done(self) -> bool:
+        return self.done or self is EvictionOutcome.UNANSWERED
 
     @property
     def done(self) -> bool:
@@ -33,16 +39,34 @@ class EvictionResult:
     detail: str = ""
 
 
-def recycle(api: Api, target: Target, *, delete_blocked: bool) -> EvictionResult:
-    """Each pod only under the uid that was decided on. Raises ApiError.
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a pod goes: with at most so many seconds of grace; `delete_blocked`: also where a PodDisruptionBudget refuses
+    its eviction."""
+
+    grace_seconds: int
+    delete_blocked: bool
+
+
+def recycle(api: Api, target: Target, manner: Manner) -> EvictionResult:
+    """Each pod only under the uid that was decided on. An error of the API is a result: it is this target's alone.
 
     A queued Job is deactivated: Kueue then suspends it, deletes its pods and gives its quota to the next. Its pods
-    alone would come back within the same quota, or fail the Job.
+    alone would come back within the same quota, or fail the Job. Pods that terminate already come back no more.
     """
-    if target.first.queued_as and _deactivate(api, target.first):
-        return EvictionResult(EvictionOutcome.DEACTIVATED)
-    acts = [_evict(api, pod, delete_blocked=delete_blocked) for pod in target.pods]
-    return next((act for act in acts if act.outcome.done), acts[0])
+    try:
+        if target.first.stops_with_its_job and _deactivate(api, target.first):
+            return EvictionResult(EvictionOutcome.DEACTIVATED)
+    except ApiError as error:
+        return _failed(error)
+    results = [_evict(api, pod, manner) for pod in target.pods]
+    return next((result for result in results if result.outcome.done), results[0])
+
+
+def _failed(error: ApiError) -> EvictionResult:
+    if error.outdated:
+        return EvictionResult(EvictionOutcome.GONE, error.message)
+    return EvictionResult(EvictionOutcome.UNANSWERED if error.undecided else EvictionOutcome.REFUSED, str(error))
 
 
 def _deactivate(api: Api, pod: GpuPod) -> bool:
@@ -71,23 +95,23 @@ def _same_owner(workload: Object, pod: GpuPod) -> bool:
     return any(pod.owner and each["uid"] == pod.owner.uid for each in owners)
 
 
-def _evict(api: Api, pod: GpuPod, *, delete_blocked: bool) -> EvictionResult:
+def _evict(api: Api, pod: GpuPod, manner: Manner) -> EvictionResult:
+    grace_seconds = min(pod.grace_seconds, manner.grace_seconds)
     try:
-        api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid)
+        api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
     except ApiError as error:
-        if error.outdated:
-            return EvictionResult(EvictionOutcome.GONE, error.message)
         if not error.held_by_budget:
-            raise
-        return _delete(api, pod) if delete_blocked else EvictionResult(EvictionOutcome.BLOCKED, error.message)
+            return _failed(error)
+        if not manner.delete_blocked:
+            return EvictionResult(EvictionOutcome.BLOCKED, error.message)
+        return _delete(api, pod, grace_seconds)
     return EvictionResult(EvictionOutcome.EVICTED)
 
 
-def _delete(api: Api, pod: GpuPod) -> EvictionResult:
+def _delete(api: Api, pod: GpuPod, grace_seconds: int) -> EvictionResult:
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     try:
-        api.delete(f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", uid=pod.uid)
+        api.delete(path, uid=pod.uid, grace_seconds=grace_seconds)
     except ApiError as error:
-        if error.outdated:
-            return EvictionResult(EvictionOutcome.GONE, error.message)
-        raise
+        return _failed(error)
     return EvictionResult(EvictionOutcome.DELETED)

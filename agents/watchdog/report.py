@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
+from agents.kube.client import ApiError
 from agents.kube.events import Event, Recorder, Reference
 from agents.kube.nodes import Node
 from agents.runtime.log import Log
+from agents.telemetry.reading import Trouble
 from agents.watchdog.evict import EvictionOutcome, EvictionResult
 from agents.watchdog.types import Decision, DeviceVerdict, Target
 from tenancy import names
@@ -30,73 +32,87 @@ class Reporter:
 
     def report(self, decision: Decision) -> None:
         """What each pass finds."""
+        if decision.problem:
+            self.log.warning(f"no action: {decision.problem}")
         for blind in decision.blind:
             self.log.warning("no action: telemetry cannot be trusted", **asdict(blind))
         for verdict in decision.verdicts:
             if verdict.pressed:
-                self.log.warning("under the floor", **_fields(verdict))
+                short = "under the floor" if verdict.free_mib < verdict.floor_mib else "short of memory for a seat"
+                self.log.warning(short, seats=verdict.seats, **_fields(verdict))
+            if verdict.ended:
+                note = "uses it, and does not run there any more: its memory counts as going"
+                self.log.info(note, pods=verdict.ended, node=verdict.node, gpu=verdict.device.gpu)
             for spared in verdict.spared:
                 self.log.warning("over its budget and left alone", why=spared.why, **_about(spared.target))
         self.log.info(
             "judged",
             devices=len(decision.verdicts),
             under_the_floor=sum(verdict.pressed for verdict in decision.verdicts),
-            nodes_not_judged=len(decision.blind),
+            not_judged=len(decision.blind),
         )
 
-    def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime, *, cap: int) -> None:
-        """What an operator should know though nothing is done about it. Raises ApiError."""
+    def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime) -> None:
+        """What an operator should know though nothing is done about it. That an exporter is missing, Prometheus sees as
+        well."""
+        for blind in decision.blind:
+            if blind.trouble is not Trouble.MISSING and blind.node in nodes:
+                what = "it" if blind.gpu is None else f"GPU {blind.gpu}"
+                why = blind.problem if blind.trouble is Trouble.UNOWNED else f"its telemetry is {blind.trouble}"
+                note = f"nothing is recycled on {what}, whatever happens there: {why}"
+                self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, now, of=what)
         for verdict in decision.verdicts:
             gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
             for each in verdict.undeclared:
                 note = f"uses {gpu} and declares no {self.resource}"
-                self._once(each.pod.reference, names.EVENT_UNDECLARED, note, now)
+                self._once(each.pod, names.EVENT_UNDECLARED, note, now)
             for spared in verdict.spared:
                 if spared.lasting:
                     note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
                     self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
             if verdict.capped:
-                note = (
-                    f"{gpu} is under its floor of {verdict.floor_mib} MiB, and the cap of {cap} recycles an hour keeps "
-                    "its offenders"
-                )
+                note = f"{gpu} is short of memory, and the cap of {verdict.capped} keeps its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
     def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
-        """What an armed watchdog would have done. Raises ApiError."""
+        """What an armed watchdog would have done."""
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
         note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
     def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
-        """What became of a target. Raises ApiError."""
+        """What became of a target."""
         fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)
-        if act.outcome is EvictionOutcome.BLOCKED:
+        if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
             note = f"is not recycled: {act.detail} It was to be, because {why}"
             self._once(regarding, names.EVENT_BLOCKED, note, now)
         elif act.outcome.done:
             note = f"{_DONE[act.outcome]} because {why}"
             self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
 
-    def _once(self, regarding: Reference, reason: str, note: str, now: datetime) -> None:
-        if (regarding.uid, reason) in self.reported:
+    def _once(self, regarding: Reference, reason: str, note: str, now: datetime, of: str = "") -> None:
+        if (regarding.uid, reason + of) in self.reported:
             return
-        self.reported.add((regarding.uid, reason))
+        self.reported.add((regarding.uid, reason + of))
         self.log.warning(note, reason=reason, namespace=regarding.namespace, name=regarding.name)
         self._record(regarding, reason, note, now)
 
     def _record(self, regarding: Reference, reason: str, note: str, now: datetime, occasion: str = "") -> None:
         event = Event(regarding=regarding, reason=reason, note=note, action=_ACTION, warning=True, occasion=occasion)
-        self.recorder.record(event, now)
+        try:
+            self.recorder.record(event, now)
+        except ApiError as error:
+            self.log.warning(f"the event was not written: {error}")  # what is done matters more than its record
 
 
 def _reason(verdict: DeviceVerdict, target: Target) -> str:
     declared_mib = sum(pod.declared_mib for pod in target.pods)
+    seats = f", {verdict.seats_mib} more are needed for {', '.join(verdict.seats)}" if verdict.seats else ""
     return (
         f"GPU {verdict.device.gpu} of {verdict.node} has {verdict.free_mib} MiB free, its floor is "
-        f"{verdict.floor_mib}, and {target} uses {target.used_mib} MiB of it, having declared {declared_mib}"
+        f"{verdict.floor_mib}{seats}, and {target} uses {target.used_mib} MiB of it, having declared {declared_mib}"
     )
 
 

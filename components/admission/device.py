@@ -16,11 +16,10 @@ _DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 @dataclass(frozen=True, kw_only=True)
 class ByDevice:
     """Placement by device: `account` is the user name of the scheduler that does it, `devices` the most that a node
-    has. `aliyun`: it writes the GPU sharing extender's annotations as well."""
+    has."""
 
     account: str
     devices: int
-    aliyun: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +135,5 @@ def device_binding(args: DeviceArgs) -> Manifest:
 
 
 def _is_the_schedulers(args: DeviceArgs) -> str:
-    """The annotation `k` is one that only the scheduler writes. The peer's device plugin writes one of its own."""
-    ours = f"k.startsWith({cel.text(args.names.device_annotation_prefix)})"
-    if args.by_device is None or not args.by_device.aliyun:
-        return ours
-    return f"({ours} || k.startsWith({cel.text(names.ALIYUN_PREFIX)}) && k != {cel.text(names.ALIYUN_ASSIGNED)})"
+    """The annotation `k` is one that only the scheduler writes."""
+    return f"k.startsWith({cel.text(args.names.device_annotation_prefix)})"

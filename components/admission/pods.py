@@ -21,8 +21,11 @@ from components.base.spec import DnsLabel, Spec
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
+    PLACE_SEATED,
+    PRIORITY_SYSTEM,
     PRIORITY_USE,
     STAMP_PRIORITY,
+    SYSTEM_PRIORITIES,
     Names,
 )
 
@@ -43,8 +46,8 @@ class AdmissionSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueuedPlacement:
-    """Tenants that queue for whole devices of the same pools, and the labels that the pools' nodes share."""
+class PoolPlacement:
+    """Tenants whose devices are in the same pools, and the labels that the pools' nodes share."""
 
     name: str
     tenants: Sequence[str]
@@ -54,17 +57,21 @@ class QueuedPlacement:
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
     """`exempt`: namespaces out of every policy. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`:
-    what the largest device offers. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`.
-    `by_device` is None where the device plugin chooses the device."""
+    what the largest device offers. `queued`: where tenants queue for whole devices; `seated`: where the others have
+    their seats, or are on record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond
+    `spec`. `by_device` is None where the device plugin chooses the device. `tenants` are all of
+    them."""
 
     spec: AdmissionSpec
     names: Names
     exempt: Sequence[str]
     without_budget: Sequence[str]
     device_mib: int
-    placements: Sequence[QueuedPlacement]
+    queued: Sequence[PoolPlacement]
+    seated: Sequence[PoolPlacement]
     priority_tenants: Mapping[str, Iterable[str]]
     by_device: ByDevice | None = None
+    tenants: Sequence[str] = ()
 
     @property
     def device(self) -> DeviceArgs:
@@ -75,7 +82,8 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
     """Every policy, those that change a pod before those that judge it."""
     return [
         *priority_stamps(args),
-        *(queued_placement(args, placement) for placement in args.placements),
+        *(queued_placement(args, placement) for placement in args.queued),
+        *(seated_placement(args, placement) for placement in args.seated),
         *(device_stamps(args.device) if args.by_device else ()),
         gpu_budget(args),
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
@@ -111,7 +119,7 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
     return mutating(_COMPONENT, name, scope, operations)
 
 
-def queued_placement(args: AdmissionArgs, placement: QueuedPlacement) -> Manifest:
+def queued_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
     """Whole-device pods of queue tenants go where their queue's devices are.
 
     A flavor without node labels would else let a queued Job take nvidia.com/gpu of a pool that is shared by budget.
@@ -120,6 +128,14 @@ def queued_placement(args: AdmissionArgs, placement: QueuedPlacement) -> Manifes
     scope = Scope(within(placement.tenants), conditions)
     operations = [cel.merge_node_selector(placement.node_selector)]
     return mutating(_COMPONENT, f"{PLACE_QUEUED}-{placement.name}", scope, operations)
+
+
+def seated_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
+    """GPU pods of a tenant go to the nodes of its seats' pool: on another they would take what is promised to others,
+    or end next to a memory pool's workloads that nobody reckons them with."""
+    operations = [cel.merge_node_selector(placement.node_selector)]
+    scope = Scope(within(placement.tenants), _reaches_gpu(args))
+    return mutating(_COMPONENT, f"{PLACE_SEATED}-{placement.name}", scope, operations)
 
 
 def gpu_budget(args: AdmissionArgs) -> Manifest:
@@ -151,7 +167,8 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
         tenants.setdefault(priority, set()).add(tenant)
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
-    return [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
+    uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
+    return [*uses, *([_no_system_class(args.tenants)] if args.tenants else [])]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
@@ -162,6 +179,14 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
     holds = cel.reaches_gpu(args.names) if is_gpu_class else "false"
     return validating(_COMPONENT, f"{PRIORITY_USE}-{priority}", scope, {holds: message})
+
+
+def _no_system_class(tenants: Sequence[str]) -> Manifest:
+    """A tenant of the system's class would preempt every seat, and the agents with it."""
+    named = "has(object.spec.priorityClassName) && object.spec.priorityClassName.startsWith"
+    scope = Scope(within(sorted(tenants)), {"has-a-system-class": f"{named}({cel.text(SYSTEM_PRIORITIES)})"})
+    message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
+    return validating(_COMPONENT, PRIORITY_SYSTEM, scope, {"false": message})
 
 
 def _reaches_gpu(args: AdmissionArgs) -> dict[str, str]:

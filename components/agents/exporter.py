@@ -18,15 +18,17 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.ledger import Ledger
 
-# The node is the slice's owner, and its labels say in which pool it is.
-_PUBLISHING = (
-    PolicyRule(resources=("nodes",), verbs=("get",)),
-    PolicyRule(
-        api_groups=(names.RESOURCE_API.partition("/")[0],),
-        resources=("resourceslices",),
-        verbs=("get", "create", "patch"),
-    ),
+_PUBLISHING = PolicyRule(
+    api_groups=(names.RESOURCE_API.partition("/")[0],),
+    resources=("resourceslices",),
+    verbs=("list", "watch", "create", "patch"),
 )
+# Labels by which NVIDIA's GPU operator holds clients of the driver off a node, and what they say while it replaces the
+# driver or divides its devices: its own pods go by them, so that the kernel's module can be unloaded. The first is for
+# clients such as ours (from operator 26.7 on), the second is the device plugin's, which older ones set too. Sources:
+# cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's paused-for-mig-change.
+_OPERATOR_LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
+_PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
 
 
 class ExporterSpec(Spec):
@@ -72,14 +74,15 @@ def exporter_agent(args: ExporterArgs) -> Agent:
         rules=(
             PolicyRule(
                 resources=("configmaps",),
-                verbs=("get",),
+                verbs=("list", "watch"),
                 resource_names=(names.LEDGER, names.journal(names.WATCHDOG)),
                 namespace=args.cluster.system_namespace,
             ),
-            PolicyRule(resources=("pods",), verbs=("list",)),
-            *(_PUBLISHING if args.publish_devices else ()),
+            PolicyRule(resources=("pods", "nodes"), verbs=("list", "watch")),
+            *((_PUBLISHING,) if args.publish_devices else ()),
         ),
         dry_run=False,
+        priority_class=names.NODE_CRITICAL,
     )
 
 
@@ -112,7 +115,8 @@ def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]])
     """The exporter on every node that one of the selectors matches.
 
     It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class. The
-    host's process table is where NVML's process ids mean something.
+    host's process table is where NVML's process ids mean something. While NVIDIA's operator replaces the driver it
+    goes: an open NVML holds the kernel's module.
     """
     template = pod_template(
         agent,
@@ -138,10 +142,13 @@ def selector() -> dict[str, str]:
 
 
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
+    """NotIn matches a node without the label, too: there is no operator."""
+    not_paused = [{"key": key, "operator": "NotIn", "values": list(_PAUSED)} for key in _OPERATOR_LABELS]
     terms = [
         {
             "matchExpressions": [
-                {"key": key, "operator": "In", "values": [value]} for key, value in sorted(labels.items())
+                *({"key": key, "operator": "In", "values": [value]} for key, value in sorted(labels.items())),
+                *not_paused,
             ]
         }
         for labels in node_selectors

@@ -8,7 +8,7 @@ import pulumi
 from pydantic import Field, model_validator
 
 from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
-from components.base.agent import RUN_SECONDS, Agent, cron_job
+from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal, journal_rule
 from components.base.manifest import Manifest, component_type, register
@@ -16,6 +16,22 @@ from components.base.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, T
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
+
+# A run goes on until the next one is at work, so that a waiting seat is always seen within one interval: a pod starts
+# within 2 to 10 seconds of its minute, and of two runs at once one acts (docs/adr/0021).
+_OVERLAP_SECONDS = 22
+GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
+GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
+
+
+# What is left of a run whose pod was that slow to start.
+_LATE_RUN_SECONDS = 60
+
+
+def most_samples(*, interval_seconds: int, reading_seconds: int) -> int:
+    """How many samples in a row a run is sure to take, each with a reading of its own; the next run starts to count
+    again."""
+    return _LATE_RUN_SECONDS // max(interval_seconds, reading_seconds)
 
 
 class HttpJsonDemand(Spec):
@@ -42,8 +58,9 @@ class WindowDemand(Spec):
 
 
 class OnDemandSpec(Spec):
-    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Where the slack is too small for
-    several, the first by name gets it."""
+    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Without a demand signal it is let in
+    whenever there is room, and leaves for one that has demand. Where the slack is too small for several, the first by
+    name gets it."""
 
     tenant: DnsLabel
     pool: DnsLabel
@@ -52,7 +69,9 @@ class OnDemandSpec(Spec):
         default=256, description="Hysteresis: it is let in with so much above the floor, and goes under the floor."
     )
     samples: Count = Field(
-        default=3, description="Consecutive samples that must agree before anything changes; under pressure two do."
+        default=3,
+        description="Consecutive samples that must agree before anything changes, at most as many as a run takes. "
+        "Under pressure two do, for a seat one.",
     )
     idle_seconds: Seconds = Field(
         default=300, description="It goes after so long without demand; a window ends when it ends."
@@ -63,20 +82,25 @@ class OnDemandSpec(Spec):
     prometheus: PrometheusDemand | None = None
     window: WindowDemand | None = None
 
+    @property
+    def signals(self) -> Mapping[str, HttpJsonDemand | PrometheusDemand | WindowDemand]:
+        """Those that are given, by their key."""
+        signals = {"http_json": self.http_json, "prometheus": self.prometheus, "window": self.window}
+        return {kind: signal for kind, signal in signals.items() if signal is not None}
+
     @model_validator(mode="after")
-    def _has_one_demand_signal(self) -> "OnDemandSpec":
-        given = [name for name in ("http_json", "prometheus", "window") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ValueError(
-                f"needs exactly one demand signal (http_json, prometheus or window), got {', '.join(given) or 'none'}"
-            )
+    def _has_at_most_one_demand_signal(self) -> "OnDemandSpec":
+        if len(self.signals) > 1:
+            raise ValueError(f"takes one demand signal or none, got {', '.join(self.signals)}; remove one")
         return self
 
 
 class GateSpec(Spec):
     """The agent that lets on-demand tenants in and out."""
 
-    interval_seconds: Seconds = Field(default=10, le=15)
+    interval_seconds: Seconds = Field(
+        default=5, le=15, description="Between samples: so long a seat that waits is not seen to wait."
+    )
     armed: bool = Field(default=False, description="false: tells what it would do, and has no right to do it.")
 
 
@@ -92,7 +116,9 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """What the agent reads from GATES, by name: the first gets the slack. The configuration's maps have no order."""
+    """What the agent reads from GATES; the first gets the slack, and leaves last. The configuration's maps have no
+    order."""
+    in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
         {
             "name": name,
@@ -106,13 +132,14 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "cool_down_seconds": spec.cool_down_seconds,
             "demand": _demand(spec),
         }
-        for name, spec in sorted(on_demand.items())
+        for name, spec in in_order
     ]
 
 
 def _demand(spec: OnDemandSpec) -> Manifest:
-    signals = {"http_json": spec.http_json, "prometheus": spec.prometheus, "window": spec.window}
-    return next({"kind": kind, **signal.model_dump()} for kind, signal in signals.items() if signal is not None)
+    return next(
+        ({"kind": kind, **signal.model_dump()} for kind, signal in spec.signals.items()), {"kind": "free_memory"}
+    )
 
 
 def gate_agent(args: GateArgs) -> Agent:
@@ -127,12 +154,13 @@ def gate_agent(args: GateArgs) -> Agent:
         code=args.code,
         environment={
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
-            "RUN_SECONDS": str(RUN_SECONDS),
+            "RUN_SECONDS": str(GATE_RUN_SECONDS),
             **telemetry_environment(namespace, args.exporter),
             "GATES": json.dumps(declared, separators=(",", ":")),
         },
         rules=(
             *telemetry_rules(namespace),
+            PolicyRule(resources=("pods",), verbs=("list",)),
             journal_rule(names.GATE, namespace),
             *(rule for home, owned in _by_namespace(declared).items() for rule in _rules(home, owned, args.spec.armed)),
         ),
@@ -149,7 +177,7 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
-    """What it must read of a namespace: its own Deployments, who else scales them, their pods. It scales when armed."""
+    """What it must read of a namespace: its own Deployments, and who else scales them. It scales when armed."""
     yield PolicyRule(
         api_groups=("apps",), resources=("deployments",), verbs=("get",), resource_names=owned, namespace=namespace
     )
@@ -161,12 +189,19 @@ def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[Poli
             resource_names=owned,
             namespace=namespace,
         )
-    yield PolicyRule(resources=("pods",), verbs=("list",), namespace=namespace)
     yield PolicyRule(
         api_groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("list",), namespace=namespace
     )
     yield PolicyRule(api_groups=("keda.sh",), resources=("scaledobjects",), verbs=("list",), namespace=namespace)
     yield events_rule(namespace)
+
+
+def gate_cron_job(agent: Agent) -> Manifest:
+    """Its CronJob, whose runs last into the next minute."""
+    declared = cron_job(agent)
+    job = job_spec(agent, deadline_seconds=GATE_DEADLINE_SECONDS, retries=0)
+    template = {**declared["spec"]["jobTemplate"], "spec": job}
+    return {**declared, "spec": {**declared["spec"], "jobTemplate": template}}
 
 
 class Gate(pulumi.ComponentResource):
@@ -179,6 +214,6 @@ class Gate(pulumi.ComponentResource):
         agent = gate_agent(args)
         identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
         kept = register(journal(agent), f"{name}-journal", parent=self)
-        declared = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
+        declared = register(gate_cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
         self.cron_job = declared.urn.apply(lambda _: agent.name)
         self.register_outputs({"cronJob": self.cron_job})

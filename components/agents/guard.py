@@ -49,6 +49,7 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
             events_rule(),
         ),
         dry_run=False,
+        priority_class=names.NODE_CRITICAL,
         capabilities=CAPABILITIES,
     )
 
@@ -64,7 +65,6 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
         container=serving(PORT),
         pod={
             "hostPID": True,
-            "priorityClassName": names.NODE_CRITICAL,
             "nodeSelector": dict(pool.node_selector),
             "tolerations": [{"operator": "Exists"}],
         },

@@ -13,12 +13,16 @@ from components.admission import node_status
 from components.admission.policy import binding
 from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
+from components.base.journal import journal, journal_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.ledger import Ledger, Sharing
+
+# nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
+DRIVER_RESERVED_MIB = 450
 
 
 class PoolSpec(Spec):
@@ -34,12 +38,16 @@ class PoolSpec(Spec):
         default=None, validate_default=True, description="Memory of one device, as the driver reports it."
     )
     reserve_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
-        default=0, description="Kept back on each device: driver, contexts, tenants without a budget."
+        default=0, description="Kept back on each device: the driver's part, and workloads without a budget."
+    )
+    driver_reserved_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
+        default=DRIVER_RESERVED_MIB,
+        description="Part of the reserve: what driver and firmware keep of each device, `Reserved` of "
+        "`nvidia-smi -q -d MEMORY`. A CUDA context is its process', and so in a seat.",
     )
     floor_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
         default=0, description="Free memory of a device under which the watchdog acts."
     )
-    time_slices: Count = Field(default=1, description="nvidia.com/gpu that the device plugin shows for each device.")
 
     @field_validator("memory_mib")
     @classmethod
@@ -51,7 +59,7 @@ class PoolSpec(Spec):
             raise ValueError("has no use where sharing is whole; remove it, or write sharing: memory")
         return memory_mib
 
-    @field_validator("reserve_mib", "floor_mib")
+    @field_validator("reserve_mib", "driver_reserved_mib", "floor_mib")
     @classmethod
     def _leaves_some_memory(cls, mib: int, info: ValidationInfo) -> int:
         memory_mib = info.data.get("memory_mib")
@@ -113,6 +121,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
                 resource_names=(names.LEDGER,),
                 namespace=namespace,
             ),
+            journal_rule(names.RECONCILE, namespace),
             PolicyRule(resources=("nodes", "pods"), verbs=("list", "watch")),
             PolicyRule(resources=("nodes/status",), verbs=("patch",)),
             events_rule(),
@@ -162,8 +171,8 @@ class Capacity(pulumi.ComponentResource):
         self.register_outputs({"advertisedMib": self.advertised})
 
     def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
-        """Guards, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits for a run of
-        the CronJob, which therefore outlives it, with its roles."""
+        """Guards and journal, then the CronJob, then the ledger, then the Job. Destroyed in reverse: the ledger waits
+        for a run of the CronJob, which therefore outlives it, with its roles."""
         namespace, resources = args.cluster.system_namespace, args.ledger.names
         guards = [
             self._declare_guard(f"{name}-reconcile-writes", node_status.reconcile_writes(resources, namespace)),
@@ -171,7 +180,8 @@ class Capacity(pulumi.ComponentResource):
         ]
         agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
         identity = Identity(f"{name}-reconcile", agent.identity, pulumi.ResourceOptions(parent=self))
-        keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, *guards])
+        kept = register(journal(agent), f"{name}-journal", parent=self)
+        keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept, *guards])
         ledger = ledger_config_map(args.ledger, namespace, advertised=True)
         stored = register(
             ledger,

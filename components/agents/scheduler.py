@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from components.admission.device import ByDevice
 from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
-from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, flag, hardened, pod_template
-from components.base.identity import Identity, PolicyRule, RoleRef
+from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template
+from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import ImageReference, Spec
 from components.base.system import ClusterSpec
@@ -26,8 +26,9 @@ _RESOURCES = names.RESOURCE_API.partition("/")[0]
 _VERBS_PORT = 9443
 # kube-scheduler's own, for the kubelet's probes.
 _HEALTH_PORT = 10259
-# Its plugins' weights sum to 12, each for a score of 100: of two nodes with room the device decides.
-_WEIGHT = 12
+# The best node's score is at least 1 of 10 above any other's, which is 10 times this. In our profile no plugin of
+# kube-scheduler's own scores, so of two nodes with room the device decides.
+_WEIGHT = 1
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
     name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
@@ -61,10 +62,14 @@ class SchedulerSpec(Spec):
         "least becomes useless to pods like those that run now; it takes longer.",
     )
     measured: bool = Field(
-        default=True, description="Give no device whose measured free memory less the pool's floor is below the budget."
+        default=True,
+        description="Prefer devices whose measured free memory less the pool's floor is enough, and give no other to a "
+        "pod without a seat. A pod within its seat is placed whenever the ledger has room.",
     )
-    aliyun_annotations: bool = Field(
-        default=False, description="Write and read ALIYUN_COM_GPU_MEM_* too, for that device plugin and CLI."
+    hold_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
+        default=60,
+        description="How long a pod within its seat is held back at most where the ledger has room and memory in use "
+        "keeps it from loading, so that gates close and the watchdog recycles first. 0: not at all.",
     )
     port: Annotated[int, Field(ge=1024, le=65535)] = Field(
         default=9402, description="Of /metrics and /inspect; 9443 and 10259 are taken in its pods."
@@ -75,6 +80,8 @@ class SchedulerSpec(Spec):
         unused = sorted(self.model_fields_set - {"placement"})
         if self.placement is PlacementMode.DRA and unused:
             raise ValueError(f"{', '.join(unused)}: has no use where placement is dra; remove it")
+        if not self.measured and "hold_seconds" in self.model_fields_set:
+            raise ValueError("hold_seconds: has no use where measured is false; remove it")
         return self
 
 
@@ -94,7 +101,6 @@ def by_device(spec: SchedulerSpec, cluster: ClusterSpec, ledger: Ledger) -> ByDe
     return ByDevice(
         account=f"system:serviceaccount:{cluster.system_namespace}:{names.SCHEDULER}",
         devices=max(pool.device_count for pool in ledger.shared_pools),
-        aliyun=spec.aliyun_annotations,
     )
 
 
@@ -114,7 +120,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
             "SCORING": spec.scoring,
-            "ALIYUN_ANNOTATIONS": flag(spec.aliyun_annotations),
+            "HOLD_SECONDS": str(spec.hold_seconds),
             **measurement,
         },
         rules=(
@@ -122,6 +128,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             PolicyRule(resources=("nodes",), verbs=("list", "watch")),
             PolicyRule(resources=("pods",), verbs=("get", "list", "watch")),
             PolicyRule(resources=("pods/binding",), verbs=("create",)),
+            events_rule(),
             PolicyRule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
             PolicyRule(
                 api_groups=(_RESOURCES,),
@@ -158,7 +165,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """kube-scheduler's own file: one profile, one extender, leadership by a Lease.
 
     https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. The sum of a node stays kube-scheduler's
-    to check (ignoredByScheduler false): two guards, and its cache of assumed pods stays right.
+    to check (ignoredByScheduler false): two guards, and its cache of assumed pods stays right. Every node that is left
+    is looked at (percentageOfNodesToScore): with a sample, the best device, or the only one, might not be in it.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -170,7 +178,13 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
             "resourceNamespace": args.cluster.system_namespace,
             "resourceName": names.SCHEDULER,
         },
-        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
+        "percentageOfNodesToScore": 100,
+        "profiles": [
+            {
+                "schedulerName": names.SCHEDULER_NAME,
+                "plugins": {point: {"disabled": [{"name": "*"}]} for point in ("preScore", "score")},
+            }
+        ],
         "extenders": [
             {
                 "urlPrefix": f"https://127.0.0.1:{_VERBS_PORT}",
@@ -185,7 +199,7 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
                     "certFile": f"{certificates}/client.crt",
                     "keyFile": f"{certificates}/client.key",
                 },
-                "httpTimeout": "5s",
+                "httpTimeout": f"{names.EXTENDER_TIMEOUT_SECONDS}s",
                 "nodeCacheCapable": True,
                 "managedResources": [{"name": args.ledger.names.gpumem, "ignoredByScheduler": False}],
                 "ignorable": False,
@@ -222,7 +236,6 @@ def deployment(args: SchedulerArgs) -> Manifest:
             **_probes(METRICS_PORT, "HTTP", alive="/healthz"),
         },
         pod={
-            "priorityClassName": "system-cluster-critical",
             "initContainers": [certify],
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart()]}},
         },

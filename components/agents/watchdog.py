@@ -26,7 +26,21 @@ class WatchdogSpec(Spec):
     interval_seconds: Seconds = Field(default=5, le=30)
     minimum_age_seconds: Seconds = Field(default=120, description="Younger pods are left alone: they load models.")
     cool_down_seconds: Seconds = Field(default=600, description="A recycled workload is left alone this long.")
-    evictions_per_hour: Count = Field(default=4, description="Beyond it the watchdog refuses loudly.")
+    grace_seconds: Seconds = Field(
+        default=30,
+        description="The longest grace of a recycled pod, which may ask for less: its neighbours lack the memory.",
+    )
+    waiting_seconds: Seconds = Field(
+        default=30,
+        description="A pod that waits for its seat leaves the gates so long before others are recycled for it.",
+    )
+    evictions_per_hour: Count = Field(
+        default=4, description="Of one tenant. Beyond it the watchdog leaves the tenant alone, and says so loudly."
+    )
+    node_evictions_per_hour: Count = Field(default=8, description="On one node, of all its tenants.")
+    total_evictions_per_hour: Count = Field(
+        default=24, description="Of everybody on all nodes: a brake for what nobody has thought of."
+    )
     delete_blocked: bool = Field(
         default=False, description="Delete a pod whose eviction a PodDisruptionBudget refuses, instead of telling so."
     )
@@ -62,7 +76,11 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "RUN_SECONDS": str(RUN_SECONDS),
             "MINIMUM_AGE_SECONDS": str(spec.minimum_age_seconds),
             "COOL_DOWN_SECONDS": str(spec.cool_down_seconds),
+            "GRACE_SECONDS": str(spec.grace_seconds),
+            "WAITING_SECONDS": str(spec.waiting_seconds),
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
+            "NODE_EVICTIONS_PER_HOUR": str(spec.node_evictions_per_hour),
+            "TOTAL_EVICTIONS_PER_HOUR": str(spec.total_evictions_per_hour),
             "DELETE_BLOCKED": flag(spec.delete_blocked),
             "RECYCLE_BARE_PODS": flag(spec.recycle_bare_pods),
             "TENANTS": ",".join(sorted(args.budgeted)),

@@ -56,6 +56,7 @@ class Agent:
     roles: tuple[RoleRef, ...] = ()
     memory_mib: int = 64
     capabilities: tuple[str, ...] = ()
+    priority_class: str = names.CLUSTER_CRITICAL
 
     @property
     def labels(self) -> dict[str, str]:
@@ -98,12 +99,16 @@ def pod_template(
     are further containers; `volumes` are the pod's, which the agent's container may read.
 
     It passes Pod Security `restricted`, unless `pod` says otherwise. There is no CPU limit: throttling would only make
-    a run late.
+    a run late. No tenant preempts it: an agent that is gone protects nobody.
     """
+    given = pod or {}
+    tolerations = [*given.get("tolerations", ()), *(each.declared for each in agent.cluster.agent_tolerations)]
     return {
         "metadata": {"labels": agent.labels},
         "spec": {
-            **(pod or {}),
+            **given,
+            **({"tolerations": tolerations} if tolerations else {}),
+            "priorityClassName": agent.priority_class,
             "serviceAccountName": agent.name,
             "automountServiceAccountToken": bool(agent.rules),
             "enableServiceLinks": False,
@@ -193,14 +198,18 @@ def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
 
 
 def cron_job(agent: Agent) -> Manifest:
-    """The agent each minute, one run at a time. A failed run is not repeated: the next minute is its retry."""
+    """The agent each minute. A failed run is not repeated: the next minute is its retry.
+
+    A run ends by its Job's deadline, before the next begins, but for one on a node that died: its pod stays, and so
+    does its Job. That must not hold up the next one, nor may the next one end a run that is about to succeed.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "CronJob",
         "metadata": agent.metadata,
         "spec": {
             "schedule": "* * * * *",
-            "concurrencyPolicy": "Forbid",
+            "concurrencyPolicy": "Allow",
             "startingDeadlineSeconds": 30,
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 3,

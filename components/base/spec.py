@@ -5,7 +5,7 @@ Source of the forms: k8s.io/apimachinery pkg/util/validation/validation.go.
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -84,3 +84,17 @@ class Spec(BaseModel):
     """Plain data known before the program runs: frozen, strict, no unknown keys."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class TolerationSpec(Spec):
+    """A toleration that pods get: of every value of the taint where `value` is left out."""
+
+    key: LabelKey
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """As the API has it."""
+        match = {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
+        return {"key": self.key, **match, "effect": self.effect}

@@ -7,11 +7,13 @@ import pulumi
 from pydantic import Field
 
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec
+from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 
 _COMPONENT = "system"
+# More than there are agents: one a node, and a few.
+_MOST_PODS = 100_000
 
 
 class ClusterSpec(Spec):
@@ -24,6 +26,11 @@ class ClusterSpec(Spec):
     agent_image: ImageReference = Field(
         description="Image of every agent: Python 3.11 or later on glibc, since the exporter loads the driver's own "
         "library; the code comes in a ConfigMap."
+    )
+    agent_tolerations: list[TolerationSpec] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Taints of nodes on which agents may run: a cluster whose free nodes are all tainted needs them.",
     )
 
 
@@ -56,6 +63,23 @@ def default_deny_ingress(namespace: str) -> Manifest:
     }
 
 
+def critical_pods_quota(namespace: str) -> Manifest:
+    """Lets pods of the system's classes into the namespace where a cluster limits them to those that say so
+    (https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default)."""
+    classes = [names.NODE_CRITICAL, names.CLUSTER_CRITICAL]
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": names.CRITICAL_PODS, "namespace": namespace, "labels": names.labels(_COMPONENT)},
+        "spec": {
+            "hard": {"pods": str(_MOST_PODS)},
+            "scopeSelector": {
+                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": classes}]
+            },
+        },
+    }
+
+
 def code_config_map(code: Zipapp, namespace: str) -> Manifest:
     """The agents' code, immutable: what runs is what the name says."""
     return {
@@ -82,6 +106,7 @@ class System(pulumi.ComponentResource):
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
         made = register(namespace(system, "restricted"), f"{name}-namespace", parent=self)
         register(default_deny_ingress(system), f"{name}-default-deny", parent=self, depends_on=[made])
+        register(critical_pods_quota(system), f"{name}-critical-pods", parent=self, depends_on=[made])
         code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
         if args.node_code is not None:
             self._declare_node_namespace(name, system, args.node_code)
@@ -93,4 +118,5 @@ class System(pulumi.ComponentResource):
         # in, which this stack does not know, and the metrics name no tenant's secret.
         nodes = names.node_agent_namespace(system)
         made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
+        register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
         register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

@@ -6,9 +6,10 @@ from pydantic import Field
 
 from components.base.manifest import Manifest
 from components.base.spec import DnsLabel, Spec
+from components.monitoring.rules.alert import ONCE
 from tenancy import names
 
-_RECEIVER = "slack"
+_RECEIVER, _TOLD_ONCE = "slack", "slack-once"
 
 
 class SlackWebhook(Spec):
@@ -19,7 +20,8 @@ class SlackWebhook(Spec):
 
 
 class DigestSpec(Spec):
-    """AlertmanagerConfig: our alerts in groups, critical ones again each hour, others twice a day."""
+    """AlertmanagerConfig: our alerts in groups, critical ones again each hour, others twice a day; a recycle is one
+    message."""
 
     slack_webhook: SlackWebhook
     channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = "#alerts"
@@ -46,10 +48,21 @@ def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
                         "matchers": [_equals("severity", "critical")],
                         "groupBy": ["alertname"],
                         "repeatInterval": "1h",
-                    }
+                    },
+                    {
+                        "receiver": _TOLD_ONCE,
+                        "matchers": [_equals("severity", ONCE)],
+                        "groupBy": ["alertname", "tenant"],
+                        "groupWait": "10s",
+                        "groupInterval": "1m",
+                        "repeatInterval": "12h",
+                    },
                 ],
             },
-            "receivers": [{"name": _RECEIVER, "slackConfigs": [_slack(spec)]}],
+            "receivers": [
+                {"name": _RECEIVER, "slackConfigs": [_slack(spec)]},
+                {"name": _TOLD_ONCE, "slackConfigs": [_slack(spec) | {"sendResolved": False}]},
+            ],
         },
     }
 

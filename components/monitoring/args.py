@@ -10,6 +10,7 @@ from components.base.spec import DnsLabel, HttpUrl, LabelKey, LabelValue, Spec
 from components.base.system import ClusterSpec
 from components.monitoring.alertmanager import DigestSpec
 from tenancy import names
+from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
 
 
@@ -34,18 +35,21 @@ class AlertsSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertsArgs:
-    """`cron_jobs` are the names of the agents whose runs are watched, `guards` those of the guard's DaemonSets;
-    `recycles_per_hour` is the watchdog's cap, None where there is no watchdog; `places_by_device`: there is a scheduler
-    that does; `advertised`: nodes show the ledger's gpumem, not so where seats are claimed."""
+    """`cron_jobs` are the names of the agents whose runs are watched, `guards` those of the guard's DaemonSets,
+    `host_memory` all pools of host memory; `recycles_per_hour` is the watchdog's cap for a tenant, None where there is
+    no watchdog, `total_recycles_per_hour` that for all; `places_by_device`: there is a scheduler that does;
+    `advertised`: nodes show the ledger's gpumem, not so where seats are claimed."""
 
     spec: AlertsSpec
     cluster: ClusterSpec
     ledger: Ledger
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None
+    total_recycles_per_hour: int | None = None
     places_by_device: bool = False
     advertised: bool = True
     guards: Sequence[str] = ()
+    host_memory: Sequence[HostMemoryPool] = ()
 
     @property
     def namespace(self) -> str:

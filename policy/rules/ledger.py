@@ -7,6 +7,7 @@ from policy.graph import Graph
 from policy.objects import Object
 from tenancy import names
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, place
+from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
 from tenancy.workload import at, given
@@ -124,6 +125,41 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
                 "remove it: reconcile advertises",
                 node.urn,
             )
+
+
+def full_pools(graph: Graph) -> Iterator[Finding]:
+    """With every seat full, a device has room for its driver, for what has no seat, and for the floor."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    for pool in ledger.shared_pools:
+        if not 0 <= pool.reserve_mib < pool.memory_mib:
+            continue  # said by the rule on the pool's numbers
+        full = full_seats(ledger, pool)
+        if full.reserve_short_mib > 0:
+            yield _finding(graph, _short(full))
+        said_otherwise = pool.floor_mib >= pool.device_mib or ledger.promised_mib(pool.name) > pool.advertised_mib
+        if full.over_mib > 0 and not said_otherwise:
+            yield _finding(graph, _over(full))
+
+
+def _short(full: FullSeats) -> str:
+    pool = full.pool
+    return (
+        f"{pool.name}: a reserve of {pool.reserve_mib} MiB for {full.beside_mib}: {pool.driver_reserved_mib} of the "
+        f"driver and {full.unbudgeted_mib} of workloads without a budget, which may all run on one device "
+        f"({full.reserve_short_mib} short); raise pools.{pool.name}.reserve_mib, or have a workload of unbudgeted take "
+        "a seat"
+    )
+
+
+def _over(full: FullSeats) -> str:
+    pool, most = full.pool, full.promised_mib
+    return (
+        f"{pool.name}: a device may have {most} MiB promised, and its floor is {pool.floor_mib}: "
+        f"{most + pool.floor_mib} of {pool.memory_mib} ({full.over_mib} over), so it would be pressed with nobody over "
+        f"budget; lower pools.{pool.name}.floor_mib to {pool.memory_mib - most}, or a budget"
+    )
 
 
 def placement(graph: Graph) -> Iterator[Finding]:

@@ -87,13 +87,13 @@ def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any
 
 
 def _run_problems(workload: Object) -> Iterator[str]:
-    """A run that hangs silences its agent, so each ends by its deadline and never overlaps the next."""
+    """A run that hangs silences its agent, so each ends by its deadline, and one on a dead node holds up no other."""
     if workload.kind not in ("Job", "CronJob"):
         return
     job = at(workload.manifest, "spec")
     if workload.kind == "CronJob":
-        if job.get("concurrencyPolicy") != "Forbid":
-            yield "concurrencyPolicy must be Forbid"
+        if job.get("concurrencyPolicy") != "Allow":
+            yield "concurrencyPolicy must be Allow"
         job = at(job, "jobTemplate", "spec")
     if job.get("activeDeadlineSeconds") is None:
         yield "needs activeDeadlineSeconds"

@@ -44,7 +44,7 @@ def _one_default(graph: Graph, later: Object) -> Iterator[Finding]:
         yield Finding(f"{later}: a second globalDefault next to {defaults[0]}; keep one", later.urn)
 
 
-def _stamped(policy: Object) -> str | None:
+def stamped_class(policy: Object) -> str | None:
     """The PriorityClass that a policy writes into pods; None if it writes none."""
     for mutation in maps_at(policy.manifest, "spec", "mutations"):
         for form in ("jsonPatch", "applyConfiguration"):
@@ -56,14 +56,14 @@ def _stamped(policy: Object) -> str | None:
 
 def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
     """The general stamp is the highest: an exception is there to be evicted first."""
-    stamped = _stamped(policy)
+    stamped = stamped_class(policy)
     if stamped is None:
         return
     value = value_of(graph, stamped)
     if value is None:
         yield _undeclared(policy, stamped)
     general = graph.named(_POLICY, STAMP_PRIORITY)
-    highest = _stamped(general) if general is not None and general is not policy else None
+    highest = stamped_class(general) if general is not None and general is not policy else None
     most = value_of(graph, highest) if highest else None
     if value is not None and most is not None and value >= most:
         yield Finding(

@@ -71,10 +71,9 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
     ),
     names.EXPORTER: frozenset(
         {
-            _READ_LEDGER,
-            _PODS,
-            Grant("", "nodes", "get"),
-            Grant(_DEVICES, "resourceslices", "get"),
+            *(Grant("", "configmaps", verb, named=True) for verb in ("list", "watch")),
+            *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             *_WRITE_SLICES,
         }
     ),
@@ -98,6 +97,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
             Grant("", "pods", "get"),
             Grant("", "pods/binding", "create"),
+            _EVENTS,
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             Grant(_DEVICES, "resourceclaims", "patch", named=True),
             *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),

@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tenancy.names import Names
+from tenancy.workload import Manifest, pod_request
+
 
 class Scoring(StrEnum):
     """What is preferred among devices that fit."""
@@ -34,6 +37,13 @@ class Ask:
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
         return Ask(total_mib // count, count, cpu_milli)
+
+    @staticmethod
+    def of_pod(spec: Manifest, names: Names) -> "Ask | None":
+        """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
+        ValueError as `of` does, QuantityError and ShapeError."""
+        total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
+        return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
 
     @property
     def total_mib(self) -> int:

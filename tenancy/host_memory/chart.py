@@ -27,6 +27,10 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
     for burst in bursts(pool)[:1]:
         yield f"  worst burst     {_burst(pool, burst)}"
     yield f"  all peaks       {_burst(pool, coincidence(pool))}"
+    if above := [f"{w.name} by {w.peak_mib - w.request_mib}" for w in pool.workloads if w.peak_mib > w.request_mib]:
+        yield f"  above request   at their peaks: {', '.join(above)}"
+    if capped := [f"{w.name} {w.limit_mib}" for w in pool.workloads if w.peak_mib == w.limit_mib and w.burst_mib]:
+        yield f"  peak at limit   {', '.join(capped)}: what needs more is killed within its own limit, no victim helps"
     yield f"  the kernel      {_kernel(pool)}"
     yield f"  the kubelet     {_kubelet(pool)}"
 

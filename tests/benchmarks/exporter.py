@@ -42,13 +42,15 @@ def main() -> None:
         served = api(Path(folder), running)
         with exporter(python, Path(folder), served, running) as (process, port):
             usage(process.pid, port, WARM_SECONDS)
+            before = len(served.cluster.requests)
             cpu, size = usage(process.pid, port, SECONDS)
+            asked = len(served.cluster.requests) - before
             memory = status(process.pid)
-        print("| pods | Python | RSS, MiB | peak, MiB | CPU, millicores | /metrics, KiB |")
-        print("|---|---|---|---|---|---|")
+        print("| pods | Python | RSS, MiB | peak, MiB | CPU, millicores | /metrics, KiB | requests a minute |")
+        print("|---|---|---|---|---|---|---|")
         version = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
         rss, peak = (f"{memory[name] / 1024:.1f}" for name in ("VmRSS", "VmHWM"))
-        print(f"| {PODS} | {version} | {rss} | {peak} | {cpu:.1f} | {size / 1024:.0f} |")
+        print(f"| {PODS} | {version} | {rss} | {peak} | {cpu:.1f} | {size / 1024:.0f} | {asked} |")
 
 
 @contextlib.contextmanager
@@ -78,7 +80,7 @@ def processes() -> Iterator[dict[int, tuple[str, str]]]:
 def api(folder: Path, running: Mapping[int, tuple[str, str]]) -> ServedOverTls:
     make_certificates(folder)
     (folder / "token").write_text(TOKEN)
-    cluster = FakeCluster(pods=[pod(*ids, number) for number, ids in enumerate(running.values())])
+    cluster = FakeCluster(watches_last=True, pods=[pod(*ids, number) for number, ids in enumerate(running.values())])
     cluster.add_ledger(T4)
     cluster.add_node()
     server, _ = serve(cluster, folder)

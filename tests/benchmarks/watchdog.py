@@ -11,7 +11,7 @@ PHASES = range(0, 60, 10)  # seconds of the minute at which a replay begins
 
 def table() -> str:
     """In Markdown."""
-    head = ("replay", "watchdog", "under the floor, s", "neighbours denied, s", "recycles", "of these wrong", "alert")
+    head = ("replay", "watchdog", "under the floor, s", "neighbours denied, s", "recycles", "of these wrong")
     return "\n".join(map(_row, (head, ("---",) * len(head), *_rows()))) + "\n"
 
 
@@ -31,7 +31,6 @@ def _cells(replay: Replay, name: str, told: Sequence[Told]) -> Sequence[str]:
         _spread([each.denied_seconds for each in told]),
         _spread([len(each.outcome.recycled) for each in told]),
         _spread([each.outcome.wrong for each in told]),
-        "yes" if all(each.outcome.alerts for each in told) else "no",
     )
 
 

@@ -42,6 +42,10 @@ def _cleared(placed: Bench) -> Iterator[None]:
     placed.clear()
 
 
+def annotations_of(placed: Bench, pod: str) -> dict[str, str]:
+    return dict(placed.pod(pod)["metadata"]["annotations"])
+
+
 def test_a_pod_is_bound_with_the_device_that_fits_best(placed: Bench, scheduler: SchedulerPod) -> None:
     placed.create("example", 8138, node="cards-0")
     (pod,) = placed.await_bound("example")
@@ -87,6 +91,36 @@ def test_a_pod_that_the_nodes_sum_would_take_waits_for_a_device(placed: Bench, s
     placed.create("late", 12300, node="cards-0")  # 16,276 MiB are free, on two devices
     message = eventually(lambda: placed.waits("late"), "the pod waits")
     assert "its largest GPU has 12207 MiB free, not 12300" in message
+
+
+def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: SchedulerPod) -> None:
+    """Emptier nodes, and one that the pod would rather have: kube-scheduler's own scores overruled the device."""
+    placed.create("filler", 8207, node="cards-2")  # leaves 4000 MiB of the device with 12207
+    placed.await_bound("filler")
+    preferred = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["cards-1"]}]}
+    weighed = [{"weight": 100, "preference": preferred}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighed}}
+    placed.create("exact", 4000, affinity=affinity)
+    (pod,) = placed.await_bound("exact")
+    assert pod["spec"]["nodeName"] == "cards-2"
+    assert pod["metadata"]["annotations"][NAMES.device_index] == annotations_of(placed, "filler")[NAMES.device_index]
+
+
+def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, scheduler: SchedulerPod) -> None:
+    """It took the device; then the node's sum sufficed, nobody was evicted again, and the preemptor starved."""
+    for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
+        placed.create(name, mib, node="cards-0", priorityClassName="high")
+    spec = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
+    placed.create("victim", 16276, node="cards-0", finalizers=["test/kept"], **spec)
+    placed.await_bound("a", "b", "c", "victim")
+    placed.create("urgent", 16000, node="cards-0", priorityClassName="high")
+    becomes(lambda: placed.pod("urgent")["status"].get("nominatedNodeName"), "cards-0", "the preemptor is nominated")
+    placed.create("thief", 15000, node="cards-0", priorityClassName="low")
+    eventually(lambda: placed.waits("thief"), "the lower pod waits")
+    placed.release("victim")
+    placed.await_bound("urgent")
+    assert placed.waits("thief")
+    placed.assert_nothing_is_overfull()
 
 
 def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, scheduler: SchedulerPod) -> None:

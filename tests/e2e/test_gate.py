@@ -13,7 +13,7 @@ from components.agents.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnD
 from components.base import zipapp
 from components.base.system import ClusterSpec, code_config_map, namespace
 from tenancy import names
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Seat
 from tests.e2e.rollout import PATIENCE_SECONDS, eventually
 from tests.e2e.scripted import PORT, Scripted, pending
 from tests.support.curves import Use, answer
@@ -23,6 +23,7 @@ from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image
 
 SYSTEM, TENANT = "gated-system", "gated"
+DOMAIN = "example.com"
 NODES = names.node_agent_namespace(SYSTEM)
 POOL = Pool(
     name="t4",
@@ -124,17 +125,31 @@ class Gated:
         return [event["note"] for event in found["items"] if event["regarding"]["name"] == name]
 
     def measure(self, free_mib: int, **used_mib: int) -> None:
-        """What the exporter shows of the card from now on: these Deployments' pods, and a resident with the rest."""
+        """What the exporter shows of the card from now on: these Deployments' pods, and the rest without a name."""
         uses = [Use(TENANT, name, self.pod(name) or "none", mib) for name, mib in used_mib.items()]
         rest_mib = POOL.memory_mib - free_mib - sum(used_mib.values())
-        resident = Use("residents", "resident", "resident", rest_mib)
-        self.script.change(metrics=answer([*uses, resident], age_seconds=1))
+        self.script.change(metrics=answer(uses, age_seconds=1, driver_mib=rest_mib))
+
+    def seat_waits(self, mib: int) -> None:
+        """The ledger has a seat of so much, and its pod waits: nobody schedules it here."""
+        seat = Seat(name="seat", tenant=TENANT, pool=POOL.name, gpumem_mib=mib)
+        ledger = json.dumps(Ledger(domain=DOMAIN, pools=(POOL,), seats=(seat,)).to_data())
+        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+        self.cluster.api.patch(path, {"data": {names.LEDGER_KEY: ledger}})
+        container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {f"{DOMAIN}/gpumem": str(mib)}}}
+        pod = {
+            "metadata": {"name": "seat"},
+            "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]},
+        }
+        self.cluster.api.create(f"/api/v1/namespaces/{TENANT}/pods", pod)
 
 
 def deployment(name: str) -> Manifest:
-    """On the simulated nodes, where any image runs."""
+    """On the real node, whose card is measured, and where the agents' image runs."""
     labels = {"app": name}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "busybox:1.37.0"}]}}
+    sleeps = ["python", "-I", "-c", "import time; time.sleep(1e6)"]
+    container = {"name": "main", "image": agent_image(), "command": sleeps}
+    pod = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
     return {"metadata": {"name": name}, "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}}
 
 
@@ -171,11 +186,11 @@ def collection(manifest: Manifest) -> str:
 def gated(real_cluster: HeldCluster) -> Iterator[Gated]:
     api = real_cluster.api
     made = [KEDA, namespace(SYSTEM, "restricted"), namespace(NODES, "privileged"), namespace(TENANT, "baseline")]
-    cluster = ClusterSpec(resource_domain="example.com", system_namespace=SYSTEM, agent_image=agent_image())
+    cluster = ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image())
     for each in made:
         api.create(collection(each), each)
     try:
-        ledger = json.dumps(Ledger(domain="example.com", pools=(POOL,)).to_data())
+        ledger = json.dumps(Ledger(domain=DOMAIN, pools=(POOL,)).to_data())
         api.create(
             f"/api/v1/namespaces/{SYSTEM}/configmaps",
             {"metadata": {"name": names.LEDGER}, "data": {names.LEDGER_KEY: ledger}},
@@ -259,6 +274,15 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     assert api.request("DELETE", f"{SCALED_OBJECTS}/by-queue").refusal is None
     gated.eventually(lambda: gated.replicas("stream"), "it is in")
     assert gated.replicas("video") == 0
+
+    # A resident's pod waits for memory that is lent; the card is above its floor all the time.
+    gated.eventually(lambda: gated.pod("stream"), "its pod is there")
+    gated.measure(2000, stream=1)
+    gated.seat_waits(500)
+    gated.eventually(lambda: gated.replicas("stream") == 0, "it has gone for the seat")
+    (note,) = gated.told("stream", names.EVENT_GATE_CLOSED)
+    assert note.startswith("a seat needs its memory: ")
+    assert f"{TENANT}/seat waits for 500 MiB" in note
 
 
 def test_its_runs_end_by_themselves_and_succeed(gated: Gated) -> None:

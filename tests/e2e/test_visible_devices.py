@@ -16,7 +16,7 @@ from toolchain.cluster.image import agent_image
 
 TENANT = "visible-devices"
 NAMES = Names("viktorbarzin.me")
-ARGS = DeviceArgs(names=NAMES, exempt=[], by_device=ByDevice(account="admin", devices=1, aliyun=False))
+ARGS = DeviceArgs(names=NAMES, exempt=[], by_device=ByDevice(account="admin", devices=1))
 PODS = f"/api/v1/namespaces/{TENANT}/pods"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"

@@ -50,7 +50,7 @@ class Card:
 
     def uses(self) -> list[Use]:
         return [
-            Use(pod["metadata"]["namespace"], name, pod["metadata"]["uid"], self.mib[name])
+            Use(pod["metadata"]["namespace"], name, pod["metadata"]["uid"], self.mib[name], declares=_declares(pod))
             for pod in self.served.cluster.pods
             if (name := pod["metadata"]["name"]) in self.mib
         ]
@@ -82,3 +82,8 @@ class Card:
     def gone(self, name: str) -> bool:
         (pod,) = (pod for pod in self.served.cluster.pods if pod["metadata"]["name"] == name)
         return "deletionTimestamp" in pod["metadata"]
+
+
+def _declares(pod: dict[str, Any]) -> bool:
+    (container,) = pod["spec"]["containers"]
+    return NAMES.gpumem in container["resources"].get("limits", {})

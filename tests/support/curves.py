@@ -9,7 +9,9 @@ from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
     METRIC_DEVICE_USED,
+    METRIC_POD_DECLARED,
     METRIC_POD_USED,
+    METRIC_POOL_FLOOR,
     METRIC_SAMPLE_AGE,
     METRIC_UNATTRIBUTED,
 )
@@ -26,6 +28,7 @@ class Use:
     pod: str
     uid: str
     mib: int
+    declares: bool = True
 
 
 def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, total_mib: int = T4_MIB) -> str:
@@ -47,6 +50,11 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, tota
         )
         for use in uses
     ]
+    if not all(use.declares for use in uses):  # what an exporter says that knows the ledger
+        samples.append(Sample(name=METRIC_POOL_FLOOR, labels={"pool": "t4"}, value=1536 * MIB))
+        samples += [
+            Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
+        ]
     samples.append(Sample(name=METRIC_SAMPLE_AGE, value=age_seconds))
     return exposition.render(samples, {sample.name: "Scripted." for sample in samples})
 

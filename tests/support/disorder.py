@@ -16,16 +16,25 @@ from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
-from tenancy.ledger import Pool
+from agents.watchdog.types import Decision, DeviceVerdict, HourlyCaps, Limits, PassInput, PassState, Recycled, Target
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import WaitingSeat
+from tenancy.ledger import Pool, Seat
 from tenancy.units import MIB
 
 T = TypeVar("T")
 TENANTS = ("immich", "frigate", "team-a")
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 TOTAL_MIB, FLOOR_MIB = 1000, 100
+CAPS = HourlyCaps(tenant=2, node=3, total=4)
 LIMITS = Limits(
-    minimum_age_seconds=60, cool_down_seconds=300, recycles_per_hour=3, bare_pods=False, tenants=frozenset(TENANTS[:2])
+    minimum_age_seconds=60,
+    cool_down_seconds=300,
+    grace_seconds=30,
+    caps=CAPS,
+    waiting_seconds=30,
+    bare_pods=False,
+    tenants=frozenset(TENANTS[:2]),
 )
 
 
@@ -103,6 +112,7 @@ class Disorder:
             readings=readings,
             pods=tuple(self.pods),
             recycled=tuple(self.journal),
+            seats=self.waiting(),
             limits=LIMITS,
             memory=self.memory,
         )
@@ -124,7 +134,7 @@ class Disorder:
             self.add()
         for index, pod in enumerate(self.pods):
             if pod.gone_by is None and dice.random() < 0.03:
-                self.pods[index] = replace(pod, gone_by=self.now + timedelta(seconds=pick(dice, (-300, 0, 30))))
+                self.pods[index] = self.ended(pod, self.now, pick(dice, (-300, 0, 30, 3600)))
         if self.pods and dice.random() < 0.05:
             self.pods.pop(below(dice, len(self.pods)))  # its memory stays until the exporter reads again
         if dice.random() < 0.5:
@@ -132,7 +142,22 @@ class Disorder:
             self.used = {key: mib for key, mib in self.used.items() if key[0] in alive}
         if self.pods and dice.random() < 0.05:  # another watchdog
             pod = pick(dice, self.pods)
-            self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,)))
+            self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
+
+    def waiting(self) -> tuple[WaitingSeat, ...]:
+        """Now and then a pod waits for its seat, some of them so long that the gates had their time."""
+        if self.dice.random() < 0.7:
+            return ()
+        mib = self.dice.randint(50, 400)
+        seat = Seat(name="seat", tenant="voice", pool="t4", gpumem_mib=mib)
+        created = self.now - timedelta(seconds=self.dice.randint(0, 90))
+        return (
+            WaitingSeat(uid="w", namespace="voice", name="w", ask=Ask(mib), seats=(seat,), priority=0, created=created),
+        )
+
+    def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
+        """Deleted with that grace; a negative one was over so long ago."""
+        return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
         frozen = self.dice.random() < 0.1
@@ -147,7 +172,14 @@ class Disorder:
 
     def reading(self, index: int) -> NodeTelemetry:
         node, dice = f"n{index}", self.dice
-        pool = Pool(name="t4", node_selector={}, nodes=1, device_count=self.devices, floor_mib=FLOOR_MIB)
+        pool = Pool(
+            name="t4",
+            node_selector={},
+            nodes=1,
+            device_count=self.devices,
+            memory_mib=TOTAL_MIB,
+            floor_mib=FLOOR_MIB,
+        )
         if dice.random() < 0.03:
             return NodeTelemetry(pool=pool, node=node, trouble=Trouble.MISSING, problem="HTTP 503")
         uses = tuple(
@@ -165,7 +197,8 @@ class Disorder:
             pool=pool,
             node=node,
             devices=devices,
-            uses=uses if known else None,
+            uses=uses if known else (),
+            unknown_uses={} if known else {device.uuid: "2 processes" for device in devices},
             age_seconds=age_seconds,
             read_at=self.seconds - age_seconds,
         )
@@ -182,10 +215,10 @@ class Disorder:
             return
         for target in _recycled(decision):
             uids = tuple(pod.uid for pod in target.pods)
-            self.journal.append(Recycled(at=now, workload=target.workload, pods=uids))
+            self.journal.append(Recycled(at=now, workload=target.workload, pods=uids, node=target.first.node))
             for index, pod in enumerate(self.pods):
                 if pod.uid in uids and self.dice.random() < 0.7:
-                    self.pods[index] = replace(pod, gone_by=now + timedelta(seconds=30))
+                    self.pods[index] = self.ended(pod, now, 30)
         self.journal.sort(key=lambda each: each.at)
 
 
@@ -194,7 +227,7 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     hour = [each for each in snapshot.recycled if now - each.at < timedelta(hours=1)]
     targets = _recycled(decision)
     if targets:
-        assert len(hour) + len(targets) <= LIMITS.recycles_per_hour, "beyond the cap"
+        _check_caps([(each.tenant, each.node) for each in hour], [(each.tenant, each.first.node) for each in targets])
         assert abs((now - snapshot.local_now).total_seconds()) <= 30, "by a clock that is wrong"
         assert all(each.at - now <= timedelta(seconds=5) for each in snapshot.recycled), "by a clock that went back"
     uids = [pod.uid for target in targets for pod in target.pods]
@@ -208,6 +241,14 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     return len(targets)
 
 
+def _check_caps(hour: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> None:
+    """By tenant and node of each recycle."""
+    assert len(hour) + len(now) <= CAPS.total, "beyond the brake"
+    for tenant, node in now:
+        assert sum(tenant == each for each, _ in (*hour, *now)) <= CAPS.tenant, "beyond the tenant's cap"
+        assert sum(node == each for _, each in (*hour, *now)) <= CAPS.node, "beyond the node's cap"
+
+
 def _recycled(decision: Decision) -> list[Target]:
     return [target for verdict in decision.verdicts for target in verdict.recycle]
 
@@ -217,12 +258,14 @@ def _check_device(
 ) -> None:
     before = snapshot.memory.readings.get(reading.node)
     assert reading.problem is None, "without telemetry"
-    assert reading.uses is not None, "by partial telemetry"
+    assert not reading.unknown_uses, "by partial telemetry"
     assert before is not None, "after one sample"
     assert before.read_at < reading.read_at, "twice the same sample"
-    for sample in (before, reading):
-        (device,) = (each for each in sample.devices if each.uuid == verdict.device.uuid)
-        assert device.free_bytes < FLOOR_MIB * MIB, "above the floor"
+    waited = [seat for seat in snapshot.seats if (now - seat.created).total_seconds() >= LIMITS.waiting_seconds]
+    (device,) = (each for each in reading.devices if each.uuid == verdict.device.uuid)
+    wanted_mib = FLOOR_MIB + max((seat.ask.mib for seat in waited), default=0)
+    assert device.free_bytes < wanted_mib * MIB, "above the floor, and of what a seat needs"
+    assert verdict.seats_mib == 0 or verdict.seats_mib == wanted_mib - device.free_bytes // MIB
     used: dict[str, dict[str, int]] = {}
     for use in reading.uses:
         used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
@@ -235,16 +278,25 @@ def _check_device(
 
 def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, int]) -> None:
     assert 0 < pod.declared_mib < sum(used.values()), "within its budget"
-    assert pod.gone_by is None, "that is going"
+    assert not _is_ending(now, pod), "that is going"
+    assert pod.gone_by is None or now < pod.gone_by + timedelta(seconds=60), "that hangs in its end"
     assert pod.owner is not None, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     cooling = [each for each in snapshot.recycled if (now - each.at).total_seconds() < LIMITS.cool_down_seconds]
-    assert pod.workload not in {each.workload for each in cooling}, "again, too soon"
+    assert pod.gone_by or pod.workload not in {each.workload for each in cooling}, "again, too soon"
+
+
+def _is_ending(now: datetime, pod: GpuPod) -> bool:
+    """Within a minute of the grace that a recycle would have given it."""
+    if pod.gone_by is None:
+        return False
+    began = pod.gone_by - timedelta(seconds=pod.going_seconds)
+    return now < began + timedelta(seconds=min(pod.going_seconds, LIMITS.grace_seconds) + 60)
 
 
 def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
-    if pod.gone_by is not None and now < pod.gone_by + timedelta(seconds=60):
+    if _is_ending(now, pod):
         return True
     return any(
         (now - each.at).total_seconds() < 30
@@ -259,8 +311,11 @@ def _check_smallest(
     """No smaller set of those that may be recycled restores the floor, and this one does if it says so."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
-    freed = sum(used.get(pod.uid, {}).get(verdict.device.uuid, 0) for pod in snapshot.pods if _goes(snapshot, now, pod))
-    missing = FLOOR_MIB - verdict.free_mib - freed
+    there = {pod.uid for pod in snapshot.pods}
+    ended = {uid for uid in used if uid not in there and verdict.samples <= 3}
+    going = ended | {pod.uid for pod in snapshot.pods if _goes(snapshot, now, pod)}
+    freed = sum(used.get(uid, {}).get(verdict.device.uuid, 0) for uid in going)
+    missing = max(FLOOR_MIB - verdict.free_mib, verdict.seats_mib) - freed
     assert missing > 0, "though enough is going"
     assert verdict.restores is (sum(amounts) >= missing)
     if verdict.restores:

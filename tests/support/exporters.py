@@ -1,12 +1,14 @@
 """Exporters for the agents that read them, in memory, over devices that a test makes up."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agents.exporter.attribution import DeviceUse
+from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.main import Gauge
 from agents.exporter.pod_names import Registrar, Registry
 from agents.runtime.clock import Clock
+from agents.runtime.log import Log
 from agents.telemetry.device import Device
 from tenancy.names import EXPORTER, LABEL_NAME
 from tenancy.units import MIB
@@ -32,8 +34,11 @@ def gauge(
         return now.seconds
 
     uses = tuple(card if isinstance(card, DeviceUse) else DeviceUse(device=card, used_bytes={}) for card in cards)
-    registrar = Registrar(api=None, node="", ledger_namespace="", clock=now.clock(), last=registry or Registry())
-    shown = Gauge(read=lambda: uses, registrar=registrar, clock=Clock(monotonic=later), interval_seconds=60)
+    log = Log("test", io.StringIO())
+    registrar = Registrar(
+        api=None, node="", ledger_namespace="", clock=now.clock(), log=log, last=registry or Registry()
+    )
+    shown = Gauge(read=lambda: NodeUse(uses), registrar=registrar, clock=Clock(monotonic=later), interval_seconds=60)
     shown.sample()
     now.seconds = age_seconds
     return shown

@@ -95,7 +95,7 @@ def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: st
         "CERTIFICATES": str(folder),
         "LEASE": "",
         "SCORING": "best_fit",
-        "ALIYUN_ANNOTATIONS": "false",
+        "HOLD_SECONDS": "60",
         "LEDGER_NAMESPACE": SYSTEM,
         "POD_NAME": "scheduler-0",
         **served.environ(),

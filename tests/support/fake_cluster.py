@@ -178,7 +178,11 @@ class FakeCluster:
                     news = self.history[told:]
                 told += len(news)
                 for where, event in news:
-                    if where == path and int(event["object"]["metadata"].get("resourceVersion", version + 1)) > version:
+                    if (
+                        where == path
+                        and _selected(event["object"], query)
+                        and int(event["object"]["metadata"].get("resourceVersion", version + 1)) > version
+                    ):
                         yield event
         finally:
             with self.happened:
@@ -222,11 +226,12 @@ class FakeCluster:
         if change:
             return change(path, body)
         if path == "/api/v1/nodes":
-            return 200, self.page(list(self.nodes.values()), query)
+            return 200, self.page([node for node in self.nodes.values() if _selected(node, query)], query)
         if path.endswith("/pods"):
             return 200, self.page(self.select(query), query)
-        if path.endswith("/resourceslices"):
-            return 200, self.page([found for where, found in self.objects.items() if where.startswith(path)], query)
+        if path.endswith(("/resourceslices", "/configmaps")):
+            found = [found for where, found in self.objects.items() if where.startswith(f"{path}/")]
+            return 200, self.page([each for each in found if _selected(each, query)], query)
         found = self.nodes.get(path.removeprefix("/api/v1/nodes/")) or self.objects.get(path)
         return (200, found) if found is not None else (404, status(404, "NotFound", f"{path} not found"))
 
@@ -250,6 +255,7 @@ class FakeCluster:
         if path.endswith("/resourceslices"):
             body["metadata"]["resourceVersion"] = self.next_version()
             self.objects[f"{path}/{name}"] = body
+            self.tell("ADDED", path, body)
         if not path.endswith("/events"):
             return 201, body
         if name in self.events:
@@ -303,6 +309,8 @@ class FakeCluster:
                 metadata["generation"] += 1
             if is_node:
                 self.tell("MODIFIED", "/api/v1/nodes", target)
+            elif "/resourceslices/" in path:
+                self.tell("MODIFIED", path.rpartition("/")[0], target)
         if "deletionTimestamp" in metadata and not metadata["finalizers"]:
             del self.objects[path]
         return 200, target
@@ -312,6 +320,12 @@ class FakeCluster:
         rest = str(start + limit) if start + limit < len(items) else ""
         metadata = {"continue": rest, "resourceVersion": str(self.version)}
         return {"items": items[start : start + limit], "metadata": metadata}
+
+
+def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    """By name, where that is asked for."""
+    key, _, value = query.get("fieldSelector", "").partition("=")
+    return key != "metadata.name" or found["metadata"].get("name", value) == value
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:

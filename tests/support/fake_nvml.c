@@ -5,6 +5,7 @@
        compute|graphics|mps <pid> <bytes, or N/A>
        unsupported graphics|mps
        broken <status>                 the device's memory call fails with it
+       mig                             MIG divides the device
        retiring                        pages wait for a reset; without such a line the device knows no page retirement
        remapping failed|fine           a row could not be remapped; without such a line it knows no remapping       */
 #define _GNU_SOURCE
@@ -49,7 +50,7 @@ static int each_line(unsigned long index, void (*visit)(const char *line, void *
     return found;
 }
 
-typedef struct { char uuid[96]; memory_t memory; int broken, retiring, remaps, remapping_failed; } card_t;
+typedef struct { char uuid[96]; memory_t memory; int broken, mig, retiring, remaps, remapping_failed; } card_t;
 
 static void read_card(const char *line, void *result) {
     card_t *card = result;
@@ -57,6 +58,7 @@ static void read_card(const char *line, void *result) {
     sscanf(line, "device %95s %llu %llu %llu", card->uuid, &card->memory.total, &card->memory.free, &card->memory.used);
     sscanf(line, "broken %d", &card->broken);
     if (strncmp(line, "retiring", 8) == 0) card->retiring = 1;
+    if (strncmp(line, "mig", 3) == 0) card->mig = 1;
     if (sscanf(line, "remapping %15s", state) == 1) {
         card->remaps = 1;
         card->remapping_failed = strcmp(state, "failed") == 0;
@@ -122,6 +124,13 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
     if (status == SUCCESS) status = card_of(handle, &card);
     if (status == SUCCESS) status = card.broken;
     if (status == SUCCESS) *memory = card.memory;
+    return status;
+}
+
+int nvmlDeviceGetMigMode(void *handle, unsigned *current, unsigned *pending) {
+    card_t card;
+    int status = card_of(handle, &card);
+    *current = *pending = card.mig;
     return status;
 }
 

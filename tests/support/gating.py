@@ -1,17 +1,22 @@
 """Gates for tests: one as it is declared, as it was found, and the devices that it decides on."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from agents.gate.config import GateConfig
 from agents.gate.deployments import Deployment
 from agents.gate.ownership import JournalEntry, Ownership
+from agents.gate.pods import BoundPod
 from agents.gate.probes import HttpJson, ProbeResult, Window
 from agents.gate.types import Action, Cause, GateState, Streak
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse
 from tenancy import names
-from tenancy.ledger import Pool
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import WaitingSeat
+from tenancy.ledger import Pool, Seat
 from tenancy.units import MIB
 from tests.support.fake_cluster import SYSTEM, T4, FakeCluster
 
@@ -63,6 +68,33 @@ def entrance(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateSt
     return GateState(**{"gate": gate, "deployment": found, "standing": standing, "answer": YES, **fields})
 
 
+def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 3600, **fields: Any) -> BoundPod:
+    """A resident's pod, which is long since at its use."""
+    return BoundPod(
+        **{"uid": name, "namespace": name, "node": node, "declared_mib": mib, "running_since": since, **fields}
+    )
+
+
+def waiting(name: str, mib: int, pool: str = "t4", created: int = NOW, **fields: Any) -> WaitingSeat:
+    """A resident's pod that waits to be placed."""
+    seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
+    at = datetime.fromtimestamp(created, UTC)
+    given = {"uid": name, "namespace": name, "name": name, "ask": Ask(mib), "seats": (seat,), "priority": 0}
+    return WaitingSeat(**{**given, "created": at, **fields})
+
+
+def seat(name: str, mib: int, pool: str = "t4") -> Seat:
+    """Of a tenant of its name."""
+    return Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
+
+
+def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
+    """The reading with what pods hold of its first device, by uid."""
+    uuid = found.devices[0].uuid
+    uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
+    return replace(found, uses=tuple(uses))
+
+
 JOURNAL_PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.GATE)}"
 
 
@@ -100,12 +132,14 @@ def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: GateConfig
     found["metadata"] |= {"managedFields": [owner(manager)], "resourceVersion": cluster.next_version()}
 
 
-def add_running_pod(cluster: FakeCluster, gate: GateConfig = TTS) -> str:
-    """A pod of the gate's Deployment; returns its uid."""
-    uid = f"uid-{gate.deployment}-pod"
-    metadata = {"name": gate.deployment, "namespace": gate.namespace, "uid": uid, "labels": {"app": gate.deployment}}
-    cluster.pods.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
-    return uid
+def add_running_pod(
+    cluster: FakeCluster, gate: GateConfig = TTS, *, node: str = "k8s-node1", **metadata: Any
+) -> dict[str, Any]:
+    """A pod of the gate's Deployment."""
+    name = gate.deployment
+    given = {"name": name, "namespace": gate.namespace, "uid": f"uid-{name}-pod", "labels": {"app": name}, **metadata}
+    cluster.pods.append({"metadata": given, "spec": {"nodeName": node}, "status": {"phase": "Running"}})
+    return cluster.pods[-1]
 
 
 def add_journal(cluster: FakeCluster) -> None:

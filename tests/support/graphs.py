@@ -32,7 +32,7 @@ T4 = Pool(
     memory_mib=15360,
     reserve_mib=1360,
     floor_mib=1536,
-    time_slices=100,
+    driver_reserved_mib=450,
 )
 BATCH = Pool(
     name="batch",
@@ -183,7 +183,7 @@ def agent_pod(account: str, **environment: str) -> Manifest:
 
 def cron_job(account: str, **environment: str) -> Manifest:
     job = {"activeDeadlineSeconds": 58, "template": agent_pod(account, **environment)}
-    spec = {"concurrencyPolicy": "Forbid", "jobTemplate": {"spec": job}}
+    spec = {"concurrencyPolicy": "Allow", "jobTemplate": {"spec": job}}
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
 
@@ -307,7 +307,7 @@ def _agents() -> Program:
     exporter = {"EXPORTER_NAMESPACE": NODES, "EXPORTER_PORT": "9401"}
     exporter_pod = agent_pod(names.EXPORTER, PORT="9401")
     exporter_pod["spec"]["hostPID"] = True
-    slices = rule("resourceslices", "get", "create", "patch", group="resource.k8s.io")
+    slices = rule("resourceslices", "list", "create", "patch", group="resource.k8s.io")
     return {
         "reconcile": cron_job(names.RECONCILE),
         "watchdog": cron_job(names.WATCHDOG, **exporter),
@@ -315,7 +315,7 @@ def _agents() -> Program:
         "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter_pod}),
         **limit("reconcile writes", names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
         **limit("exporter writes", names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
-        **role(names.EXPORTER, [rule("nodes", "get"), slices], home=NODES),
+        **role(names.EXPORTER, [rule("nodes", "list"), slices], home=NODES),
         **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
     }

@@ -27,7 +27,7 @@ def pools(draw: st.DrawFn, name: str) -> Pool:
         memory_mib=memory,
         reserve_mib=draw(st.integers(0, memory - 1)),
         floor_mib=draw(st.integers(0, memory - 1)),
-        time_slices=draw(st.integers(1, 100)),
+        driver_reserved_mib=draw(st.integers(0, 1000)),
     )
 
 

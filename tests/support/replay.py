@@ -16,13 +16,13 @@ from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Limits, PassInput, PassState, Recycled
+from agents.watchdog.types import HourlyCaps, Limits, PassInput, PassState, Recycled
 from tenancy.units import MIB
 from tests.support.fake_cluster import T4
 
 TOTAL_MIB, DRIVER_MIB = 15360, 450
 CRASH_SECONDS = (8, 7, 9)  # in turn, from a failed allocation to the container's next start
-MINIMUM_AGE_SECONDS, COOL_DOWN_SECONDS, CAP = 120, 600, 4
+MINIMUM_AGE_SECONDS, COOL_DOWN_SECONDS, CAP, GRACE_SECONDS = 120, 600, 4, 30
 BEGIN = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 UUID = "GPU-0"
 
@@ -113,10 +113,12 @@ class World:
             if pod.tenant.crashes and pod.fails is None:
                 pod.fails = self.second + CRASH_SECONDS[self.crashes % len(CRASH_SECONDS)]
 
-    def end(self, uid: str) -> None:
+    def end(self, uid: str, grace_seconds: int | None = None) -> None:
+        """With its own grace, or with at most so much."""
         for pod in self.pods:
             if pod.uid == uid and pod.ends is None:
-                pod.ends = self.second + pod.tenant.grace_seconds
+                own = pod.tenant.grace_seconds
+                pod.ends = self.second + (own if grace_seconds is None else min(own, grace_seconds))
 
 
 @dataclass
@@ -126,14 +128,14 @@ class Outcome:
 
     recycled: list[tuple[int, str]] = field(default_factory=list)
     wrong: int = 0
-    alerts: list[int] = field(default_factory=list)
+    capped: list[int] = field(default_factory=list)
 
-    def act(self, world: World, uid: str) -> None:
+    def act(self, world: World, uid: str, grace_seconds: int | None = None) -> None:
         pod = next(each for each in world.pods if each.uid == uid)
         again = any(world.second - at < COOL_DOWN_SECONDS and name == pod.tenant.name for at, name in self.recycled)
         self.wrong += pod.ends is not None or again or world.second - pod.born < MINIMUM_AGE_SECONDS
         self.recycled.append((world.second, pod.tenant.name))
-        world.end(uid)
+        world.end(uid, grace_seconds)
 
 
 class Design(Protocol):
@@ -172,20 +174,23 @@ class Ours:
             limits=Limits(
                 minimum_age_seconds=MINIMUM_AGE_SECONDS,
                 cool_down_seconds=COOL_DOWN_SECONDS,
-                recycles_per_hour=CAP,
+                grace_seconds=GRACE_SECONDS,
+                caps=HourlyCaps(tenant=CAP, node=2 * CAP, total=6 * CAP),
+                waiting_seconds=30,
                 bare_pods=False,
-                tenants=frozenset({"tenant"}),
+                tenants=frozenset(tenant.name for tenant in world.tenants),
             ),
             memory=self.memory,
         )
         decision = decide(snapshot, now)
         self.memory, self.unsettled = decision.memory, decision.unsettled
         if any(verdict.capped for verdict in decision.verdicts):
-            self.outcome.alerts.append(world.second)
+            self.outcome.capped.append(world.second)
         for verdict in decision.verdicts:
             for target in verdict.recycle:
-                self.journal.append(Recycled(at=now, workload=target.workload, pods=(target.first.uid,)))
-                self.outcome.act(world, target.first.uid)
+                entry = Recycled(at=now, workload=target.workload, pods=(target.first.uid,), node=verdict.node)
+                self.journal.append(entry)
+                self.outcome.act(world, target.first.uid, GRACE_SECONDS)
 
 
 @dataclass
@@ -223,7 +228,7 @@ def _reading(world: World) -> NodeTelemetry:
         node="n",
         devices=(device,),
         uses=tuple(
-            PodUse(uid=uid, namespace="tenant", pod=uid, uuid=UUID, used_bytes=mib * MIB)
+            PodUse(uid=uid, namespace=uid.rpartition("-")[0], pod=uid, uuid=UUID, used_bytes=mib * MIB)
             for uid, mib in sample.used_mib.items()
         ),
         age_seconds=age_seconds,
@@ -233,13 +238,13 @@ def _reading(world: World) -> NodeTelemetry:
 
 def _pod(pod: Running) -> GpuPod:
     return GpuPod(
-        namespace="tenant",
+        namespace=pod.tenant.name,
         name=pod.uid,
         uid=pod.uid,
         node="n",
         declared_mib=pod.tenant.declared_mib,
         started=BEGIN + timedelta(seconds=pod.born),
-        workload=f"tenant/Deployment/{pod.tenant.name}",
+        workload=f"{pod.tenant.name}/Deployment/{pod.tenant.name}",
         owner=Controller(kind="ReplicaSet", name=pod.tenant.name, uid=pod.tenant.name),
         gone_by=None if pod.ends is None else BEGIN + timedelta(seconds=pod.ends),
     )
@@ -333,6 +338,6 @@ class Replay:
 
 DRIFT = Replay("2026-06-02: the arena grows for two hours", lambda: _arena(7200, 0), 3600)
 BURST = Replay("the same growth within a minute", lambda: _arena(60, 610), 1800)
-SLOW_END = Replay("the same within a minute, and its process takes 150 s to end", lambda: _arena(60, 610, 150), 1800)
+SLOW_END = Replay("the same within a minute, and its pod asks for 150 s of grace", lambda: _arena(60, 610, 150), 1800)
 CRASH_LOOP = Replay("2026-07-07: crash loops of about 8 s", _crash_loop, 2 * 3600)
 REPLAYS = (DRIFT, BURST, SLOW_END, CRASH_LOOP)

@@ -10,7 +10,7 @@ from toolchain.cluster.node import TAINT
 Manifest = dict[str, Any]
 
 _MONITORING = "monitoring.coreos.com"
-_MONITORING_KINDS = {"PrometheusRule": "prometheusrules", "PodMonitor": "podmonitors"}
+_MONITORING_KINDS = {"PrometheusRule": "v1", "PodMonitor": "v1", "AlertmanagerConfig": "v1alpha1"}
 
 
 def objects() -> Iterator[tuple[str, Manifest]]:
@@ -26,17 +26,18 @@ def objects() -> Iterator[tuple[str, Manifest]]:
             "handler": "nvidia",
         },
     )
-    for kind, plural in _MONITORING_KINDS.items():
-        yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, plural)
+    for kind, version in _MONITORING_KINDS.items():
+        yield "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", _definition(kind, version)
     for node in simulated.nodes():
         yield "/api/v1/nodes", node
-        if node["metadata"]["labels"].get("nvidia.com/gpu.sharing-strategy") == "time-slicing":
+        if node["metadata"]["name"] in simulated.SHARED:
             devices = simulated.devices(node["metadata"]["name"], prod.cluster()["resource_domain"])
             yield "/apis/resource.k8s.io/v1/resourceslices", devices
 
 
-def _definition(kind: str, plural: str) -> Manifest:
+def _definition(kind: str, version: str) -> Manifest:
     """Of the Prometheus Operator: the kind, without its schema."""
+    plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -46,7 +47,7 @@ def _definition(kind: str, plural: str) -> Manifest:
             "group": _MONITORING,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
 

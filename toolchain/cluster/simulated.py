@@ -11,6 +11,10 @@ from toolchain.cluster.process import Command
 
 Manifest = dict[str, Any]
 
+# The nodes of prod's pools that share memory.
+SHARED = ("k8s-node1", "node-4")
+# Of the second no test has telemetry: with its exporter kept away the agents miss it at once, and wait for no answer.
+UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 # A Job's pod completes when it is told to, by `kubectl annotate pod NAME gpu-tenancy/complete=true`, or by its template
 # after a time: gpu-tenancy/complete-after=10s.
@@ -42,10 +46,10 @@ def kwok(folder: Folder) -> Command:
     )
 
 
-def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], tainted: bool = False) -> Manifest:
+def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], taint: str | None = None) -> Manifest:
     """A node as its kubelet, NVIDIA's device plugin and feature discovery would have made it."""
     capacity = {**_HARDWARE, **resources}
-    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}] if tainted else []
+    taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}] if taint else []
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -89,9 +93,14 @@ def nodes() -> list[Manifest]:
             "k8s-node2",
             labels=gpu_labels(sharing="none", replicas=1),
             resources={"nvidia.com/gpu": "1"},
-            tainted=True,
+            taint="nvidia.com/gpu",
         ),
-        node("node-4", labels={}, resources={"memory": "61Gi"}),
+        node(
+            "node-4",
+            labels=gpu_labels(sharing="none", replicas=1),
+            resources={"memory": "61Gi", "nvidia.com/gpu": "1"},
+            taint=UNMEASURED,
+        ),
         node("node-5", labels={}, resources={}),
         node("node-6", labels={}, resources={}),
     ]

@@ -8,31 +8,40 @@ import heapq
 import math
 import threading
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import MeasuredMemory, NodeInfo
-from agents.extender.cache.pod_info import Bystander, PodInfo
+from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
+from agents.extender.cache.pod_info import ANYBODY, Bystander, Nomination, PodInfo, Standing
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.extender.preemption import Occupant, fewest
+from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask, Chooser, Scoring, best_fit
 from tenancy.devices.fragmentation import Mix
 
 # From filter to bind; a pod may have to wait for its volumes in between.
 RESERVE_SECONDS = 30.0
+# From a nomination to the bind, the grace of those who were evicted included. Who is not bound by then does not come.
+NOMINATED_SECONDS = 300.0
 # A measurement counts for so long: four refreshes of the exporter's.
 MEASURED_SECONDS = 60.0
+# Two readings less than this apart are one, asked for twice (agents/telemetry/client.py).
+_STEP_SECONDS = 1.0
 # What the scheduler takes from an extender at most (MaxExtenderPriority in k8s.io/kube-scheduler/extender/v1).
 TOP_SCORE = 10
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The nodes that fit. `refused` says why another does not now, `hopeless` why it would not if it were empty."""
+    """The nodes that fit. `refused` says why another does not now, `hopeless` why it would not if it were empty.
+
+    `short`, of a seat that fits nowhere: what it lacks where only memory in use keeps it out.
+    """
 
     nodes: tuple[str, ...]
     refused: Mapping[str, str]
     hopeless: Mapping[str, str]
+    short: tuple[Shortage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class Cache:
         self._bound: dict[str, str] = {}
         self._taken: dict[str, str] = {}
         self._reserved: dict[str, str] = {}
+        # The node of each pod that is nominated to one.
+        self._nominated: dict[str, str] = {}
         # Of those being bound, when the API said yes.
         self._settled: dict[str, float] = {}
         # When something of a node runs out.
@@ -101,70 +112,130 @@ class Cache:
             self._release(uid)
             self._untake(uid)
             self._unreserve(uid)
+            self._unnominate(uid)
 
-    def measure(self, node: str, free: Mapping[int, int], at: float) -> None:
-        """Free MiB of a node's devices by index as measured at `at`; it counts for MEASURED_SECONDS."""
+    def nominate(self, pod: Nomination, now: float) -> None:
+        """What others leave on the node is kept for the pod, for NOMINATED_SECONDS from the first word of it."""
+        with self._lock:
+            if self._nominated.get(pod.uid) != pod.node:
+                self._unnominate(pod.uid)
+                self._nominate(replace(pod, until=now + NOMINATED_SECONDS))
+
+    def withdraw(self, uid: str) -> bool:
+        """A pod that is not nominated, any more or at all; whether it was."""
+        with self._lock:
+            return self._unnominate(uid)
+
+    def measure(
+        self,
+        node: str,
+        free: Mapping[int, int],
+        at: float,
+        uses: tuple[PodUse, ...] = (),
+        *,
+        unknown: Iterable[str] = (),
+    ) -> None:
+        """Free MiB of a node's devices by index as measured at `at`, and who uses them, but for the UUIDs in `unknown`;
+        it counts for MEASURED_SECONDS. A device that is left out is placed on by the ledger alone."""
         with self._lock:
             room = self._rooms.get(node)
-            if room is not None:
-                room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS)
-                heapq.heappush(self._due, (room.reading.until, node))
-                room.recount()
+            if room is None or (room.reading and at + MEASURED_SECONDS - room.reading.until < _STEP_SECONDS):
+                return  # the reading that is known already, which does not know of the pods that ended since
+            room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
+            heapq.heappush(self._due, (room.reading.until, node))
+            room.recount()
 
-    def fit(self, uid: str, ask: Ask, nodes: Iterable[str], now: float) -> Fits:
-        """The nodes with room. The best of them keeps it for the pod for RESERVE_SECONDS, or until its next filter, so
+    def fit(
+        self,
+        uid: str,
+        ask: Ask,
+        nodes: Iterable[str],
+        now: float,
+        standing: Standing = ANYBODY,
+        *,
+        by_ledger: bool = False,
+        until: float | None = None,
+    ) -> Fits:
+        """The nodes with room that nobody uses; `by_ledger`, for a seat where there is none: those with room by the
+        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or `until` then, or until its next filter, so
         that another pod's filter is not offered the same room."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
-            found, refused, hopeless = [], {}, {}
-            for name in nodes:
-                room = self._rooms.get(name, _NOWHERE)
-                if room.fits(ask):
-                    found.append(room)
-                elif reason := room.never(ask):
+            rooms = {name: self._left(name, uid, standing, now) for name in nodes}
+            found = [room for room in rooms.values() if room.fits(ask)]
+            seats = [] if found else [room for room in rooms.values() if room.seats(standing)]
+            short = tuple(each for room in seats for each in room.shortages(ask))
+            if by_ledger:
+                found += [room for room in seats if self._seats(room, ask, standing)]
+            refused, hopeless = {}, {}
+            fitting = {room.node for room in found}
+            for name, room in rooms.items():
+                if name in fitting:
+                    continue
+                if reason := room.never(ask):
                     hopeless[name] = reason
                 else:
                     refused[name] = room.not_now(ask)
             if found and uid not in self._bound and uid not in self._taken:
-                self._reserve(uid, ask, self._best(ask, found), now + RESERVE_SECONDS)
-            return Fits(tuple(room.node for room in found), refused, hopeless)
+                until = now + RESERVE_SECONDS if until is None else until
+                self._reserve(uid, ask, self._best(ask, found, standing), until, standing)
+            return Fits(tuple(room.node for room in found), refused, hopeless, short)
 
-    def feasible_nodes(self, ask: Ask, now: float) -> frozenset[str]:
-        """All nodes that have room; nobody is promised any."""
+    def feasible_nodes(
+        self, ask: Ask, now: float, uid: str = "", standing: Standing = ANYBODY, *, by_ledger: bool = False
+    ) -> frozenset[str]:
+        """As `fit`, of all nodes; nobody is promised any."""
         with self._lock:
             self._expire(now)
-            return frozenset(name for name, room in self._rooms.items() if room.fits(ask))
+            rooms = [self._left(name, uid, standing, now) for name in self._rooms]
+            return frozenset(
+                room.node for room in rooms if room.fits(ask) or (by_ledger and self._seats(room, ask, standing))
+            )
 
-    def scores(self, uid: str, ask: Ask, nodes: Iterable[str], now: float) -> Mapping[str, int]:
+    def nominated(self, uid: str) -> bool:
+        """Whether others were evicted from a node for the pod."""
+        with self._lock:
+            return uid in self._nominated
+
+    def scores(
+        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing = ANYBODY
+    ) -> Mapping[str, int]:
         """TOP_SCORE for the best node alone, to which the pod's promise moves; less for the others by their cost, 0 for
         those that do not fit."""
         with self._lock:
             self._expire(now)
             until = self._unreserve(uid)
-            rooms = {name: self._rooms.get(name, _NOWHERE) for name in nodes}
-            costs = {name: choice.cost for name, room in rooms.items() if (choice := room.choice(ask, self._choose))}
+            rooms = {name: self._left(name, uid, standing, now) for name in nodes}
+            costs = {
+                name: choice.cost
+                for name, room in rooms.items()
+                if (choice := room.choice(ask, self._choose, room.seats(standing)))
+            }
             if not costs:
                 return dict.fromkeys(rooms, 0)
-            best = self._best(ask, [rooms[name] for name in costs])
+            best = self._best(ask, [rooms[name] for name in costs], standing)
             if until is not None:
-                self._reserve(uid, ask, best, until)
+                self._reserve(uid, ask, best, until, standing)
             least, most = min(costs.values()), max(costs.values())
             scale = (TOP_SCORE - 2) / (most - least) if most > least else 0.0
             scores = {name: TOP_SCORE - 1 - round((cost - least) * scale) for name, cost in costs.items()}
             return dict.fromkeys(rooms, 0) | scores | {best.node: TOP_SCORE}
 
-    def assume(self, uid: str, ask: Ask, node: str, now: float) -> AssumedPod | NotAssumed:
+    def assume(
+        self, uid: str, ask: Ask, node: str, now: float, standing: Standing = ANYBODY
+    ) -> AssumedPod | NotAssumed:
         """Devices on the node, kept until `update_pod`, `remove_pod` or `forget`: however long the binding takes."""
         with self._lock:
             self._expire(now)
             if uid in self._bound or uid in self._taken:
                 return NotAssumed("the pod is bound already, or about to be")
             self._unreserve(uid)
-            room = self._rooms.get(node, _NOWHERE)
-            choice = room.choice(ask, self._choose)
+            left = self._left(node, uid, standing, now)
+            choice = left.choice(ask, self._choose, left.seats(standing))
             if choice is None:
-                return NotAssumed(room.never(ask) or room.not_now(ask))
+                return NotAssumed(left.never(ask) or left.not_now(ask))
+            room = self._room(node)
             hold = room.hold(uid, ask, choice.indices)
             room.taken[uid] = hold
             self._taken[uid] = node
@@ -187,23 +258,50 @@ class Cache:
         with self._lock:
             return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
 
-    def victims(self, ask: Ask, node: str, candidates: Collection[str], now: float) -> tuple[str, ...] | None:
-        """The uids of those candidates who must leave the node for the ask to fit; () where nobody must, None where it
-        would not help. What terminates counts as gone: it leaves by itself. A pod stays of which nobody knows on which
-        devices it is: its going might free another."""
+    def cpu_milli(self, node: str) -> int | None:
+        """The CPU of a node that no pod requests, in thousandths; None where it is not known."""
+        with self._lock:
+            return self._rooms.get(node, _NOWHERE).cpu_milli
+
+    def by_priority(self, uids: Iterable[str], node: str) -> tuple[str, ...]:
+        """Pods of a node in the order that the scheduler wants of victims: by falling priority."""
+        with self._lock:
+            room = self._rooms.get(node, _NOWHERE)
+            bound: dict[str, PodInfo | Bystander] = {**room.pods, **room.bystanders}
+        return tuple(sorted(uids, key=lambda uid: (-(bound[uid].priority if uid in bound else 0), uid)))
+
+    def victims(
+        self,
+        ask: Ask,
+        node: str,
+        candidates: Collection[str],
+        now: float,
+        *,
+        uid: str = "",
+        standing: Standing = ANYBODY,
+    ) -> tuple[str, ...] | None:
+        """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
+        must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
+        nobody knows on which devices it is: its going might free another.
+
+        For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
+        what it declared.
+        """
         with self._lock:
             self._expire(now)
-            room = self._rooms.get(node, _NOWHERE)
+            room = self._left(node, uid, standing, now)
             if room.never(ask):
                 return None
-            free = {index: mib for index, mib in room.room.items() if room.offered[index] >= ask.mib}
+            free = room.rooms(measured=not room.seats(standing))
+            free = {index: each for index, each in free.items() if room.offered[index] >= ask.mib}
             occupants = []
             for pod in room.pods.values():
                 indices = room.places[pod.uid]
+                used = {index: room.used_mib(pod, index) for index in indices}
                 if pod.terminating:
-                    free |= {index: free[index] + pod.ask.mib for index in indices if index in free}
+                    free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
                 elif pod.uid in candidates and pod.placed:
-                    occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, indices=indices))
+                    occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, used_mib=used))
             return fewest(ask, free, occupants)
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
@@ -225,21 +323,31 @@ class Cache:
             rooms = [room.as_now() for room in self._rooms.values()]
         return drift_of(rooms, listed)
 
-    def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | Bystander], since: float) -> None:
+    def replace(
+        self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | Bystander | Nomination], since: float
+    ) -> None:
         """Everything again from lists of the API that began at `since`. Kept are promises, measurements, and what is
         being bound, unless it was settled before the list began: then the pod is in it, or gone."""
         with self._lock:
             for uid in self._settled_before(since):
                 self._untake(uid)
+            nominated = {pod.uid: pod for room in self._rooms.values() for pod in room.nominated.values()}
             self._bound.clear()
+            self._nominated.clear()
             for room in self._rooms.values():
                 room.inventory = None
                 room.pods.clear()
                 room.bystanders.clear()
+                room.nominated.clear()
             for devices in nodes:
                 self._room(devices.node).inventory = devices
             for pod in pods:
-                self._admit(pod)
+                if isinstance(pod, Nomination):
+                    before = nominated.get(pod.uid)
+                    known = before is not None and before.node == pod.node
+                    self._nominate(before if before and known else replace(pod, until=since + NOMINATED_SECONDS))
+                else:
+                    self._admit(pod)
             for room in [*self._rooms.values()]:
                 self._changed(room)
             self._learn()
@@ -259,6 +367,14 @@ class Cache:
             self._rooms[node] = NodeInfo(node)
         return self._rooms[node]
 
+    def _left(self, node: str, uid: str, standing: Standing, now: float) -> NodeInfo:
+        """A node as that pod finds it."""
+        return self._rooms.get(node, _NOWHERE).left_to(uid, standing, now)
+
+    def _seats(self, room: NodeInfo, ask: Ask, standing: Standing) -> bool:
+        """Whether the ledger has room on the node for a seat, whoever uses it."""
+        return room.seats(standing) and room.choice(ask, self._choose, seated=True) is not None
+
     def _changed(self, room: NodeInfo) -> None:
         room.recount()
         if room.idle:
@@ -267,6 +383,7 @@ class Cache:
     def _admit(self, pod: PodInfo | Bystander) -> NodeInfo:
         self._untake(pod.uid)
         self._unreserve(pod.uid)
+        self._unnominate(pod.uid)
         room = self._room(pod.node)
         if isinstance(pod, Bystander):
             room.bystanders[pod.uid] = pod
@@ -281,7 +398,20 @@ class Cache:
             room = self._rooms[node]
             room.pods.pop(uid, None)
             room.bystanders.pop(uid, None)
+            room.ended(uid)
             self._changed(room)
+
+    def _nominate(self, pod: Nomination) -> None:
+        self._room(pod.node).nominated[pod.uid] = pod
+        self._nominated[pod.uid] = pod.node
+
+    def _unnominate(self, uid: str) -> bool:
+        node = self._nominated.pop(uid, None)
+        if node is None:
+            return False
+        del self._rooms[node].nominated[uid]
+        self._changed(self._rooms[node])
+        return True
 
     def _untake(self, uid: str) -> None:
         self._settled.pop(uid, None)
@@ -290,18 +420,19 @@ class Cache:
             del self._rooms[node].taken[uid]
             self._changed(self._rooms[node])
 
-    def _best(self, ask: Ask, rooms: Iterable[NodeInfo]) -> NodeInfo:
+    def _best(self, ask: Ask, rooms: Iterable[NodeInfo], standing: Standing) -> NodeInfo:
         """Of rooms that fit; of equals the first by name, so that one is filled after another."""
 
         def order(room: NodeInfo) -> tuple[float, str]:
-            choice = room.choice(ask, self._choose)
+            choice = room.choice(ask, self._choose, room.seats(standing))
             return (choice.cost if choice else math.inf, room.node)
 
         return min(rooms, key=order)
 
-    def _reserve(self, uid: str, ask: Ask, room: NodeInfo, until: float) -> None:
-        choice = room.choice(ask, self._choose)
+    def _reserve(self, uid: str, ask: Ask, left: NodeInfo, until: float, standing: Standing) -> None:
+        choice = left.choice(ask, self._choose, left.seats(standing))
         if choice is not None:
+            room = self._room(left.node)
             room.reserved[uid] = room.hold(uid, ask, choice.indices, until)
             self._reserved[uid] = room.node
             heapq.heappush(self._due, (until, room.node))

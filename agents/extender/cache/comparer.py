@@ -19,10 +19,12 @@ _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 @dataclass(kw_only=True)
 class Comparer:
-    """One thread runs `keep`, all read. `bound` lists the pods, and raises AgentError; `renew` relists everything."""
+    """One thread runs `keep`, all read. `bound` lists the pods, and raises AgentError; `renew` relists everything;
+    `lost` reports a pod whose device is gone."""
 
     bound: Callable[[], Iterable[PodInfo]]
     renew: Callable[[], None]
+    lost: Callable[[PodInfo], None]
     cache: Cache
     clock: Clock
     log: Log
@@ -31,12 +33,17 @@ class Comparer:
     def pass_once(self) -> None:
         """Compares, remembers, and tells of what two comparisons in a row found. Raises AgentError."""
         since = self.clock.monotonic()
-        found = self.cache.compare(self.bound(), since)
+        pods = {pod.uid: pod for pod in self.bound()}
+        found = self.cache.compare(pods.values(), since)
         lasting = {kind: each for kind, each in _kinds(found).items() if each and each == self._before(kind)}
         if lasting:
             self.log.error("the ledger of placement drifts", **lasting)
         if lasting.keys() & set(_CURED_BY_LISTS):
             self.renew()
+        if "adrift" in lasting:
+            for uid in found.adrift:
+                if uid in pods:
+                    self.lost(pods[uid])
         self.last = found
 
     def keep(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Informers of nodes, their ResourceSlices and bound pods, which keep the cache up to date.
+"""Informers of nodes, their ResourceSlices, and pods that are bound or nominated, which keep the cache up to date.
 
 When one watch is lost, all are relisted. The ledger is polled: without it nothing may be placed.
 """
@@ -9,13 +9,13 @@ from typing import Any
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices, devices_of
-from agents.extender.cache.pod_info import Bystander, PodInfo, holder
+from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, holder
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.informer import Informer, Listed, WatchSource, read_list
 from agents.kube.ledger import LedgerError
 from agents.kube.nodes import NODES, Node
-from agents.kube.pods import BOUND, PODS, PodError
+from agents.kube.pods import LIVE, PODS, Pod, PodError
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import Problem
@@ -53,7 +53,7 @@ class Informers:
     def __post_init__(self) -> None:
         problem = Problem(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
         self._informer = Informer(
-            api=self.api, lists=self._list, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
+            api=self.api, lists=self.list_all, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
         )
 
     @property
@@ -96,13 +96,14 @@ class Informers:
             self._read_ledger()
         return self.ledger is not None
 
-    def _list(self) -> Sequence[WatchSource]:
+    def list_all(self) -> Sequence[WatchSource]:
+        """Lists everything into the cache, and returns from where to watch. Raises AgentError."""
         since, known = self.clock.monotonic(), self.ledger
         if known is None:
             raise LedgerError("no ledger has been read")
         nodes = read_list(self.api, NODES, _trimmed)
         slices = read_list(self.api, SLICES, _trimmed_slice)
-        pods: Listed[PodInfo | Bystander] = read_list(self.api, PODS, self._pod, BOUND)
+        pods: Listed[PodInfo | Bystander | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
         self._nodes = {node["metadata"]["name"]: node for node in nodes.items}
         self._slices = {}
         for found in slices.items:
@@ -133,14 +134,18 @@ class Informers:
                 self._count(found["spec"].get("nodeName", ""))
 
     def _apply_pod(self, found: Object, gone: bool) -> None:
-        pod = None if gone else self._pod(found)
-        if pod is not None:
+        pod, uid = None if gone else self._pod(found), found["metadata"]["uid"]
+        if isinstance(pod, Nomination):
+            self.cache.nominate(pod, self.clock.monotonic())
+        elif pod is not None:
             self.cache.update_pod(pod)
-        else:
-            self.cache.remove_pod(found["metadata"]["uid"])
+        elif gone or Pod(found).node or Pod(found).ended:
+            self.cache.remove_pod(uid)
+            self.grown()
+        elif self.cache.withdraw(uid):  # what it may have been promised is not the API's to know
             self.grown()
 
-    def _pod(self, item: Object) -> PodInfo | Bystander | None:
+    def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:
         try:
             return holder(item, self.ledger.names) if self.ledger else None
         except PodError as error:

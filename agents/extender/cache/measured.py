@@ -54,11 +54,12 @@ class Measured:
         for found in readings:
             if found.problem:
                 problems.add(f"{found.node}: {found.problem}")
+            if not found.devices:
                 if found.node in self._read_at:
                     read_at[found.node] = self._read_at[found.node]
                 continue
             free = {device.gpu: device.free_bytes // MIB for device in found.devices}
-            self.cache.measure(found.node, free, found.read_at)
+            self.cache.measure(found.node, free, found.read_at, found.uses, unknown=found.unknown_uses)
             read_at[found.node] = found.read_at
         self._read_at = read_at
         for problem in sorted(problems - self._problems):

@@ -7,9 +7,8 @@ from agents.kube.client import Object
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
-from tenancy.names import ALIYUN_INDEX, Names
-from tenancy.quantity import QuantityError
-from tenancy.workload import Manifest, ShapeError, pod_request
+from tenancy.names import Names
+from tenancy.workload import Manifest
 
 
 class AskError(AgentError):
@@ -47,27 +46,52 @@ class Bystander:
     uid: str
     node: str
     cpu_milli: int
+    priority: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nomination:
+    """A pod for which others were evicted from a node. What they leave is kept for it until then (monotonic seconds),
+    unless it is bound, goes, or loses the nomination before."""
+
+    uid: str
+    node: str
+    ask: Ask
+    priority: int
+    until: float = 0.0
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a pod that is to be placed may claim: before whom it comes, and in which pools it keeps within a seat."""
+
+    priority: int = 0
+    pools: frozenset[str] = frozenset()
+
+
+ANYBODY = Standing()
 
 
 def ask_of(spec: Manifest, names: Names) -> Ask | None:
     """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
     AskError."""
     try:
-        total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
-    except (QuantityError, ShapeError, ValueError) as error:
+        return Ask.of_pod(spec, names)
+    except ValueError as error:  # also QuantityError and ShapeError
         raise AskError(f"{names.gpumem}: {error}") from None
 
 
-def holder(item: Object, names: Names) -> PodInfo | Bystander | None:
-    """What a Pod holds on its node; None where it is not bound or has ended. Raises PodError."""
+def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
+    """What a Pod holds on its node, or is nominated for; None where it has ended or neither. Raises PodError."""
     pod = Pod(item)
-    if not pod.node or pod.ended:
+    if pod.ended:
         return None
+    if not pod.node:
+        return _nomination(pod, names)
     cpu_milli = pod.request("cpu", per_unit=1000)
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
-        return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli)
+        return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
     # A request that no device could be asked for (somebody bound the pod by hand) counts rounded up.
     ask = Ask(-(-total // count), count, cpu_milli)
     return PodInfo(
@@ -83,6 +107,15 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | None:
     )
 
 
+def _nomination(pod: Pod, names: Names) -> Nomination | None:
+    node = pod.status.get("nominatedNodeName")
+    if not node or pod.terminating:
+        return None
+    with pod.reading(names.gpumem):
+        ask = Ask.of_pod(pod.spec, names)
+    return None if ask is None else Nomination(uid=pod.uid, node=node, ask=ask, priority=pod.priority)
+
+
 def allocated(item: Object, names: Names) -> PodInfo | None:
     """As `holder`; None also where it asks for no GPU memory."""
     found = holder(item, names)
@@ -90,9 +123,7 @@ def allocated(item: Object, names: Names) -> PodInfo | None:
 
 
 def _indices(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[int, ...] | None:
-    """Ours, else those of the Aliyun extender, whose pods have one device."""
-    text = annotations.get(names.device_index, annotations.get(ALIYUN_INDEX, ""))
-    parts = text.split(",")
+    parts = annotations.get(names.device_index, "").split(",")
     if not all(part.isascii() and part.isdecimal() for part in parts):
         return None
     indices = tuple(map(int, parts))

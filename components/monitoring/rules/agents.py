@@ -7,8 +7,8 @@ from components.monitoring.args import AlertsArgs
 from components.monitoring.rules.alert import SILENT_SECONDS, alert
 from tenancy import names
 
-# From the making of a CronJob to its first completed run on record: up to a minute, the run, two scrapes.
-UNSEEN_SECONDS = 150
+# From the making of a CronJob to its first completed run on record: up to a minute, the run, a scrape.
+UNSEEN_SECONDS = 160
 
 
 def rules(args: AlertsArgs) -> Iterator[Manifest]:

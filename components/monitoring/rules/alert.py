@@ -9,6 +9,8 @@ from tenancy import names
 # by itself leaves 120 s between two successes. With the group's interval the alert is there within three minutes of the
 # last success.
 SILENT_SECONDS = 165
+# The severity of what is over when it is reported: one message, and none that it is over.
+ONCE = "info"
 
 
 def alert(

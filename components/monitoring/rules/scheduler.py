@@ -16,6 +16,8 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield _down(args.cluster.system_namespace)
     yield _drift(args.cluster.system_namespace)
     yield _refused_by_use(min(pool.floor_mib for pool in args.ledger.shared_pools))
+    yield _seat_held()
+    yield _seat_overcrowded()
 
 
 def _down(namespace: str) -> Manifest:
@@ -61,5 +63,37 @@ def _refused_by_use(floor_mib: int) -> Manifest:
         description=(
             "By the ledger the memory is free, by measurement it is not: somebody uses the device without a budget or "
             "beyond one. GpuPodOverBudget and GpuUndeclaredUser say who."
+        ),
+    )
+
+
+def _seat_held() -> Manifest:
+    """Longer than gates and watchdog take, and than a seat is held back by default: one after the other, or one that
+    fails to load."""
+    return alert(
+        "GpuSeatHeldBack",
+        f"max by (pool) ({names.METRIC_EXTENDER_HELD_SEATS}) > 0",
+        hold="2m",
+        severity="warning",
+        summary="{{ $value }} seats of pool {{ $labels.pool }} wait for memory that others use",
+        description=(
+            "The ledger has their room, and what is in use keeps them from loading. Gates close and the watchdog "
+            "recycles for them; each one's Events say who is over: kubectl get events -A --field-selector "
+            f"reason={names.EVENT_SEAT_HELD}."
+        ),
+    )
+
+
+def _seat_overcrowded() -> Manifest:
+    return alert(
+        "GpuSeatOvercrowded",
+        f"sum by (pool) (increase({names.METRIC_EXTENDER_OVERCROWDED}[15m])) > 0",
+        hold="0s",
+        severity="critical",
+        summary="A seat of pool {{ $labels.pool }} was placed on memory that others use",
+        description=(
+            "Reclaim did not give the memory back in time: the pod may fail to load until who is over does. The "
+            f"Event says who: kubectl get events -A --field-selector reason={names.EVENT_SEAT_OVERCROWDED}. Delete "
+            "that pod, or lower what it uses."
         ),
     )

@@ -4,36 +4,55 @@ from collections.abc import Iterator, Sequence
 
 from components.base.manifest import Manifest
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert, allocatable
+from components.monitoring.rules.alert import ONCE, alert
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB, TOLERANCE
+
+# As in agents/telemetry/reading.py: nobody acts on an older reading.
+FRESH_SECONDS = 30
 
 
 def rules(args: AlertsArgs) -> Iterator[Manifest]:
     """That on the watchdog's cap only where there is a watchdog."""
     pools = args.ledger.shared_pools
-    yield _missing(pools)
+    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace))
     yield _frozen()
     yield _partial()
     yield _implausible()
     yield _budgets_stale()
-    yield from _below_floor(pools, args.ledger.names.gpumem)
+    yield from _below_floor(pools)
     yield _over_budget()
     yield _undeclared(args.ledger)
-    if args.recycles_per_hour is not None:
-        yield _capped(args.recycles_per_hour)
+    if args.recycles_per_hour is not None and args.total_recycles_per_hour is not None:
+        yield _capped(args.recycles_per_hour, args.total_recycles_per_hour)
+        yield _recycled()
 
 
-def _missing(pools: Sequence[Pool]) -> Manifest:
-    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices."""
-    devices = sum(pool.gpus for pool in pools)
+def _missing(pools: Sequence[Pool], namespace: str) -> Manifest:
+    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices.
+
+    By node: a node too many must not make up for one that is dead. Their sum says what no node's name is known of.
+    """
+    devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
+    exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
+    blind = [f"(max by (node) ({exporters}) unless on (node) max by (node) ({free}))"]
+    blind += [
+        f"(count by (node) (count by (node, uuid) ({free})) < {pool.device_count} and on (node) {_nodes_of(pool)})"
+        for pool in pools
+        if pool.device_count > 1
+    ]
+    named = f"({' or '.join(blind)})"
+    few = f"(count(count by (uuid) ({free})) or vector(0)) < {devices}"
     return alert(
         "GpuTelemetryMissing",
-        f"(count(count by (uuid) ({names.METRIC_DEVICE_FREE})) or vector(0)) < {devices}",
+        f"{named} or (({few}) unless on () {named})",
         hold="1m",
         severity="critical",
-        summary=f"{{{{ $value }}}} of {devices} GPUs are measured",
+        summary=(
+            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured"
+            f"{{{{ else }}}}{{{{ $value }}}} of {devices} GPUs are measured{{{{ end }}}}"
+        ),
         description=(
             f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without their telemetry the "
             f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing."
@@ -48,9 +67,10 @@ def _frozen() -> Manifest:
     stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
     users = f'max by (node, namespace, pod) ({names.METRIC_POD_USED}{{pod!=""}})'
     gone = f"count by (node) ({users} unless on (namespace, pod) {phase}) and on () count({phase}) > 0"
+    old = f"max by (node) ({age}) > {FRESH_SECONDS}"
     return alert(
         "GpuTelemetryFrozen",
-        f"({stands}) or ({gone})",
+        f"({stands}) or ({gone}) or ({old})",
         hold="1m",
         severity="critical",
         summary="What is measured on {{ $labels.node }} is not of now",
@@ -116,13 +136,17 @@ def _budgets_stale() -> Manifest:
     )
 
 
-def _below_floor(pools: Sequence[Pool], resource: str) -> Iterator[Manifest]:
-    """With several pools, a node's pool is known by what it advertises: exported by default, as its labels are not."""
+def _nodes_of(pool: Pool) -> str:
+    """PromQL: the pool's nodes, as their exporters say, each of which serves its own pool. Without a floor it is 0."""
+    return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
+
+
+def _below_floor(pools: Sequence[Pool]) -> Iterator[Manifest]:
     guarded = [pool for pool in pools if pool.floor_mib]
     for pool in guarded:
         expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * MIB}"
         if len(pools) > 1:
-            expression += f" and on (node) {allocatable(resource)} == {pool.node_mib}"
+            expression += f" and on (node) {_nodes_of(pool)}"
         yield alert(
             "GpuMemoryBelowFloor",
             expression,
@@ -171,17 +195,39 @@ def _undeclared(ledger: Ledger) -> Manifest:
     )
 
 
-def _capped(recycles_per_hour: int) -> Manifest:
+def _capped(of_tenant: int, of_all: int) -> Manifest:
     """The exporter serves the watchdog's journal, since a run of a CronJob is too short to be scraped."""
     return alert(
         "GpuRecycleCapReached",
-        f"max({names.METRIC_RECYCLES}) >= {recycles_per_hour}",
+        f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant} or max({names.METRIC_RECYCLES}) >= {of_all}",
         hold="0s",
         severity="critical",
-        summary=f"{{{{ $value }}}} recycles within an hour: {names.WATCHDOG} recycles nobody any more",
+        summary=(
+            "{{ $value }} recycles {{ with $labels.tenant }}of {{ . }} {{ end }}within an hour: "
+            f"{names.WATCHDOG} goes no further"
+        ),
         description=(
-            f"The cap of {recycles_per_hour} an hour is there for a workload that runs away again each time. "
-            "Scale that one down: kubectl get events -A --field-selector "
+            f"The caps, {of_tenant} an hour of a tenant and {of_all} of all, are there for a workload that runs away "
+            "again each time. Scale that one down: kubectl get events -A --field-selector "
             f"reportingComponent={names.WATCHDOG} names it."
+        ),
+    )
+
+
+def _recycled() -> Manifest:
+    """Of what the journal counts for an hour: more than a moment ago, or a tenant's first. It fires for that moment."""
+    recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
+    now = f"max by (tenant) ({recent})"
+    return alert(
+        "GpuPodRecycled",
+        f"{now} > min by (tenant) (min_over_time({recent}[{moment}])) or "
+        f"({now} > 0 unless on (tenant) max by (tenant) ({recent} offset {moment}))",
+        hold="0s",
+        severity=ONCE,
+        summary=f"{names.WATCHDOG} recycled a pod of {{{{ $labels.tenant }}}}",
+        description=(
+            "A device was short of memory, and the pod used more than its budget. Its tenant has had {{ $value }} "
+            "within an hour: kubectl get events -A --field-selector "
+            f"reason={names.EVENT_RECYCLED} says which, by how much, and for whom."
         ),
     )

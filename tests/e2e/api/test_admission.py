@@ -1,7 +1,11 @@
 """Prod's admission policies in a real API server: that they compile, what they stamp, what they refuse."""
 
+from typing import Any
+
 import pytest
 
+from components.host_memory import pod_fragments
+from stacks import platform, settings
 from tests.e2e.api.admitted import (
     DEVICE,
     GPU,
@@ -18,7 +22,29 @@ from tests.e2e.api.admitted import (
 )
 from tests.e2e.api.server import SCHEDULER, ApiServer
 from tests.e2e.rollout import eventually
-from tests.support.prod import drop
+from tests.support.prod import PROD, drop
+
+PARTS = ("requests", "limits")
+T4 = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+WHOLE = {
+    "kubernetes.io/hostname": "k8s-node2",
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.sharing-strategy": "none",
+}
+NODE_4 = {**WHOLE, "kubernetes.io/hostname": "node-4"}
+
+
+def inference(*, memory: bool = True, **spec: Any) -> Pod:
+    """Record 0001's pod as its deployer makes it: what the stack's outputs say of its seat and of its memory."""
+    prod = settings.load_file(PROD)
+    seat = platform.resident_stanzas(prod.ledger())["inference"]
+    host = pod_fragments(prod.memory_pools["node-4"])["inference"]
+    resources = {part: {**seat["resources"][part], **(host["resources"][part] if memory else {})} for part in PARTS}
+    given = {
+        "nodeSelector": {**seat["nodeSelector"], **host["nodeSelector"]},
+        "priorityClassName": host["priorityClassName"],
+    }
+    return pod({"name": "main", "image": "busybox:1.37.0", "resources": resources}, **given | spec)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +57,15 @@ def cluster(server: ApiServer) -> ApiServer:
 
 def in_force(server: ApiServer) -> bool:
     """The API server takes policies up in its own time, and not all at once."""
-    stamped = {"immich": "gpu-workload", "tts": "tier-2-gpu"}
-    admitted = {namespace: create(server, namespace, gpu_pod()).body.get("spec", {}) for namespace in stamped}
+    stamped = {"immich": "gpu-workload", "tts": "tier-2-gpu", "inference": "homelab-critical"}
+    made = dict.fromkeys(stamped, gpu_pod()) | {"inference": inference()}
+    admitted = {namespace: create(server, namespace, made[namespace]).body.get("spec", {}) for namespace in stamped}
     queued = create(server, "team-a", gpu_pod(None)).body.get("spec", {})
     return (
         {namespace: spec.get("priorityClassName") for namespace, spec in admitted.items()} == stamped
         and queued.get("nodeSelector") == WHOLE
+        and admitted["immich"].get("nodeSelector") == T4
+        and admitted["inference"].get("nodeSelector") == NODE_4
         and all(create(server, namespace, manifest).refusal for namespace, manifest, _ in REFUSED.values())
     )
 
@@ -144,6 +173,31 @@ def test_gpu_pods_are_stamped(cluster: ApiServer, namespace: str, manifest: Pod,
     assert (spec.get("priorityClassName"), spec["priority"], spec["preemptionPolicy"]) == stamped
 
 
+@pytest.mark.parametrize("named", ["homelab-critical", "gpu-workload", None])
+def test_a_gpu_pod_of_a_memory_pool_has_its_seat_its_class_and_its_node(cluster: ApiServer, named: str | None) -> None:
+    """Whatever class it names itself: that of its memory pool, which lets it burst and by which the guard knows it."""
+    answer = create(cluster, "inference", inference(priorityClassName=named))
+    assert answer.refusal is None
+    spec = answer.body["spec"]
+    assert (spec["priorityClassName"], spec["priority"]) == ("homelab-critical", 100_000)
+    assert spec["nodeSelector"] == NODE_4
+    limits = spec["containers"][0]["resources"]["limits"]
+    assert (limits[GPUMEM], limits["memory"]) == ("12288", "32Gi")
+
+
+def test_another_gpu_pod_of_that_tenant_needs_a_memory_limit_as_well(cluster: ApiServer) -> None:
+    refusal = create(cluster, "inference", inference(memory=False)).refusal
+    assert "a pod of class homelab-critical needs a memory limit on each container" in (refusal or "")
+
+
+def test_a_gpu_pod_stays_in_the_pool_of_its_tenants_seats(cluster: ApiServer) -> None:
+    """A budget of one card is not to be had of another, next to workloads that nobody reckons it with."""
+    for manifest in (gpu_pod(), gpu_pod(nodeSelector=NODE_4), gpu_pod(nodeSelector={"zone": "a"})):
+        selected = create(cluster, "immich", manifest).body["spec"]["nodeSelector"]
+        assert selected == {**manifest["spec"].get("nodeSelector", {}), **T4}
+    assert "nodeSelector" not in create(cluster, "immich", pod()).body["spec"]
+
+
 @pytest.mark.parametrize("kind", ["Container", "Pod"])
 def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
     """Why a device's size is a policy: as a LimitRange it gives every container a device, or asks every pod for one."""
@@ -160,9 +214,6 @@ def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
         return bool(answer.body["spec"]["containers"][0]["resources"].get("limits") == {GPUMEM: "14k"})
 
     eventually(is_in_force, "the LimitRange is in force")
-
-
-WHOLE = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "none"}
 
 
 @pytest.mark.parametrize(

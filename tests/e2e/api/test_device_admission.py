@@ -33,7 +33,7 @@ ASKED = {GPUMEM: "3k"}
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
     """Prod's policies with a scheduler that places by device, on nodes of two."""
-    scheduler = {"placement": "extender", "aliyun_annotations": True}
+    scheduler = {"placement": "extender"}
     put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
     server.apply(other, "runtimeclasses")
@@ -161,10 +161,6 @@ REFUSED: dict[str, tuple[Pod, str]] = {
         pod(container(limits={GPUMEM: "28002", GPU_COUNT: "2"})),
         "than one device offers (14000 MiB)",
     ),
-    "a device of the GPU sharing extender": (
-        pod(container(limits=ASKED), annotations={"ALIYUN_COM_GPU_MEM_IDX": "0"}),
-        "annotations under device.viktorbarzin.me/ are the scheduler's",
-    ),
 }
 
 
@@ -190,7 +186,7 @@ def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it
     cluster_role_binding(cluster)
     assert create(cluster, "immich", gpu_pod(), dry_run=False).refusal is None
     path = "/api/v1/namespaces/immich/pods/pod"
-    written = {DEVICE: "GPU-1", "ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
+    written = {DEVICE: "GPU-1"}
 
     def bind(user: str, annotations: dict[str, str]) -> str | None:
         manifest = {
@@ -206,14 +202,11 @@ def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it
         return cluster.request("PATCH", path, merge, content_type="application/merge-patch+json").refusal
 
     message = "annotations under device.viktorbarzin.me/ are the scheduler's"
-    for annotations in ({DEVICE: "GPU-1"}, {"ALIYUN_COM_GPU_MEM_IDX": "0"}):
-        for user in ("admin", CLUSTERS_SCHEDULER):
-            assert message in (bind(user, annotations) or "")
+    for user in ("admin", CLUSTERS_SCHEDULER):
+        assert message in (bind(user, {DEVICE: "GPU-1"}) or "")
     assert bind(ACCOUNT, written) is None
     assert cluster.request("GET", path).body["metadata"]["annotations"] == written
-    for key in (DEVICE, "ALIYUN_COM_GPU_MEM_IDX"):
-        assert message in (annotate(key, "1") or "")
-    assert annotate("ALIYUN_COM_GPU_MEM_ASSIGNED", "true") is None, "which the peer's device plugin writes"
+    assert message in (annotate(DEVICE, "1") or "")
 
 
 def cluster_role_binding(server: ApiServer) -> None:

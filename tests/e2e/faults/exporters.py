@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.pod_names import Registry
+from agents.exporter.pod_names import OwnNode, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.telemetry.device import Device
@@ -96,7 +96,8 @@ def shown(ledger: Ledger, uses: Iterable[tuple[NodePod, int]], free_mib: int, *,
         free_bytes=free_mib * MIB,
     )
     by_container = {Container(pod.uid, pod.uid): mib * MIB for pod, mib in used}
-    registry = Registry(Roster(tuple(pod for pod, _ in used)), ledger, ())
+    here = OwnNode(uid="node", labels=ledger.shared_pools[0].node_selector)
+    registry = Registry(Roster(tuple(pod for pod, _ in used)), ledger, (), here)
     return gauge(DeviceUse(device=card, used_bytes=by_container), age_seconds=1, registry=registry).metrics()[1]
 
 

@@ -5,11 +5,12 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from components.base.agent import DEADLINE_SECONDS
 from tenancy import names
 from tests.e2e.faults.agents import ended, pod_of, pods_of, run_once, succeeds, without_runs
 from tests.e2e.processes import assert_ends_in_time_by_sigterm
@@ -18,6 +19,7 @@ from tests.support import search
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
+DEAD = "dead"  # no kubelet keeps it, and kwok does not play it
 KILLS = 4
 STOPPED = 143
 LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass, pod's start included
@@ -93,6 +95,45 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
     delete_at_once(prod, pod_of(prod, run)["metadata"]["name"])
     eventually(lambda: ended(prod, run), "it has ended")
     succeeds(prod, run_once(prod, agent))
+
+
+@contextmanager
+def runs_on_a_dead_node(prod: Rollout, agent: str) -> Iterator[str]:
+    """The CronJob's own run, once it is bound to a node that no kubelet keeps; the runs after it are as ever."""
+    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
+
+    def have(deadline_seconds: int, node: str | None) -> None:
+        job = {"activeDeadlineSeconds": deadline_seconds, "template": {"spec": {"nodeName": node}}}
+        prod.cluster.api.patch(cron_job, {"spec": {"jobTemplate": {"spec": job}}})
+
+    def bound() -> list[str]:
+        found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
+        return [pod["metadata"]["name"] for pod in found if pod["spec"].get("nodeName") == DEAD]
+
+    prod.cluster.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD}})
+    try:
+        have(5, DEAD)
+        eventually(bound, "a run is bound to the dead node")
+        have(DEADLINE_SECONDS, None)
+        (pod,) = bound()
+        terminating = pods(SYSTEM, pod)
+        eventually(lambda: prod.get(terminating)["metadata"].get("deletionTimestamp"), "its deadline has passed")
+        yield prod.get(terminating)["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+    finally:
+        have(DEADLINE_SECONDS, None)
+        for pod in bound():
+            delete_at_once(prod, pod)
+        prod.delete(f"/api/v1/nodes/{DEAD}")
+
+
+@pytest.mark.parametrize("agent", [names.RECONCILE, names.WATCHDOG])
+def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout, agent: str) -> None:
+    """Its pod stays Terminating, and so its Job never ends (delayTerminalCondition of the Job controller)."""
+    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
+    with runs_on_a_dead_node(prod, agent) as stuck:
+        before = prod.get(cron_job)["status"].get("lastSuccessfulTime")
+        eventually(lambda: prod.get(cron_job)["status"].get("lastSuccessfulTime") != before, "a later run completes")
+        assert not ended(prod, stuck)
 
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout, becomes, container, eventually, pods, register_anew
+from tenancy import names
+from tests.e2e.rollout import (
+    GPU_COUNT,
+    GPUMEM,
+    SYSTEM,
+    Object,
+    Rollout,
+    becomes,
+    container,
+    eventually,
+    pods,
+    register_anew,
+)
 from toolchain.cluster import simulated
 from toolchain.cluster.api import MERGE, ClusterApi
 from toolchain.cluster.control_plane import NODE
@@ -16,6 +28,7 @@ from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
 REAL = "/api/v1/nodes/localhost"
+JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 T4 = {
     "nvidia.com/gpu.present": "true",
@@ -47,6 +60,8 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
             prod.delete(pods("default", found["metadata"]["name"]))
         prod.delete(f"{SLICES}/{devices['metadata']['name']}")
         label(prod, dict.fromkeys(T4))
+        # Reconcile would wait for labels that it saw before: for this test the node is forgotten.
+        prod.cluster.api.patch(JOURNAL, {"data": None})
     becomes(lambda: advertised(prod), (None, None), "the real node is no GPU node any more")
 
 

@@ -21,7 +21,7 @@ from tests.e2e.faults import exporters
 from tests.e2e.faults.agents import ended, log_of, start, succeeded
 from tests.e2e.faults.exporters import Answer, pod_of, shown
 from tests.e2e.faults.hardships import Change, an_hour_ahead, behind_an_api_that_takes, nothing, without_rights
-from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, changes, deployment, eventually, pods
+from tests.e2e.rollout import GPUMEM, SHARED, SYSTEM, Object, Rollout, becomes, changes, deployment, eventually, pods
 from tests.support.alerting import AFTER_SECONDS, FAULT, SCRAPE_SECONDS, TimeLine, beats
 
 NODE = "k8s-node1"
@@ -80,27 +80,32 @@ FAULTS = {
     "exporter frozen": Fault(
         words={names.WATCHDOG: "nothing in it has changed for", names.GATE: "would close if more samples agree"},
         alert=FROZEN,
-        completes=(names.GATE,),
+        completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.pressed, frozen=True),
         run_seconds=34,
     ),
     "exporter late": telemetry(
         "needed is one of at most 30 s",
-        SILENT,
+        FROZEN,
         lambda card: Answer(text=card.pressed.replace("age_seconds 1.", "age_seconds 61."), frozen=True),
+        completes=(names.WATCHDOG,),
     ),
     "exporter that shows pods that are gone": telemetry(
         "uses it, and does not run there",
         FROZEN,
         lambda card: Answer(text=card.pressed.replace(card.runaway.uid, "gone").replace(card.runaway.name, "gone")),
+        completes=(names.WATCHDOG,),
     ),
     "exporter lying about pods": telemetry(
-        "are unattributed, the device says", IMPLAUSIBLE, lambda card: Answer(text=card.shows(14_900))
+        "are unattributed, the device says",
+        IMPLAUSIBLE,
+        lambda card: Answer(text=card.shows(14_900)),
+        completes=(names.WATCHDOG,),
     ),
     "exporter lying about the device": Fault(
         words=dict.fromkeys((names.WATCHDOG, names.GATE), "used and free are far less than the device has"),
         alert=IMPLAUSIBLE,
-        completes=(names.GATE,),
+        completes=(names.GATE, names.WATCHDOG),
         answer=lambda card: Answer(text=card.shows(RUNAWAY_MIB, used_mib=13_900, free_mib=100)),
     ),
     "rights missing": Fault(words=dict.fromkeys(ALL, "403 Forbidden"), alert=SILENT, change=without_rights),
@@ -180,7 +185,9 @@ def gates(prod: Rollout) -> list[Object]:
 def card(prod: Rollout) -> Iterator[Card]:
     apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
     for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
-        prod.cluster.api.create(f"{APPS}/{namespace}/deployments", deployment(app, mib, replicas))
+        manifest = deployment(app, mib, replicas)
+        manifest["spec"]["template"]["spec"]["nodeSelector"] = SHARED  # a gate closes for the node of its pods
+        prod.cluster.api.create(f"{APPS}/{namespace}/deployments", manifest)
     runaway, neighbour = (
         pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
     )
@@ -314,10 +321,11 @@ def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
     """Last: it ends what the others look at. Of the same card, by the same containers."""
     slow = behind_an_api_that_takes(0.5)
-    card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
+    # First: while the runaway terminates, no gate would close.
     card.run(names.GATE, HONEST, seconds=30)
-    eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
+    card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
+    eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
     told = eventually(lambda: card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED), "it is told of")
     assert {event["regarding"]["name"] for event in told} == {card.runaway.name}
     neighbour = eventually(lambda: running(card.prod, *NEIGHBOUR), "the neighbour runs")

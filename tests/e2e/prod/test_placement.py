@@ -5,7 +5,8 @@ From the exporter that publishes the device to the variable in the container not
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +15,23 @@ import pytest
 from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tests.e2e import audit
-from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, eventually, pods
-from tests.support import fake_nvml
+from tests.e2e.prod.real_gpu import card, real_gpu
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
+from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
-MIB = 2**20
-NODE = f"/api/v1/nodes/{node.NODE}"
-SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.NODE}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
-# What NVIDIA's feature discovery would say of it.
-LABELS = {
-    "nvidia.com/gpu.present": "true",
-    "nvidia.com/gpu.sharing-strategy": "time-slicing",
-    "nvidia.com/gpu.memory": "15360",
-    "nvidia.com/gpu.count": "1",
-}
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=5).read().decode())"
 
 
-def card(free_mib: int) -> str:
-    """A Tesla T4 with so much free."""
-    return f"0\ndevice GPU-real {15360 * MIB} {free_mib * MIB} {(15360 - free_mib) * MIB}\n"
-
-
 @pytest.fixture(scope="module")
 def gpu(prod: Rollout) -> Iterator[Path]:
-    """The real node as one of the pool t4; the file says what its NVML shows."""
-    api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
-    if not fake_nvml.build(libraries):
-        pytest.skip("NO C COMPILER: placement is not tested on the real node")
-    (libraries / "card").write_text(card(15000))
-    taints = prod.get(NODE)["spec"]["taints"]
-    api.patch(NODE, {"metadata": {"labels": LABELS}, "spec": {"taints": []}})
-    try:
-        eventually(lambda: api.get(SLICE), "the exporter publishes the device")
-        becomes(lambda: prod.capacity(node.NODE).get(GPUMEM), "14k", "reconcile advertises its memory")
-        yield libraries / "card"
-    finally:
-        api.patch(NODE, {"metadata": {"labels": dict.fromkeys(LABELS)}, "spec": {"taints": taints}})
-        eventually(lambda: GPUMEM not in prod.capacity(node.NODE), "reconcile takes its memory off")
-        prod.delete(SLICE)
+    with real_gpu(prod) as shown:
+        yield shown
 
 
 @pytest.fixture
@@ -110,6 +84,20 @@ def reasons(prod: Rollout, name: str) -> str:
     return "\n".join(str(event.get("message")) for event in prod.items(path))
 
 
+def event_reasons(prod: Rollout, name: str) -> set[str]:
+    path = f"/api/v1/namespaces/{TENANT}/events?fieldSelector=involvedObject.name%3D{name}"
+    return {str(event["reason"]) for event in prod.items(path)}
+
+
+def created(found: Object) -> str:
+    return str(found["metadata"]["creationTimestamp"])
+
+
+def scheduled(found: Object) -> str:
+    (moment,) = (c["lastTransitionTime"] for c in found["status"]["conditions"] if c["type"] == "PodScheduled")
+    return str(moment)
+
+
 def schedulers(prod: Rollout) -> list[Object]:
     return prod.items(f"{pods(SYSTEM)}?labelSelector=app.kubernetes.io%2Fname%3D{names.SCHEDULER}")
 
@@ -148,16 +136,87 @@ def test_anybody_may_ask_who_has_what_of_which_device(tenant: Rollout) -> None:
     assert "gpu_extender_leading 1" in asked(tenant, "/metrics")
 
 
-def test_a_device_that_somebody_uses_unasked_takes_no_pod_until_it_is_free_again(tenant: Rollout, gpu: Path) -> None:
-    """3000 MiB are asked, 4000 are free by measurement, and 1536 of these are the floor."""
-    gpu.write_text(card(4000))
-    measured = '"measuredFreeGPU": 4000'
-    eventually(lambda: measured in asked(tenant, f"/inspect/{node.NODE}"), "the extender knows what is measured")
-    submit(tenant, "late", 3000)
+def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
+    """The card has so much free, and the extender knows."""
+    gpu.write_text(card(free_mib))
+    measured = f'"measuredFreeGPU": {free_mib}'
+    eventually(lambda: measured in asked(prod, f"/inspect/{node.NODE}"), "the extender knows what is measured")
+
+
+def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_it_is_free_again(
+    tenant: Rollout, gpu: Path
+) -> None:
+    """3001 MiB are more than any of its seats; 4000 are free by measurement, and 1536 of these are the floor."""
+    shows(tenant, gpu, 4000)
+    submit(tenant, "late", 3001)
     eventually(lambda: "as measured and less the floor" in reasons(tenant, "late"), "the pod is told why it waits")
     assert device(tenant, "late") is None
     gpu.write_text(card(15000))
     assert eventually(lambda: device(tenant, "late"), "the pod is bound when the memory is free") == "GPU-real"
+
+
+def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(tenant: Rollout, gpu: Path) -> None:
+    """Nobody is over a budget, so there is nobody to wait for."""
+    shows(tenant, gpu, 4000)
+    submit(tenant, "seat", 3000)
+    assert eventually(lambda: device(tenant, "seat"), "the seat is placed by the ledger") == "GPU-real"
+    assert "GpuSeatHeldBack" not in event_reasons(tenant, "seat")
+    gpu.write_text(card(15000))
+
+
+def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(tenant: Rollout, gpu: Path) -> None:
+    shows(tenant, gpu, 2000)
+    submit(tenant, "seat", 3000)
+    eventually(lambda: "GpuSeatHeldBack" in event_reasons(tenant, "seat"), "the seat is told that it is held back")
+    assert 'gpu_extender_held_seats{pool="t4"} 1' in asked(tenant, "/metrics")
+    assert device(tenant, "seat") is None
+    assert eventually(lambda: device(tenant, "seat"), "the seat is placed all the same") == "GPU-real"
+    eventually(lambda: "GpuSeatOvercrowded" in event_reasons(tenant, "seat"), "it is told that memory is used there")
+    found = tenant.get(pods(TENANT, "seat"))
+    made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
+    assert 55 <= (bound - made).total_seconds() <= 90
+    gpu.write_text(card(15000))
+
+
+@pytest.fixture
+def residents(prod: Rollout, gpu: Path) -> Iterator[Mapping[tuple[str, str], int]]:
+    """A pod in each of prod's seats, by namespace and name."""
+    declared = raw()["residents"].items()
+    seats = {(seat["tenant"], name): seat["gpumem_mib"] for name, seat in declared if seat["pool"] == "t4"}
+    shows(prod, gpu, 15000)
+    for (namespace, name), mib in seats.items():
+        answer = prod.create(pods(namespace), pod(name, mib))
+        assert answer.refusal is None, answer.refusal
+    try:
+        for place in seats:
+            eventually(lambda place=place: device_of(prod, *place), "the seat is placed")
+        yield seats
+    finally:
+        for namespace, name in seats:
+            remove(prod, namespace, name)
+
+
+def device_of(prod: Rollout, namespace: str, name: str) -> str | None:
+    found = prod.get(pods(namespace, name))
+    return found["metadata"].get("annotations", {}).get(DEVICE) if "nodeName" in found["spec"] else None
+
+
+def remove(prod: Rollout, namespace: str, name: str) -> None:
+    prod.cluster.api.request("DELETE", f"{pods(namespace, name)}?gracePeriodSeconds=0")
+    eventually(lambda: prod.cluster.api.get(pods(namespace, name)) is None, "the pod is gone")
+
+
+def test_each_of_prods_seats_comes_back_while_the_others_are_exactly_at_their_budgets(
+    prod: Rollout, gpu: Path, residents: Mapping[tuple[str, str], int]
+) -> None:
+    """600 MiB that nobody budgeted, of a reserve of 1360, kept every one of them out by measurement."""
+    for (namespace, name), mib in residents.items():
+        remove(prod, namespace, name)
+        shows(prod, gpu, 15360 - 600 - sum(residents.values()) + mib)
+        prod.create(pods(namespace), pod(name, mib))
+        assert eventually(lambda at=(namespace, name): device_of(prod, *at), "the seat is placed") == "GPU-real"
+        assert not [each for each in prod.events(namespace, names.EVENT_SEAT_HELD) if each["regarding"]["name"] == name]
+    gpu.write_text(card(15000))
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:

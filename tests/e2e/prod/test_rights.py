@@ -26,7 +26,6 @@ def _journal(agent: str) -> set[Right]:
 def _gated(deployment: str) -> set[Right]:
     """What the armed gate may do in the namespace of a Deployment."""
     return {
-        PODS,
         EVENTS,
         ("get", "apps", "deployments", deployment),
         ("patch", "apps", "deployments/scale", deployment),
@@ -51,7 +50,13 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             ("patch", "", "nodes/status", "*"),
             EVENTS,
         },
-        {SYSTEM: {LEDGER, *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch"))}},
+        {
+            SYSTEM: {
+                LEDGER,
+                *((verb, "", "configmaps", names.LEDGER) for verb in ("watch", "patch")),
+                *_journal(names.RECONCILE),
+            }
+        },
     ),
     names.WATCHDOG: (
         SYSTEM,
@@ -61,15 +66,15 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
             "immich": {EVICTION},
             "llama-swap": {EVICTION},
             "frigate": {EVICTION},
+            "inference": {EVICTION},
             "portal-stt": {EVICTION},
         },
     ),
     names.GATE: (
         SYSTEM,
-        {NODE_LIST},
+        {NODE_LIST, PODS},
         {
             SYSTEM: {LEDGER, *_journal(names.GATE)},
-            NODES: {PODS},
             **{tenant: _gated(tenant) for tenant in ("tts", "ebook2audiobook", "ytdlp")},
         },
     ),
@@ -89,8 +94,11 @@ RIGHTS: dict[str, tuple[str, set[Right], dict[str, set[Right]]]] = {
     ),
     names.EXPORTER: (
         NODES,
-        {PODS, ("get", "", "nodes", "*"), *(_slices(verb) for verb in ("get", "create", "patch"))},
-        {SYSTEM: {LEDGER, ("get", "", "configmaps", names.journal(names.WATCHDOG))}},
+        {
+            *((verb, "", resource, "*") for resource in ("pods", "nodes") for verb in ("list", "watch")),
+            *(_slices(verb) for verb in ("list", "watch", "create", "patch")),
+        },
+        {SYSTEM: {(verb, "", "configmaps", name) for name in (names.LEDGER, JOURNAL) for verb in ("list", "watch")}},
     ),
     names.GUARD: (NODES, {PODS, ("watch", "", "pods", "*"), EVENTS}, {}),
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agents.runtime.clock import LAST_PASS_SECONDS, seconds_left
+from agents.runtime.clock import PROMPT_SECONDS, seconds_left
 from tenancy import names
 from tests.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 from toolchain.cluster.control_plane import NODE
@@ -58,7 +58,7 @@ def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: s
         job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"]
     )
     late = scheduled + timedelta(seconds=10)
-    assert seconds_left(1000, pod["name"], late) == LAST_PASS_SECONDS - 10
+    assert seconds_left(1000, pod["name"], late) == 1000 + PROMPT_SECONDS - 10
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The exporter: a real shared object through NVML's own bindings, a real socket, and no empty success."""
 
 import http.client
+import io
 import json
 import os
 import shutil
@@ -17,20 +18,21 @@ from pathlib import Path
 
 import pytest
 
-from agents.exporter.attribution import DeviceUse
+from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.main import Gauge
 from agents.exporter.nvml import NvmlError
-from agents.exporter.pod_names import Registrar, Registry
+from agents.exporter.pod_names import OwnNode, Recycle, Registrar, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.runtime import exposition
-from agents.telemetry.device import Device, Fault, Occupancy, Process, Survey
+from agents.runtime.log import Log
+from agents.telemetry.device import Device, Fault, Occupancy, Process, Scan, Survey
 from agents.telemetry.reading import parse
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.exporters import gauge
-from tests.support.fake_cluster import DOMAIN, T4, FakeTime
+from tests.support.fake_cluster import DOMAIN, LABELS, T4, FakeTime
 from tests.support.fake_nvml import FakeNvml
 from tests.support.fixtures import LOADED_SECONDS
 from tests.support.paths import ROOT
@@ -47,7 +49,6 @@ def readings(
     nvml: FakeNvml,
     *shown: tuple[str, ...],
     statuses: tuple[int, ...] = (),
-    refused: str = "print('refused:', error, flush=True)",
 ) -> list[str]:
     """What one Nvml reads, or raises, while the library shows one thing after the other. A process of its own, since
     the dynamic loader looks at LD_LIBRARY_PATH when a process starts."""
@@ -55,7 +56,7 @@ def readings(
         "import sys\nfrom agents.exporter.nvml import Nvml, NvmlError\nnvml = Nvml()\n"
         "for _ in sys.stdin:\n"
         "    try: print(nvml.read(), flush=True)\n"
-        f"    except NvmlError as error: {refused}\n"
+        "    except NvmlError as error: print('refused:', error, flush=True)\n"
     )
     found = []
     with subprocess.Popen(
@@ -81,9 +82,11 @@ def test_every_device_and_process_is_read_through_the_library(nvml: FakeNvml) ->
     (found,) = readings(nvml, (T4_LINE, "compute 7 1000", "compute 8 18446744073709551614", second, "graphics 9 5"))
     empty = Device(gpu=1, uuid="GPU-2", total_bytes=24 * GIB, used_bytes=0, free_bytes=24 * GIB)
     assert found == str(
-        (
-            Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 2**64 - 2))),
-            Occupancy(empty, (Process(9, 5),)),
+        Scan(
+            (
+                Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 2**64 - 2))),
+                Occupancy(empty, (Process(9, 5),)),
+            )
         )
     )
 
@@ -91,30 +94,43 @@ def test_every_device_and_process_is_read_through_the_library(nvml: FakeNvml) ->
 def test_a_process_that_computes_and_draws_and_shares_counts_once(nvml: FakeNvml) -> None:
     listed = ("compute 7 1000", "graphics 7 1000", "mps 7 1000", "graphics 8 20", "mps 9 30")
     (found,) = readings(nvml, (T4_LINE, *listed))
-    assert found == str((Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 20), Process(9, 30))),))
+    assert found == str(Scan((Occupancy(T4_DEVICE, (Process(7, 1000), Process(8, 20), Process(9, 30))),)))
 
 
 def test_a_use_that_nvml_does_not_tell_is_unknown_and_not_0(nvml: FakeNvml) -> None:
     (found,) = readings(nvml, (T4_LINE, "compute 7 N/A", "compute 8 5", "graphics 8 N/A"))
-    assert found == str((Occupancy(T4_DEVICE, (Process(7, None), Process(8, None))),))
+    assert found == str(Scan((Occupancy(T4_DEVICE, (Process(7, None), Process(8, None))),)))
 
 
 def test_a_device_that_cannot_draw_or_share_has_no_such_processes(nvml: FakeNvml) -> None:
     (found,) = readings(nvml, (T4_LINE, "unsupported graphics", "unsupported mps", "compute 7 1000"))
-    assert found == str((Occupancy(T4_DEVICE, (Process(7, 1000),)),))
+    assert found == str(Scan((Occupancy(T4_DEVICE, (Process(7, 1000),)),)))
 
 
 def test_a_failing_call_is_an_error_with_nvmls_words_and_the_next_reading_recovers(nvml: FakeNvml) -> None:
     failed, recovered = readings(nvml, (T4_LINE,), (T4_LINE,), statuses=(15, 0))
-    assert failed == "refused: gpu 0: NVML: GPU is lost"
-    assert recovered == str((Occupancy(T4_DEVICE),))
+    assert failed == str(Scan((), {0: "gpu 0: NVML: GPU is lost"}))
+    assert recovered == str(Scan((Occupancy(T4_DEVICE),)))
 
 
 def test_one_device_that_fails_is_told_of_beside_the_others(nvml: FakeNvml) -> None:
-    """Nobody may take a part for the whole: the reading is an error that carries what is known."""
     lost = f"device GPU-2 {24 * GIB} {24 * GIB} 0"
-    (found,) = readings(nvml, (T4_LINE, lost, "broken 15"), refused="print(error.survey, flush=True)")
-    assert found == str(Survey(devices=(T4_DEVICE,), unreadable=(1,)))
+    (found,) = readings(nvml, (T4_LINE, lost, "broken 15"))
+    assert found == str(Scan((Occupancy(T4_DEVICE),), {1: "gpu 1: NVML: GPU is lost"}))
+
+
+def test_a_device_that_mig_divides_says_so(nvml: FakeNvml) -> None:
+    """NVML refuses its figures to a caller without privileges, which ours is."""
+    (found,) = readings(nvml, (T4_LINE, "broken 4", "mig"))
+    assert found == str(
+        Scan(
+            (),
+            {
+                0: "gpu 0: is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn "
+                "MIG off for its pool"
+            },
+        )
+    )
 
 
 HEALTH: dict[str, tuple[tuple[str, ...], Fault | None]] = {
@@ -129,7 +145,7 @@ HEALTH: dict[str, tuple[tuple[str, ...], Fault | None]] = {
 def test_a_devices_memory_is_at_fault_when_it_cannot_mend_itself(nvml: FakeNvml, case: str) -> None:
     lines, fault = HEALTH[case]
     (found,) = readings(nvml, (T4_LINE, *lines))
-    assert found == str((Occupancy(replace(T4_DEVICE, fault=fault)),))
+    assert found == str(Scan((Occupancy(replace(T4_DEVICE, fault=fault)),)))
 
 
 def test_a_node_that_shows_no_device_is_an_error(nvml: FakeNvml) -> None:
@@ -148,18 +164,19 @@ def test_a_missing_library_says_what_the_pod_needs(tmp_path: Path) -> None:
 class Readings:
     """What NVML gives, one after the other."""
 
-    def __init__(self, *readings: tuple[DeviceUse, ...] | NvmlError) -> None:
+    def __init__(self, *readings: tuple[DeviceUse, ...] | NodeUse | NvmlError) -> None:
         self.left = list(readings)
 
-    def __call__(self) -> tuple[DeviceUse, ...]:
+    def __call__(self) -> NodeUse:
         reading = self.left.pop(0)
         if isinstance(reading, NvmlError):
             raise reading
-        return reading
+        return reading if isinstance(reading, NodeUse) else NodeUse(reading)
 
 
-def reading(now: FakeTime, *readings: tuple[DeviceUse, ...] | NvmlError) -> Gauge:
-    registrar = Registrar(api=None, node="", ledger_namespace="", clock=now.clock())
+def reading(now: FakeTime, *readings: tuple[DeviceUse, ...] | NodeUse | NvmlError) -> Gauge:
+    log = Log("test", io.StringIO())
+    registrar = Registrar(api=None, node="", ledger_namespace="", clock=now.clock(), log=log)
     return Gauge(read=Readings(*readings), registrar=registrar, clock=now.clock(), interval_seconds=5)
 
 
@@ -186,6 +203,24 @@ def test_a_failed_reading_is_no_success_and_the_former_one_is_not_served() -> No
     assert shown.health()[0] == http.client.OK
     shown.sample()
     assert shown.metrics()[0] == http.client.OK
+
+
+LOST = {1: "gpu 1: NVML: GPU is lost"}
+
+
+def test_one_lost_device_of_two_is_named_and_the_other_is_served() -> None:
+    shown = reading(FakeTime(), NodeUse((IDLE,), LOST), NodeUse((), LOST))
+    shown.sample()
+    status, body = shown.metrics()
+    assert status == http.client.OK
+    found = parse(body)
+    assert (found.devices, [str(each) for each in found.lost]) == (
+        (T4_DEVICE,),
+        ["gpu 1: its exporter cannot read it"],
+    )
+    assert shown.last.survey == Survey(devices=(T4_DEVICE,), unreadable=(1,))
+    shown.sample()
+    assert shown.metrics() == (503, "gpu 1: NVML: GPU is lost\n")
 
 
 def test_a_reading_that_hangs_makes_metrics_and_health_fail() -> None:
@@ -216,7 +251,8 @@ SEATS = (
     Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=1500, replicas=2),
 )
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=SEATS)
-REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER)
+HERE = OwnNode(uid="uid-node", labels=LABELS)
+REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 
 
 def mib_of(body: str, name: str) -> dict[tuple[str, ...], float]:
@@ -261,10 +297,27 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
     assert mib_of(body, "gpu_seat_memory_bytes") == {("t4", "chat", "chat"): 5000, ("t4", "vision", "vision"): 3000}
 
 
-def test_the_watchdogs_recycles_of_the_last_hour_are_counted() -> None:
+def test_of_the_ledger_a_node_serves_its_own_pool() -> None:
+    """A thousand seats on two hundred nodes would be as many series of each other."""
+    other = replace(T4, name="a10", node_selector={"gpu": "a10"})
+    seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
+    ledger = replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats))
+    _, body = gauge(IDLE, registry=replace(REGISTRY, ledger=ledger)).metrics()
+    assert set(mib_of(body, "gpu_pool_memory_floor_bytes")) == {("t4",)}
+    assert len(mib_of(body, "gpu_seat_memory_bytes")) == len(SEATS)
+    for node in (None, replace(HERE, labels={})):
+        _, body = gauge(IDLE, registry=replace(REGISTRY, ledger=ledger, node=node)).metrics()
+        assert mib_of(body, "gpu_pool_memory_floor_bytes") == {}
+
+
+def test_the_watchdogs_recycles_of_the_last_hour_are_counted_together_and_by_tenant() -> None:
     now = datetime.now(UTC)
-    registry = replace(REGISTRY, recycled=tuple(now - timedelta(minutes=ago) for ago in (1, 59, 61)))
-    assert "\ngpu_watchdog_recycles_last_hour 2\n" in gauge(IDLE, registry=registry).metrics()[1]
+    told = (("chat", 1), ("chat", 59), ("vision", 59), ("vision", 61))
+    recycled = tuple(Recycle(now - timedelta(minutes=ago), tenant) for tenant, ago in told)
+    body = gauge(IDLE, registry=replace(REGISTRY, recycled=recycled)).metrics()[1]
+    assert "\ngpu_watchdog_recycles_last_hour 3\n" in body
+    assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="chat"} 2\n' in body
+    assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="vision"} 1\n' in body
     assert "gpu_watchdog_recycles" not in gauge(IDLE, registry=REGISTRY).metrics()[1]
 
 
@@ -279,6 +332,7 @@ def test_without_an_answer_of_the_api_the_devices_are_served_and_how_long_it_is_
 @pytest.fixture
 def shipped(node_zipapp: Path, nvml: FakeNvml, served: ServedOverTls) -> Iterator[Shipped]:
     nvml.show(T4_LINE)
+    served.cluster.watches_last = True
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     with shipped_exporter(served, node_zipapp, nvml) as found:

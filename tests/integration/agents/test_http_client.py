@@ -1,7 +1,10 @@
 """GET over a real connection: what comes back, and what an error says."""
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -32,6 +35,31 @@ def test_a_body_comes_whole(address: str) -> None:
 def test_an_error_carries_the_servers_words(address: str) -> None:
     with pytest.raises(FetchError, match="HTTP 404: there are /metrics and /healthz"):
         fetch(f"{address}/nothing")
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"], ids=["head", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
+    head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
+    ended = threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(head)
+            while not ended.wait(0.1):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickle, args=[server])
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(FetchError, match=r"no complete answer within 0\.5 s"):
+            fetch(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        assert time.monotonic() - began < 5
+        ended.set()
+        thread.join()
 
 
 def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,11 +89,13 @@ def test_b_memory_is_released_when_the_grace_period_begins() -> None:
 def test_c_a_conflict_is_looked_for_in_the_words_of_the_error_and_never_found(
     served: ServedOverTls, extender: Extender, message: str
 ) -> None:
-    """Its retry compares the whole error with the end of it. Ours goes by the status: after a conflict nobody guesses
-    whether the pod was bound; its devices stay taken until the API has said."""
+    """Its retry compares the whole error with the end of it. Ours goes by the status: after a conflict that may be with
+    a try of its own which got no answer, nobody guesses whether the pod was bound; its devices stay taken until the API
+    has said."""
     path = "/api/v1/namespaces/team/pods/model"
     served.cluster.objects[path] = {"metadata": {"uid": "model"}, "spec": {}}
     assert extender.filter(8000, "model")["NodeNames"] == ["k8s-node1"]
+    served.cluster.faults.append(Fault("POST", f"{path}/binding", 504))
     served.cluster.faults.append(Fault("POST", f"{path}/binding", 409, reason="Conflict", message=message))
     assert "409 Conflict" in extender.bind("model")["Error"]
     assert extender.filter(8000, "other")["NodeNames"] == []

@@ -125,7 +125,9 @@ def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Advertised, watched, retired."""
+    """Advertised, kept in mind, watched, retired."""
+    kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
+    busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
     graph = declared(Capacity, "c", CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()))
     given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
     busy.cluster.watches_last = True

@@ -61,6 +61,7 @@ def test_alertmanager_accepts_it(configuration: Path) -> None:
     [
         (("part_of=gpu-tenancy", "severity=critical", "namespace=immich"), "slack"),
         (("part_of=gpu-tenancy", "severity=warning"), "slack"),
+        (("part_of=gpu-tenancy", "severity=info", "tenant=immich"), "slack-once"),
         (("severity=critical", "alertname=KubeNodeNotReady"), "default"),
     ],
 )

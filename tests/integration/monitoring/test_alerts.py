@@ -14,14 +14,15 @@ from components.monitoring.alertmanager import DigestSpec, SlackWebhook
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts, prometheus_rule
 from components.monitoring.rules.alert import SILENT_SECONDS
-from tenancy.ledger import OnDemand, Unbudgeted
+from tenancy.ledger import OnDemand, Pool, Unbudgeted
 from tests.support import alerting
 from tests.support.alerting import AFTER_SECONDS, FAULT, TimeLine, beats
 from tests.support.engine import Graph, names
-from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4, declared
+from tests.support.given import CLUSTER, LEDGER, NODE_4, NODES, SYSTEM, T4, declared
 from tests.support.paths import ROOT
 
 MIB = 2**20
+Series = list[dict[str, str]]
 RUN_BOOK = ROOT / "docs" / "operations.md"
 CRON_JOBS = ("gpumem-reconcile", "gpu-vram-watchdog")
 A10 = replace(T4, name="a10", memory_mib=23028, reserve_mib=1028, floor_mib=2048, node_selector={"zone": "c"})
@@ -35,8 +36,10 @@ ARGS = AlertsArgs(
     ),
     cron_jobs=CRON_JOBS,
     recycles_per_hour=6,
+    total_recycles_per_hour=24,
     places_by_device=True,
     guards=("memory-guard-node-4", "memory-guard-node-5"),
+    host_memory=(NODE_4,),
 )
 TWO_POOLS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, A10)))
 
@@ -90,13 +93,19 @@ def test_without_placement_by_device_there_is_nothing_of_it_to_watch() -> None:
     graph = declared(Alerts, "alerts", replace(ARGS, places_by_device=False))
     assert names(graph.all("PodMonitor")) == {"alerts-pod-monitor"}
     told = {rule["alert"] for rule in rules(replace(ARGS, places_by_device=False))}
-    assert set(ALERTS) - told == {"GpuSchedulerDown", "GpuPlacementDrift", "GpuPlacementRefusedByUse"}
+    assert set(ALERTS) - told == {
+        "GpuSchedulerDown",
+        "GpuPlacementDrift",
+        "GpuPlacementRefusedByUse",
+        "GpuSeatHeldBack",
+        "GpuSeatOvercrowded",
+    }
 
 
 def test_each_alert_says_whose_it_is_how_bad_it_is_what_it_saw_and_where_to_read_on() -> None:
     for rule in rules(TWO_POOLS):
         assert rule["labels"]["part_of"] == "gpu-tenancy"
-        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert len(rule["annotations"]["description"]) > len(rule["annotations"]["summary"])
         assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
 
@@ -121,7 +130,9 @@ def test_without_a_guard_there_is_none_to_miss() -> None:
 
 
 def test_without_a_watchdog_there_is_no_cap_to_reach() -> None:
-    assert "GpuRecycleCapReached" not in {rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))}
+    assert not {"GpuRecycleCapReached", "GpuPodRecycled"} & {
+        rule["alert"] for rule in rules(replace(ARGS, recycles_per_hour=None))
+    }
 
 
 ALERTS = [
@@ -136,16 +147,21 @@ ALERTS = [
     "GpuPodOverBudget",
     "GpuUndeclaredUser",
     "GpuRecycleCapReached",
+    "GpuPodRecycled",
     "GpuCapacityDrift",
     "GpuMemoryPending",
     "GpuLedgerFull",
     "GpuSchedulerDown",
     "GpuPlacementDrift",
     "GpuPlacementRefusedByUse",
+    "GpuSeatHeldBack",
+    "GpuSeatOvercrowded",
     "MemoryGuardMissing",
     "MemoryGuardPowerless",
     "MemoryGuardBlind",
     "MemoryGuardStale",
+    "MemoryPoolWithoutVictim",
+    "MemoryPoolGuest",
 ]
 
 
@@ -154,9 +170,7 @@ def test_its_output_lists_the_alerts(graph: Graph) -> None:
 
 
 def test_the_run_book_has_an_entry_for_each_alert_that_says_what_to_type() -> None:
-    entries = dict(
-        re.findall(r"^### ((?:Gpu|MemoryGuard)\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL)
-    )
+    entries = dict(re.findall(r"^### ((?:Gpu|Memory)\w+)$(.*?)(?=^##)", RUN_BOOK.read_text(), re.MULTILINE | re.DOTALL))
     assert set(entries) == set(ALERTS)
     assert [name for name, entry in entries.items() if "`kubectl" not in entry and "\nkubectl" not in entry] == []
 
@@ -167,9 +181,10 @@ def test_a_digest_takes_our_alerts_alone_to_its_channel() -> None:
     config = graph.one("AlertmanagerConfig").inputs
     assert config["metadata"]["namespace"] == "monitoring"
     assert config["spec"]["route"]["matchers"] == [{"name": "part_of", "value": "gpu-tenancy", "matchType": "="}]
-    ((slack,),) = (receiver["slackConfigs"] for receiver in config["spec"]["receivers"])
-    assert slack["channel"] == "#alerts"
-    assert slack["apiURL"] == {"name": "alerts-webhook", "key": "url"}
+    for receiver, resolved in zip(config["spec"]["receivers"], (True, False), strict=True):
+        (slack,) = receiver["slackConfigs"]
+        assert (slack["channel"], slack["sendResolved"]) == ("#alerts", resolved)
+        assert slack["apiURL"] == {"name": "alerts-webhook", "key": "url"}
 
 
 def last_success(cron_job: str, values: str) -> dict[str, str]:
@@ -182,8 +197,10 @@ def bytes_of(name: str, mib: float, **labels: str) -> dict[str, str]:
     return {"series": f"{name}{{{shown}}}", "values": f"{int(mib * MIB)}x30"}
 
 
-def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: int = 0) -> list[dict[str, str]]:
-    """An exporter's series of one device that is used by chat-0, and a device's worth of sense."""
+def measured(
+    node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: int = 0, pool: Pool = T4
+) -> list[dict[str, str]]:
+    """An exporter's series of its pool and of one device that is used by chat-0, and a device's worth of sense."""
     device = {"node": node, "gpu": "0", "uuid": f"GPU-{node}"}
     total_mib = 15360
     used = used_mib or total_mib - free_mib
@@ -201,9 +218,18 @@ def measured(node: str, free_mib: int, *, used_mib: int = 0, unattributed_mib: i
         {"series": f'gpu_memory_unknown_processes{{node="{node}",gpu="0",uuid="GPU-{node}"}}', "values": "0x30"},
         {"series": f'gpu_memory_exporter_api_age_seconds{{node="{node}"}}', "values": "14x30"},
         {"series": f'gpu_watchdog_recycles_last_hour{{node="{node}"}}', "values": "0x30"},
-        bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool="t4"),
-        bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool="t4"),
+        {"series": f'gpu_watchdog_tenant_recycles_last_hour{{node="{node}",tenant="chat"}}', "values": "0x30"},
+        bytes_of("gpu_pool_memory_advertised_bytes", 14000, node=node, pool=pool.name),
+        bytes_of("gpu_pool_memory_promised_bytes", 13300, node=node, pool=pool.name),
+        bytes_of("gpu_pool_memory_floor_bytes", pool.floor_mib, node=node, pool=pool.name),
+        exporter_on(node),
     ]
+
+
+def exporter_on(node: str) -> dict[str, str]:
+    """Its pod, which stays on record while its node is dead."""
+    labels = f'namespace="{NODES}",pod="e-{node}",node="{node}",created_by_name="gpu-memory-exporter"'
+    return {"series": f"kube_pod_info{{{labels}}}", "values": "1x30"}
 
 
 def instead(series: list[dict[str, str]], name: str, values: str) -> list[dict[str, str]]:
@@ -217,18 +243,37 @@ def allocatable(node: str, mib: int, instance: str = "ksm") -> dict[str, str]:
     return {"series": f"kube_node_status_allocatable{{{labels}}}", "values": f"{mib}x30"}
 
 
-def pending(phase: str) -> list[dict[str, str]]:
+def pending(phase: str, *, unschedulable: bool = False, of: str = "container") -> list[dict[str, str]]:
+    """A pod that asks for gpumem, in a container or, as a sidecar does, in an init container."""
     pod = 'namespace="chat",pod="chat-0"'
+    asks = f'{pod},container="c",resource="example_com_gpumem"'
     return [
-        {
-            "series": f'kube_pod_container_resource_requests{{{pod},container="c",resource="example_com_gpumem"}}',
-            "values": "5000x30",
-        },
+        *({"series": f'kube_pod_{of}_resource_requests{{{asks},instance="{i}"}}', "values": "5000x30"} for i in "ab"),
+        *([{"series": f"kube_pod_status_unschedulable{{{pod}}}", "values": "1x30"}] if unschedulable else []),
         *(
             {"series": f'kube_pod_status_phase{{{pod},phase="{p}"}}', "values": f"{int(p == phase)}x30"}
             for p in ("Pending", "Running")
         ),
     ]
+
+
+def runs_on(node: str, name: str, priority: str = "", *, kind: str = "ReplicaSet", phase: str = "Running") -> Series:
+    """A pod <namespace>/<name> on the node, as kube-state-metrics has it."""
+    namespace, _, pod = name.partition("/")
+    who = f'namespace="{namespace}",pod="{pod}"'
+    info = f'{who},node="{node}",priority_class="{priority}",created_by_kind="{kind}"'
+    return [
+        {"series": f"kube_pod_info{{{info}}}", "values": "1x30"},
+        {"series": f'kube_pod_status_phase{{{who},phase="{phase}"}}', "values": "1x30"},
+    ]
+
+
+def memory_of(node: str, name: str, request_mib: int, limit_mib: int | None) -> Series:
+    """What its container asks for of host memory."""
+    namespace, _, pod = name.partition("/")
+    labels = {"namespace": namespace, "pod": pod, "container": "c", "node": node, "resource": "memory"}
+    limit = [] if limit_mib is None else [bytes_of("kube_pod_container_resource_limits", limit_mib, **labels)]
+    return [bytes_of("kube_pod_container_resource_requests", request_mib, **labels), *limit]
 
 
 def placing(*, leads: int = 1, ready: int = 1, drift: str = "missing", waiting: int = 0) -> list[dict[str, str]]:
@@ -241,6 +286,8 @@ def placing(*, leads: int = 1, ready: int = 1, drift: str = "missing", waiting: 
             f'gpu_extender_ready{{pod="{pod}"}}': ready,
             f'gpu_extender_waiting_pods{{pod="{pod}"}}': waiting,
             f'gpu_extender_ledger_drift{{pod="{pod}",kind="{drift}"}}': int(drift != "missing"),
+            f'gpu_extender_held_seats{{pod="{pod}",pool="t4"}}': 0,
+            f'gpu_extender_overcrowded_seats_total{{pod="{pod}",pool="t4"}}': 0,
         }
         series += [{"series": name, "values": f"{value}x30"} for name, value in values.items()]
         series += [
@@ -287,8 +334,17 @@ DESIRED = [desired("memory-guard-node-4", 2), desired("memory-guard-node-5", 0)]
 GUARDED = [*DESIRED, *guarding("x"), *guarding("y")]
 # At each minute, that minute.
 BEATING = [*(last_success(name, "0+60x30") for name in CRON_JOBS), *placing(), *GUARDED]
-HEALTHY = [*BEATING, *measured("a", 4000), allocatable("a", 14000), *pending("Running")]
-TWO_HEALTHY = [*BEATING, *measured("a", 4000), *measured("c", 4000), allocatable("a", 14000), allocatable("c", 22000)]
+UNASKED = [*BEATING, *measured("a", 4000), allocatable("a", 14000)]
+HEALTHY = [*UNASKED, *pending("Running")]
+IN_C = measured("c", 4000, pool=A10)
+TWO_HEALTHY = [*BEATING, *measured("a", 4000), *IN_C, allocatable("a", 14000), allocatable("c", 22000)]
+# Both pools' nodes advertise the same.
+TWINS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(*LEDGER.pools, replace(T4, name="a10", floor_mib=2048))))
+TWO_NODES = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, nodes=2),)))
+PAIRS = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(T4, device_count=2),)))
+CLAIMS = replace(ARGS, advertised=False)
+POOLED = [*runs_on("node-4", "inference/llm-4", "critical"), *runs_on("node-4", "agents/vm", "disposable")]
+EQUALS = [*measured("a", 1600), *measured("c", 1600, pool=A10)]  # above the floor of t4, below that of a10
 
 # What is there, and which alerts fire after 15 minutes. Each fault sets off its own alert and no other.
 CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
@@ -304,7 +360,7 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     "no exporter answers": (ARGS, [*BEATING, allocatable("a", 14000)], ['alertname="GpuTelemetryMissing"']),
     "one exporter of two answers": (
         TWO_POOLS,
-        [s for s in TWO_HEALTHY if s not in measured("c", 4000)],
+        [s for s in TWO_HEALTHY if s not in IN_C],
         ['alertname="GpuTelemetryMissing"'],
     ),
     "a device is at its floor": (ARGS, [*BEATING, *measured("a", 1536), allocatable("a", 14000)], []),
@@ -315,7 +371,13 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "of two pools each has its own floor": (
         TWO_POOLS,
-        [*BEATING, *measured("a", 1600), *measured("c", 1600), allocatable("a", 14000), allocatable("c", 22000)],
+        [
+            *BEATING,
+            *measured("a", 1600),
+            *measured("c", 1600, pool=A10),
+            allocatable("a", 14000),
+            allocatable("c", 22000),
+        ],
         ['alertname="GpuMemoryBelowFloor", pool="a10"'],
     ),
     "NVML does not tell a process's memory": (
@@ -364,12 +426,43 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "an unbudgeted tenant and one on demand use the device": (ARGS, [*HEALTHY, *user("emulator"), *user("voice")], []),
     "a pod has no name yet": (ARGS, [*HEALTHY, *user("")], []),
-    "the watchdog is at its cap": (
+    "the watchdog is at a tenant's cap": (
         ARGS,
-        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "6x30"),
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "6x30"),
+        ['alertname="GpuRecycleCapReached", tenant="chat"'],
+    ),
+    "a tenant has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "5x30"), []),
+    "the watchdog is at its brake": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "24x30"),
         ['alertname="GpuRecycleCapReached"'],
     ),
-    "the watchdog has one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "5x30"), []),
+    "tenants together have one recycle left": (ARGS, instead(HEALTHY, "gpu_watchdog_recycles_last_hour", "23x30"), []),
+    "a pod was recycled": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "0x12 1x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a tenant's first pod was recycled": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "_x13 1x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a second one was, and an older one no longer counts": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "2x10 1x1 2x17"),
+        ['alertname="GpuPodRecycled", tenant="chat"'],
+    ),
+    "a pod was recycled a while ago": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "0x5 1x24"),
+        [],
+    ),
+    "a recycle no longer counts": (
+        ARGS,
+        instead(HEALTHY, "gpu_watchdog_tenant_recycles_last_hour", "2x12 1x17"),
+        [],
+    ),
     "all is promised": (
         ARGS,
         instead(HEALTHY, "gpu_pool_memory_promised_bytes", f"{14000 * MIB}x30"),
@@ -439,10 +532,125 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
     ),
     "a pod waits for memory": (
         ARGS,
-        [*HEALTHY[:-3], *pending("Pending")],
+        [*UNASKED, *pending("Pending", unschedulable=True)],
         ['alertname="GpuMemoryPending", pod="chat-0"'],
     ),
+    "a sidecar waits for memory": (
+        ARGS,
+        [*UNASKED, *pending("Pending", unschedulable=True, of="init_container")],
+        ['alertname="GpuMemoryPending", pod="chat-0"'],
+    ),
+    "a pod has its node and pulls its image": (ARGS, [*UNASKED, *pending("Pending")], []),
+    "a pod waits for the seat that it claims": (
+        CLAIMS,
+        [*UNASKED, *pending("Pending", unschedulable=True)],
+        ['alertname="GpuMemoryPending", pod="chat-0"'],
+    ),
+    "of two pools whose nodes advertise the same each has its own floor": (
+        TWINS,
+        [*BEATING, *EQUALS, allocatable("a", 14000), allocatable("c", 14000)],
+        ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"'],
+    ),
+    "a node that is over-bound is short of memory": (
+        TWINS,
+        [*BEATING, *EQUALS, allocatable("a", 14000), allocatable("c", 15000)],
+        [
+            'alertname="GpuMemoryBelowFloor", node="c", pool="a10"',
+            'alertname="GpuCapacityDrift", node="c"',
+        ],
+    ),
+    "a node is short of memory and seats are claimed": (
+        replace(TWINS, advertised=False),
+        [*BEATING, *EQUALS],
+        ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"'],
+    ),
+    "one node shows as much too much as another too little": (
+        TWO_NODES,
+        [*BEATING, *measured("a", 4000), *measured("b", 4000), allocatable("a", 15000), allocatable("b", 13000)],
+        ['alertname="GpuCapacityDrift", node="a"', 'alertname="GpuCapacityDrift", node="b"'],
+    ),
+    "a node of two advertises nothing": (
+        TWO_NODES,
+        [*BEATING, *measured("a", 4000), *measured("b", 4000), allocatable("a", 14000)],
+        ['alertname="GpuCapacityDrift"'],
+    ),
+    "seats are held back": (
+        ARGS,
+        instead(HEALTHY, "gpu_extender_held_seats", "1x30"),
+        ['alertname="GpuSeatHeldBack", pool="t4"'],
+    ),
+    "a seat is held back for a moment": (ARGS, instead(HEALTHY, "gpu_extender_held_seats", "0x13 1 0x15"), []),
+    "a seat was placed on memory that others use": (
+        ARGS,
+        instead(HEALTHY, 'gpu_extender_overcrowded_seats_total{pod="a"', "0x10 1x20"),
+        ['alertname="GpuSeatOvercrowded", pool="t4"'],
+    ),
+    "no victim runs on one node of two": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-5", "inference/llm-5", "critical")],
+        ['alertname="MemoryPoolWithoutVictim", node="node-5"'],
+    ),
+    "a victim does not run yet": (
+        ARGS,
+        [
+            *HEALTHY,
+            *runs_on("node-4", "inference/llm-4", "critical"),
+            *runs_on("node-4", "agents/vm", "disposable", phase="Pending"),
+        ],
+        ['alertname="MemoryPoolWithoutVictim", node="node-4"'],
+    ),
+    "nobody bursts on a node": (ARGS, [*HEALTHY, *runs_on("node-5", "games/minecraft", "critical")], []),
+    "a stranger may take memory on a node of a memory pool": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-4", "games/minecraft"), *memory_of("node-4", "games/minecraft", 1024, 4096)],
+        ['alertname="MemoryPoolGuest", node="node-4", pod="minecraft"'],
+    ),
+    "a stranger without a limit does": (
+        ARGS,
+        [*HEALTHY, *POOLED, *runs_on("node-4", "games/minecraft"), *memory_of("node-4", "games/minecraft", 1024, None)],
+        ['alertname="MemoryPoolGuest", node="node-4", pod="minecraft"'],
+    ),
+    "strangers that cannot, or are elsewhere, or the node's own": (
+        ARGS,
+        [
+            *HEALTHY,
+            *POOLED,
+            *runs_on("node-4", "games/exact"),
+            *memory_of("node-4", "games/exact", 1024, 1024),
+            *runs_on("node-7", "games/elsewhere"),
+            *memory_of("node-7", "games/elsewhere", 1024, 4096),
+            *runs_on("node-4", "kube-system/cni", kind="DaemonSet"),
+            *memory_of("node-4", "kube-system/cni", 64, 256),
+            *memory_of("node-4", "inference/llm-4", 8192, 32768),
+        ],
+        [],
+    ),
+    "a dead node beside one too many": (
+        TWO_NODES,
+        [
+            *BEATING,
+            *measured("a", 4000),
+            *measured("extra", 4000),
+            exporter_on("dead"),
+            *(allocatable(node, 14000) for node in ("a", "dead")),
+        ],
+        ['alertname="GpuTelemetryMissing", node="dead"'],
+    ),
+    "a node lost one of its devices and another has one too many": (
+        replace(PAIRS, ledger=replace(PAIRS.ledger, pools=(replace(PAIRS.ledger.pools[0], nodes=2),))),
+        [
+            *BEATING,
+            *measured("a", 4000),
+            *measured("b", 4000),
+            *(bytes_of("gpu_device_memory_free_bytes", 4000, node="b", gpu=str(i), uuid=f"GPU-b{i}") for i in (1, 2)),
+            allocatable("a", 28000),
+            allocatable("b", 28000),
+        ],
+        ['alertname="GpuTelemetryMissing", node="a"'],
+    ),
 }
+# Where a case names a node, the alert has to as well; the others may.
+BY_NODE = {case for case, (_, _, expected) in CASES.items() if any("node=" in each for each in expected)}
 
 
 @pytest.fixture(scope="module")
@@ -464,6 +672,7 @@ def test_prometheus_accepts_the_rules(promtool: str, tmp_path: Path, args: Alert
 @pytest.mark.parametrize("case", CASES)
 def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case: str) -> None:
     args, series, expected = CASES[case]
+    labels = "alertname, cronjob, pool, pod, tenant" + (", node" if case in BY_NODE else "")
     (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(args)["spec"]))
     test = {
         "rule_files": ["rules.yaml"],
@@ -474,9 +683,9 @@ def test_exactly_the_right_alerts_fire_when(promtool: str, tmp_path: Path, case:
                 "input_series": series,
                 "promql_expr_test": [
                     {
-                        "expr": 'count by (alertname, cronjob, pool, pod) (ALERTS{alertstate="firing"})',
+                        "expr": f'count by ({labels}) (ALERTS{{alertstate="firing"}})',
                         "eval_time": "15m",
-                        "exp_samples": [{"labels": f"{{{labels}}}", "value": 1} for labels in expected],
+                        "exp_samples": [{"labels": f"{{{each}}}", "value": 1} for each in expected],
                     }
                 ],
             }
@@ -536,6 +745,10 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
     "a guard that is gone": ({GUARD_AGE: ends(GUARD_AGE)}, "MemoryGuardMissing"),
     "an exporter that answers the same for ever": (
         {AGE: lambda second: 1 + min(second, FAULT + 1) % 89 / 1000},
+        "GpuTelemetryFrozen",
+    ),
+    "an exporter with an old reading": (
+        {AGE: lambda second: second % 89 / 1000 + before(1, 61)(second)},
         "GpuTelemetryFrozen",
     ),
     "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen"),

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.pod_names import Registry
+from agents.exporter.pod_names import OwnNode, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.runtime.http_server import MetricsServer
@@ -33,10 +33,17 @@ from tenancy.units import MIB
 from tests.support.exporters import card, gauge
 from tests.support.given import CLUSTER, LEDGER, SYSTEM
 
-ARGS = AlertsArgs(spec=AlertsSpec(), cluster=CLUSTER, ledger=LEDGER, cron_jobs=(names.WATCHDOG,), recycles_per_hour=6)
+ARGS = AlertsArgs(
+    spec=AlertsSpec(),
+    cluster=CLUSTER,
+    ledger=LEDGER,
+    cron_jobs=(names.WATCHDOG,),
+    recycles_per_hour=6,
+    total_recycles_per_hour=24,
+)
 CHAT = NodePod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
 USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
-REGISTRY = Registry(Roster((CHAT,)), LEDGER, ())
+REGISTRY = Registry(Roster((CHAT,)), LEDGER, (), OwnNode(uid="node", labels=LEDGER.pools[0].node_selector))
 MODEL = read()
 PANELS = MODEL["panels"]
 QUERIES = {(panel["title"], each["legendFormat"]): each["expr"] for panel in PANELS for each in panel["targets"]}

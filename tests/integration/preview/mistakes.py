@@ -126,6 +126,13 @@ GATED: dict[str, Mistake] = {
     "a floor as large as the device": Mistake(
         set_at("pools/t4/floor_mib", 14000), "physical: t4: floor 14000 MiB, but a device offers 14000"
     ),
+    "a reserve that does not hold what has no seat": Mistake(
+        set_at("unbudgeted/android-emulator/measured_mib", 911),
+        "full-seats: t4: a reserve of 1360 MiB for 1361: 450 of the driver and 911 of workloads without a budget",
+    ),
+    "seats and floor are more than a device": Mistake(
+        set_at("pools/t4/floor_mib", 8000), "full-seats: t4: a device may have "
+    ),
     "an oversubscribed pool without its guard": Mistake(
         set_at("memory_pools/node-4/guard", False),
         "memory-oom: node-4: at its peak of 20480 MiB inference, which requests 8192, leads every victim",
@@ -155,6 +162,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "the class that is evicted first outranks the others",
         "a disposable class may preempt",
         "a gate could never open",
+        "a reserve that does not hold what has no seat",
         "an oversubscribed pool without its guard",
         "an image that moves",
     ),
@@ -166,7 +174,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ),
     ("a larger reserve leaves less", "fungible flavors with one GPU"),
     ("the sum fits and no device does", "a floor as large as the device"),
-    ("one seat is larger than a device",),
+    ("one seat is larger than a device", "seats and floor are more than a device"),
     ("a queue hands out memory that residents hold",),
 )
 
@@ -201,7 +209,7 @@ REFUSED: dict[str, Mistake] = {
     ),
     "a resident in no pool": Mistake(
         set_at("residents/frigate/pool", "t5"),
-        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
+        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",
     ),
     "a LocalQueue to no ClusterQueue": Mistake(
         set_at("queues/local_queues/team-a-gpu/cluster_queue", "cq"),

@@ -77,6 +77,15 @@ def test_workflows_run_make_targets_that_exist(workflow: Path) -> None:
     assert set(re.findall(r"\bmake ([a-z0-9-]+)", run)) <= targets()
 
 
+def test_a_preview_is_given_what_a_rollout_needs_to_reach_the_state() -> None:
+    given = {}
+    for name, job in (("preview", "preview"), ("deploy", "up")):
+        document = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+        given[name] = set(re.findall(r"(?:secrets|vars)\.(\w+)", " ".join(document["jobs"][job]["env"].values())))
+    assert given["preview"] == given["deploy"] - {"KUBECONFIG"}  # a preview asks no cluster
+    assert {"PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "AWS_ACCESS_KEY_ID"} <= given["preview"]
+
+
 def test_the_commit_hook_runs_what_ci_runs_first() -> None:
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["entry"] for hook in repository["hooks"]] == ["make check"]

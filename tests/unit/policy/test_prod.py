@@ -55,6 +55,18 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a replica too many": ("residents.frigate.replicas", 2, "budgets", "15300 MiB promised, 14000 advertised"),
     "a smaller device": ("pools.t4.memory_mib", 14000, "budgets", "13300 MiB promised, 12640 advertised (660 over)"),
     "a larger reserve": ("pools.t4.reserve_mib", 3000, "budgets", "13300 MiB promised, 12360 advertised (940 over)"),
+    "a workload without a budget that the reserve does not hold": (
+        "unbudgeted.android-emulator.measured_mib",
+        1000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 1450: 450 of the driver and 1000 of workloads without a budget",
+    ),
+    "every MiB promised that is advertised": (
+        "residents.llama-swap.gpumem_mib",
+        5700,
+        "full-seats",
+        "t4: a device may have 14000 MiB promised, and its floor is 1536: 15536 of 15360 (176 over)",
+    ),
     "a floor above the device": (
         "pools.t4.floor_mib",
         14001,
@@ -72,12 +84,6 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         12_000,
         "agents",
         "tts: needs 2048 MiB above the floor of 1536 and the margin of 12000",
-    ),
-    "a gate that never has enough samples": (
-        "on_demand.tts.samples",
-        6,
-        "agents",
-        "tts: 6 samples must agree, a run takes 5: its gate would never act; lower on_demand.tts.samples or gate",
     ),
     "a queue above the hardware": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",
@@ -120,7 +126,27 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         False,
         "memory-oom",
         "raise memory_pools.node-4.workloads.inference.request_mib to 19989 (19.5Gi), or have a victim that always "
-        "holds 12299 (12.0Gi) (resident_least_mib), or let the kubelet come first: eviction_threshold_mib 11264",
+        "holds 12299 (12.0Gi) (resident_least_mib), or let the kubelet come first: eviction_threshold_mib 16384",
+    ),
+    "no guard, and peaks above the requests": (
+        "memory_pools.node-4.guard",
+        False,
+        "memory-oom",
+        "node-4: at its peak of 6144 MiB embeddings, which requests 5120, leads every victim (agent-microvm holds 512) "
+        "by 573 MiB in the kernel's ranking",
+    ),
+    "a GPU pod of another class than its memory pool's": (
+        "admission.tenant_priorities",
+        {"tts": "tier-2-gpu"},
+        "memory-gpu",
+        "stamps gpu-workload on inference, which has a GPU seat; its memory pool knows it by homelab-critical, and the "
+        "API server would deny its pods; write admission.tenant_priorities.inference: homelab-critical",
+    ),
+    "a GPU pod whose memory pool is elsewhere": (
+        "memory_pools.node-4.node_selector",
+        {"kubernetes.io/hostname": "node-5"},
+        "memory-gpu",
+        "no node is both",
     ),
     "no victim": (
         "memory_pools.node-4.disposable",

@@ -77,6 +77,26 @@ IN_THE_LEDGER: dict[str, tuple[str, Ledger, str]] = {
         ),
         "t4: the seats do not fit on 2 devices of 14000 MiB: ",
     ),
+    "a reserve below what has no seat": (
+        "full-seats",
+        replace(LEDGER, unbudgeted=(replace(LEDGER.unbudgeted[0], measured_mib=911),)),
+        "t4: a reserve of 1360 MiB for 1361: 450 of the driver and 911 of workloads without a budget, which may all "
+        "run on one device (1 short); raise pools.t4.reserve_mib, or have a workload of unbudgeted take a seat",
+    ),
+    "promises up to under the floor": (
+        "full-seats",
+        seat("llama-swap", gpumem_mib=5525),
+        "t4: a device may have 13825 MiB promised, and its floor is 1536: 15361 of 15360 (1 over), so it would be "
+        "pressed with nobody over budget; lower pools.t4.floor_mib to 1535, or a budget",
+    ),
+    "two devices, of which one may be filled up to under the floor": (
+        "full-seats",
+        replace(
+            pool("t4", device_count=2),
+            seats=(*LEDGER.seats, Seat(name="more", tenant="immich", pool="t4", gpumem_mib=700)),
+        ),
+        "t4: a device may have 14000 MiB promised, and its floor is 1536: 15536 of 15360 (176 over)",
+    ),
     "a seat in no pool": (
         "ledger-references",
         replace(LEDGER, unbudgeted=(replace(LEDGER.unbudgeted[0], pool="t5"),)),
@@ -433,12 +453,12 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "hardened",
         "needs activeDeadlineSeconds",
     ),
-    "an agent beside itself": (
+    "an agent that a run on a dead node would stop": (
         "watchdog",
         "spec.concurrencyPolicy",
-        "Replace",
+        "Forbid",
         "hardened",
-        "concurrencyPolicy must be Forbid",
+        "concurrencyPolicy must be Allow",
     ),
     "a guard with another capability": (
         "guard",
@@ -638,7 +658,7 @@ def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
 def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
     """A seat's size keeps every other pod on one device; a queue's quota may span several."""
     quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
-    program = platform(replace(pool("t4", device_count=2), quotas=(*LEDGER.quotas, quota)))
+    program = platform(replace(pool("t4", device_count=2, floor_mib=1360), quotas=(*LEDGER.quotas, quota)))
     job = graphs.platform()["job"]
     job["metadata"]["labels"] = {names.KUEUE_QUEUE_LABEL: "team-a-mem"}
     put(job, "spec.template", graphs.pod(14001))
@@ -762,7 +782,16 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone |= {row[1] for row in MORE.values()}
     alone |= {row[0] for row in test_host_memory.BROKEN.values()}
     # Above, and in the other modules.
-    alone |= {"flavors", "device", "claims", "scheduler", "memory-workloads", "memory-guard"}
+    alone |= {
+        "flavors",
+        "device",
+        "claims",
+        "scheduler",
+        "memory-workloads",
+        "memory-guard",
+        "memory-gpu",
+        "memory-strangers",
+    }
     assert {rule.id for rule in RULES} <= alone
 
 

@@ -14,7 +14,7 @@ PRIORITIES = "gpu-workload, homelab-critical, homelab-disposable, tier-2-gpu"
 DANGLING: dict[str, tuple[Change, str]] = {
     "a resident in no pool": (
         put("residents frigate pool", "a100"),
-        "residents.frigate.pool: 'a100' is no key of pools; known there: batch, t4",
+        "residents.frigate.pool: 'a100' is no key of pools; known there: batch, node-4, t4",
     ),
     "a resident of no tenant": (
         put("residents frigate tenant", "frigates"),
@@ -22,7 +22,7 @@ DANGLING: dict[str, tuple[Change, str]] = {
     ),
     "an on-demand tenant in no pool": (
         put("on_demand tts pool", "a100"),
-        "on_demand.tts.pool: 'a100' is no key of pools; known there: batch, t4",
+        "on_demand.tts.pool: 'a100' is no key of pools; known there: batch, node-4, t4",
     ),
     "an unbudgeted workload of no tenant": (
         put("unbudgeted android-emulator tenant", "zzz"),
@@ -42,7 +42,7 @@ DANGLING: dict[str, tuple[Change, str]] = {
     ),
     "a flavor of no pool": (
         put("queues flavors gpu-any pool", "a100"),
-        "queues.flavors.gpu-any.pool: 'a100' is no key of pools; known there: batch, t4",
+        "queues.flavors.gpu-any.pool: 'a100' is no key of pools; known there: batch, node-4, t4",
     ),
     "a LocalQueue to no ClusterQueue": (
         put("queues local_queues team-a-gpu cluster_queue", "gpu-qc"),
@@ -56,6 +56,11 @@ DANGLING: dict[str, tuple[Change, str]] = {
     "a quota of no flavor": (
         put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
         "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
+    ),
+    "more samples than a run of the gate takes": (
+        put("on_demand tts samples", 13),
+        "on_demand.tts.samples: must be at most 12, which a run of the gate takes in a row, or it never acts (got 13); "
+        "lower it, or gate.interval_seconds",
     ),
     "a memory budget of no class": (
         put("memory_pools node-4 workloads inference priority", "homelab-kritical"),
@@ -158,7 +163,7 @@ def test_a_missing_part_is_told_once_however_many_name_it() -> None:
 
 
 def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
-    assert refusal(put("pools batch node_selector", {"nvidia.com/gpu.present": "true"})) == [
+    assert refusal(put("pools batch node_selector", {"kubernetes.io/hostname": "k8s-node2"})) == [
         "gpu-tenancy:pools.batch.node_selector: a node may match pools.t4 as well; "
         "give the two a common label with different values"
     ]

@@ -206,7 +206,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         " (got 'ytdlp-queue/status')",
     ),
     "a window without minutes": (
-        put("on_demand tts window between", "2-6"),
+        put("on_demand tts window", {"between": "2-6"}),
         "on_demand.tts.window.between: must be two times of the day such as 02:00-06:00 (got '2-6')",
     ),
     # What the keys of one map say together.
@@ -217,6 +217,15 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "a pool of whole devices with a reserve": (
         put("pools batch reserve_mib", 100),
         "pools.batch.reserve_mib: has no use where sharing is whole; remove it, or write sharing: memory",
+    ),
+    "a pool of whole devices with a driver's part": (
+        put("pools batch driver_reserved_mib", 100),
+        "pools.batch.driver_reserved_mib: has no use where sharing is whole; remove it, or write sharing: memory",
+    ),
+    "a key that is no more": (
+        put("pools t4 time_slices", 100),
+        "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, floor_mib, memory_mib, "
+        "node_selector, nodes, reserve_mib, sharing",
     ),
     "a reserve as large as the device": (
         put("pools t4 reserve_mib", 15360),
@@ -234,9 +243,9 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("memory_pools node-4 workloads inference peak_mib", 40000),
         "memory_pools.node-4.workloads.inference.peak_mib: must be from steady_mib 5120 to limit_mib 32768 (got 40000)",
     ),
-    "no demand signal": (
-        drop("on_demand tts window"),
-        "on_demand.tts: needs exactly one demand signal (http_json, prometheus or window), got none",
+    "two demand signals": (
+        put("on_demand ytdlp window", {"between": "02:00-06:00"}),
+        "on_demand.ytdlp: takes one demand signal or none, got http_json, window; remove one",
     ),
     "a borrowing limit without a cohort": (
         put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu borrowing_limit", 1),
@@ -275,17 +284,29 @@ def test_a_mistake_is_refused_with_its_path_its_value_and_what_to_change(change:
 
 def test_the_prod_stack_is_accepted() -> None:
     stack = settings.load_file(PROD)
-    assert sum(seat.gpumem_mib for seat in stack.residents.values()) == 13300
+    assert sum(seat.gpumem_mib for seat in stack.residents.values() if seat.pool == "t4") == 13300
     assert stack.pools["batch"].sharing is Sharing.WHOLE
 
 
 def test_the_ledger_holds_every_promise_of_the_prod_stack() -> None:
     ledger = settings.load_file(PROD).ledger()
     assert ledger.promised_mib("t4") == 13300
-    assert {pool.name: pool.advertised_mib for pool in ledger.pools} == {"t4": 14000, "batch": 0}
+    assert {pool.name: pool.advertised_mib for pool in ledger.pools} == {"t4": 14000, "node-4": 14000, "batch": 0}
     assert ledger.quota_gpus("batch") == 1
     assert ledger.queue_tenants == ("team-a", "team-b")
     assert [tenant.name for tenant in ledger.on_demand] == ["ebook2audiobook", "tts", "ytdlp"]
+
+
+def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own() -> None:
+    config = raw()
+    del config["pools"]["t4"]["driver_reserved_mib"]
+    assert {pool.name: pool.driver_reserved_mib for pool in settings.parse(config).ledger().pools} == {
+        "t4": 450,
+        "node-4": 450,
+        "batch": 0,
+    }
+    config["pools"]["t4"]["driver_reserved_mib"] = 0
+    assert settings.parse(config).pools["t4"].driver_reserved_mib == 0
 
 
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
@@ -316,11 +337,11 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
         put("tenants default", {}),
     )
     assert sorted(lines) == [
-        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, floor_mib, memory_mib, node_selector, "
-        "nodes, reserve_mib, sharing, time_slices",
+        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, floor_mib, "
+        "memory_mib, node_selector, nodes, reserve_mib, sharing",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
-        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, t4",
+        "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",
         "gpu-tenancy:residents.immich-ml.gpumem_mib: must be a whole number of MiB without a unit; write 3072 "
         "(got '3Gi')",
         "gpu-tenancy:tenants.default: this namespace is Kubernetes' own; give the tenant one of its own",

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,14 @@ from tests.support.ledgers import ledgers
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 WIDTHS = st.sampled_from([40, 80, 100, 120])
 T4 = Pool(
-    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=1000, reserve_mib=100, floor_mib=200
+    name="t4",
+    node_selector={"gpu": "t4"},
+    nodes=1,
+    device_count=1,
+    memory_mib=1000,
+    reserve_mib=100,
+    driver_reserved_mib=50,
+    floor_mib=200,
 )
 A100 = Pool(name="a100", node_selector={"gpu": "a100"}, nodes=4, device_count=4, memory_mib=40960, reserve_mib=960)
 
@@ -109,7 +117,8 @@ def test_the_chart_of_one_device() -> None:
         " a-rather-long-name 100\n"
         "                                                     floor 200 ▲\n"
         "  on demand: night 50\n"
-        "  unbudgeted, within the reserve: android 15\n"
+        "  reserve 100: driver 50, unbudgeted android 15; 35 left\n"
+        "  every seat full: 435 free, 235 above the floor of 200\n"
         "\n"
         "queue tenants: team-a\n"
         "· free   ▒ reserve   ▲ floor: with less memory free the watchdog acts\n"
@@ -128,6 +137,37 @@ def test_a_sum_that_fits_and_a_seating_that_does_not_exist_is_said() -> None:
     assert "t4: 1800 of 1800 MiB promised, 0 free" in chart
     assert "no room for big 600" in chart
     assert "no seating: big 600 x 3: 3 of 600 MiB or more need 3 devices" in chart
+
+
+def with_unbudgeted(mib: int, *seats: Seat, **changes: Any) -> str:
+    android = Unbudgeted(name="android", tenant="y", pool="t4", measured_mib=mib)
+    return seating_chart(replace(ledger(replace(T4, **changes), *seats), unbudgeted=(android,)), colour=True)
+
+
+def test_nothing_is_called_within_the_reserve_that_is_more_than_it() -> None:
+    chart = with_unbudgeted(51, seat("chat", 400))
+    assert "\x1b[1;31m  reserve 100: driver 50, unbudgeted android 51; 1 short" in chart
+
+
+def test_full_seats_that_reach_under_the_floor_are_a_line_and_no_alarm() -> None:
+    chart = with_unbudgeted(15, seat("chat", 790))
+    assert "\n  every seat full: 145 free, 55 under the floor of 200\n" in chart
+    assert "\x1b[1;31m" not in chart
+
+
+def test_promises_and_a_floor_that_are_more_than_the_device_are_an_alarm() -> None:
+    chart = with_unbudgeted(15, seat("chat", 801))
+    assert "\x1b[1;31m  every seat full: 134 free, 66 under the floor of 200" in chart
+
+
+def test_of_several_devices_the_fullest_is_told() -> None:
+    chart = with_unbudgeted(15, seat("chat", 400, replicas=3), device_count=2)
+    assert "  every seat full, on the fullest device: 135 free, 65 under the floor of 200\n" in chart
+
+
+def test_more_than_the_device_has_is_said() -> None:
+    chart = with_unbudgeted(150, seat("chat", 890), floor_mib=0)
+    assert "  every seat full: 90 more than the device has\n" in chart
 
 
 def test_devices_that_hold_the_same_are_one_bar() -> None:

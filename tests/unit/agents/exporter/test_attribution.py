@@ -1,18 +1,46 @@
 """Whose memory it is: nothing is lost, nothing counted twice, nothing unknown shown as known."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.exporter.attribution import attribute
-from agents.node.cgroup import Container
-from agents.telemetry.device import Device, Occupancy, Process
+from agents.exporter import attribution
+from agents.exporter.attribution import DeviceUse
+from agents.node.cgroup import Container, ProcError
+from agents.telemetry.device import Device, Occupancy, Process, Scan
 from tests.support.exporters import card
 
 CHAT, VISION = Container("pod-1", "a"), Container("pod-2", "b")
 OWNERS = {1: CHAT, 2: CHAT, 3: VISION, 9: None}
 USED: Device = replace(card(5360), used_bytes=10_000)
+
+
+def attribute(
+    occupancies: Sequence[Occupancy], container_of: Callable[[int], Container | None]
+) -> tuple[DeviceUse, ...]:
+    return attribution.attribute(Scan(tuple(occupancies)), container_of).uses
+
+
+def test_what_cannot_be_read_stands_beside_what_can() -> None:
+    scan = Scan((Occupancy(USED),), {1: "gpu 1: NVML: GPU is lost"})
+    found = attribution.attribute(scan, OWNERS.get)
+    assert ([use.device for use in found.uses], found.unreadable) == ([USED], {1: "gpu 1: NVML: GPU is lost"})
+
+
+def test_a_process_whose_control_group_cannot_be_read_is_one_of_unknown_use() -> None:
+    """Of that device nobody's use is known then, and of the others it is."""
+
+    def container_of(pid: int) -> Container | None:
+        if pid == 1:
+            raise ProcError("process 1: its control group cannot be read")
+        return OWNERS[pid]
+
+    second = replace(USED, gpu=1, uuid="GPU-1")
+    uses = attribute([Occupancy(USED, (Process(1, 3000),)), Occupancy(second, (Process(3, 1000),))], container_of)
+    assert [use.unknown_processes for use in uses] == [1, 0]
+    assert [use.used_bytes for use in uses] == [{}, {VISION: 1000}]
 
 
 def test_a_containers_processes_add_up_and_the_rest_is_unattributed() -> None:

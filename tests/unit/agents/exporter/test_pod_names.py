@@ -1,138 +1,171 @@
-"""What the API tells the exporter: asked for now and then, sooner for a new container, kept while the API is away."""
+"""What the API tells the exporter: by watches, kept while the API is away."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from agents.exporter.pod_names import LOOK_UP_SECONDS, REFRESH_SECONDS, Registrar
-from agents.kube.client import ApiError
-from agents.node.cgroup import Container
-from agents.runtime.clock import Clock
-from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
+from agents.exporter.pod_names import Recycle, Registrar
+from agents.telemetry.resourceslice import SLICES
+from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.informing import HurriedTime, eventually, running
 from tests.unit.agents.node.test_pods import CHAT
 
-KNOWN, NEW = Container("uid-chat", "aaa"), Container("uid-new", "fff")
+NODE = "k8s-node1"
+CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+JOURNAL_NAME = "gpu-vram-watchdog-journal"
+JOURNAL = f"{CONFIG_MAPS}/{JOURNAL_NAME}"
+SLICE = f"{NAMES.device_driver}-{NODE}"
 
 
-class EndedError(Exception):
-    """The test has seen enough rounds."""
+def pod(name: str = "chat-0", **changes: Any) -> dict[str, Any]:
+    found = json.loads(json.dumps({"kind": "Pod", **CHAT, **changes}))
+    found["metadata"] |= {"name": name, "uid": f"uid-{name}", "resourceVersion": "50"}
+    return dict(found)
 
 
-def registrar(served: Served) -> Registrar:
+def registrar(served: Served, *, slices: bool = False) -> Registrar:
     served.cluster.add_ledger(T4)
-    served.cluster.pods.append(CHAT)
-    clock = served.time.clock()
-    return Registrar(api=served.api(), node="k8s-node1", ledger_namespace=SYSTEM, clock=clock)
+    served.cluster.add_node()
+    served.cluster.pods.append(pod())
+    clock = HurriedTime().clock()
+    api = served.api(clock=clock)
+    return Registrar(api=api, node=NODE, ledger_namespace=SYSTEM, clock=clock, log=served.log(), slices=slices)
 
 
-def rounds(served: Served, kept: Registrar, seconds: float) -> int:
-    """How often the pods were listed in so many seconds."""
-
-    def end() -> None:
-        if served.time.seconds >= seconds:
-            raise EndedError
-
-    served.time.meanwhile = end
-    with pytest.raises(EndedError):
-        kept.keep_refreshing(served.log())
-    return sum(url.startswith("/api/v1/pods") for _, url in served.cluster.requests)
+@contextmanager
+def kept(served: Served, *, slices: bool = False) -> Iterator[Registrar]:
+    found = registrar(served, slices=slices)
+    with running(found.informer, served.cluster, watches=5 if slices else 4):
+        yield found
 
 
-def test_an_answer_has_the_pods_with_their_budgets_and_the_ledger(served: Served) -> None:
-    kept = registrar(served)
-    kept.refresh()
-    assert [(pod.name, pod.declared_mib) for pod in kept.last.roster.pods] == [("chat-0", 5000)]
-    assert kept.last.ledger is not None
-    assert kept.last.ledger.names == NAMES
+def declared(found: Registrar) -> list[tuple[str, int]]:
+    return [(each.name, each.declared_mib) for each in found.last.roster.pods]
 
 
-@pytest.mark.parametrize("gone", ["never made", "being deleted"])
-def test_without_a_ledger_pods_have_names_and_no_budgets(served: Served, gone: str) -> None:
-    kept = registrar(served)
-    if gone == "never made":
-        del served.cluster.objects[served.cluster.ledger_path]
-    else:
+def test_it_knows_the_pods_with_their_budgets_the_ledger_and_the_nodes_own_pool(served: Served) -> None:
+    with kept(served) as found:
+        assert declared(found) == [("chat-0", 5000)]
+        assert found.last.ledger is not None
+        assert found.last.ledger.names == NAMES
+        assert found.last.node is not None
+        assert (found.last.node.uid, found.last.pool) == (f"uid-{NODE}", T4)
+
+
+def test_pods_come_change_and_go(served: Served) -> None:
+    with kept(served) as found:
+        served.cluster.pods.append(pod("chat-1", status={"phase": "Pending"}))
+        served.cluster.tell("ADDED", "/api/v1/pods", served.cluster.pods[-1] | {"metadata": newer("chat-1", served)})
+        eventually(lambda: len(found.last.roster.pods) == 2)
+        started = pod("chat-1") | {"metadata": newer("chat-1", served)}
+        served.cluster.tell("MODIFIED", "/api/v1/pods", started)
+        eventually(lambda: found.last.roster.pods[-1].containers)
+        served.cluster.tell("DELETED", "/api/v1/pods", started | {"metadata": newer("chat-1", served)})
+        eventually(lambda: declared(found) == [("chat-0", 5000)])
+
+
+def newer(name: str, served: Served) -> dict[str, Any]:
+    return {**pod(name)["metadata"], "resourceVersion": served.cluster.next_version()}
+
+
+def test_a_ledger_that_is_deleted_leaves_names_and_no_budgets_and_a_new_one_brings_them_back(served: Served) -> None:
+    with kept(served) as found:
         served.cluster.delete_ledger()
-    kept.refresh()
-    assert (kept.last.ledger, [pod.declared_mib for pod in kept.last.roster.pods]) == (None, [0])
+        eventually(lambda: declared(found) == [("chat-0", 0)])
+        assert found.last.ledger is None
+        served.cluster.add_ledger(T4)
+        eventually(lambda: declared(found) == [("chat-0", 5000)])
 
 
-JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/gpu-vram-watchdog-journal"
+def test_a_ledger_that_cannot_be_read_leaves_the_last(served: Served) -> None:
+    with kept(served) as found:
+        served.cluster.add_ledger(text="{")
+        eventually(lambda: any("is not JSON" in line["message"] for line in served.lines()))
+        assert declared(found) == [("chat-0", 5000)]
+
+
+def test_a_node_that_is_relabelled_is_of_another_pool(served: Served) -> None:
+    with kept(served) as found:
+        served.cluster.add_node(labels={"zone": "elsewhere"})
+        eventually(lambda: found.last.pool is None)
+        served.cluster.add_node(labels=LABELS)
+        eventually(lambda: found.last.pool == T4)
+
+
+def test_the_nodes_slices_are_watched_only_where_they_are_published(served: Served) -> None:
+    with kept(served) as found:
+        assert not any(SLICES in url for _, url in served.cluster.requests)
+        assert found.last.slices == {}
+
+
+def test_a_slice_comes_and_goes(served: Served) -> None:
+    stored = {"kind": "ResourceSlice", "metadata": {"name": SLICE, "resourceVersion": "60"}, "spec": {}}
+    served.cluster.objects[f"{SLICES}/{SLICE}"] = stored
+    with kept(served, slices=True) as found:
+        assert found.last.slices == {SLICE: stored}
+        gone = {**stored, "metadata": {"name": SLICE, "resourceVersion": served.cluster.next_version()}}
+        served.cluster.tell("DELETED", SLICES, gone)
+        eventually(lambda: found.last.slices == {})
+
+
+def test_the_watchdogs_journal_is_followed(served: Served) -> None:
+    with kept(served) as found:
+        assert found.last.recycled is None
+        data = {"journal.json": json.dumps({"recycled": [{"at": "2026-06-02T12:00:00+00:00", "workload": "a/b/c"}]})}
+        metadata = {"name": JOURNAL_NAME, "resourceVersion": served.cluster.next_version()}
+        served.cluster.tell("ADDED", CONFIG_MAPS, {"kind": "ConfigMap", "metadata": metadata, "data": data})
+        eventually(lambda: found.last.recycled == (Recycle(datetime(2026, 6, 2, 12, tzinfo=UTC), "a"),))
 
 
 @pytest.mark.parametrize(
     ("data", "recycled"),
     [
         ({}, ()),
-        (
-            {"journal.json": '{"recycled":[{"at":"2026-06-02T12:00:00+00:00","workload":"immich-ml","pods":["u"]}]}'},
-            (datetime(2026, 6, 2, 12, tzinfo=UTC),),
-        ),
         ({"journal.json": "torn"}, None),
-        ({"journal.json": '{"recycled":[{"at":"yesterday"}]}'}, None),
+        ({"journal.json": '{"recycled":[{"at":"yesterday","workload":"a/b/c"}]}'}, None),
     ],
 )
-def test_when_the_watchdog_recycled_is_read_from_its_journal(
-    served: Served, data: dict[str, str], recycled: tuple[datetime, ...] | None
+def test_a_journal_is_there_empty_or_cannot_be_read(
+    served: Served, data: dict[str, str], recycled: tuple[Recycle, ...] | None
 ) -> None:
-    kept = registrar(served)
-    served.cluster.objects[JOURNAL] = {"metadata": {"resourceVersion": "1"}, "data": data}
-    kept.refresh()
-    assert kept.last.recycled == recycled
-    assert kept.last.ledger is not None
-
-
-def test_without_a_journal_nothing_is_known_of_recycles(served: Served) -> None:
-    kept = registrar(served)
-    kept.refresh()
-    assert kept.last.recycled is None
+    served.cluster.objects[JOURNAL] = {"metadata": {"name": JOURNAL_NAME, "resourceVersion": "1"}, "data": data}
+    with kept(served) as found:
+        assert found.last.recycled == recycled
+        assert found.last.ledger is not None
 
 
 def test_an_api_that_is_away_leaves_the_last_answer_which_grows_old(served: Served) -> None:
-    kept = registrar(served)
-    kept.refresh()
-    last = kept.last
-    served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, times=100))
-    served.time.seconds = 40.0
-    with pytest.raises(ApiError):
-        kept.refresh()
-    assert (kept.last, kept.age_seconds) == (last, 40.0)
+    time = HurriedTime()
+    found = registrar(served)
+    found.clock = found.informer.clock = time.clock()
+    with running(found.informer, served.cluster, watches=4):
+        last = found.last
+        served.cluster.faults.append(Fault("GET", CONFIG_MAPS, 403, "Forbidden", "no right", times=10**6))
+        served.cluster.end_open_watches()
+        eventually(lambda: any("no right" in line["message"] for line in served.lines()))
+        time.ahead_seconds = 40.0
+        assert found.last is last
+        assert found.age_seconds >= 40
 
 
 def test_before_the_first_answer_the_age_counts_from_the_start(served: Served) -> None:
-    kept = registrar(served)
+    time = served.time.clock()
+    found = Registrar(api=served.api(), node=NODE, ledger_namespace=SYSTEM, clock=time, log=served.log())
     served.time.seconds = 7.0
-    assert kept.age_seconds == 7.0
+    assert found.age_seconds == 7.0
 
 
-def test_a_quiet_node_is_listed_once_a_refresh(served: Served) -> None:
-    assert rounds(served, registrar(served), 4 * REFRESH_SECONDS) == 4
-
-
-def test_a_container_without_a_name_is_asked_for_at_the_next_look_up_and_no_more_often(served: Served) -> None:
-    kept = registrar(served)
-
-    def sleep(seconds: float) -> None:
-        kept.look_up([KNOWN, NEW])  # as the sampling thread does at every reading
-        served.time.sleep(seconds)
-
-    kept.clock = Clock(monotonic=lambda: served.time.seconds, sleep=sleep)
-    assert rounds(served, kept, 4 * REFRESH_SECONDS) == 4 * REFRESH_SECONDS / LOOK_UP_SECONDS
-
-
-def test_known_containers_ask_for_nothing(served: Served) -> None:
-    kept = registrar(served)
-    kept.refresh()
-    kept.look_up([KNOWN])
-    assert rounds(served, kept, REFRESH_SECONDS) == 2  # the one above, and the loop's own
-
-
-def test_a_problem_is_told_once_and_its_end_too(served: Served) -> None:
-    kept = registrar(served)
-    served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, "Forbidden", "no right", times=2))
-    rounds(served, kept, 3 * REFRESH_SECONDS)
-    messages = [line["message"] for line in served.lines()]
-    assert messages == [
-        "names and budgets stay as they were: GET /api/v1/pods: 403 Forbidden: no right",
-        "names and budgets are up to date again",
-    ]
+def test_it_asks_for_each_thing_once_and_then_watches(served: Served) -> None:
+    """What an API server has to do for a node: no polls."""
+    with kept(served, slices=True) as found:
+        before = found.last
+        served.cluster.add_ledger(T4)
+        eventually(lambda: found.last is not before)
+        asked = [url for _, url in served.cluster.requests]
+    assert sum("watch=1" in url for url in asked) == 5
+    assert len(asked) == 5 + 5 + 1, "and the pods once more for a new ledger"
+    assert all("fieldSelector=" in url for url in asked), "of nothing but what concerns the node"

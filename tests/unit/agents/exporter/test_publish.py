@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from agents.exporter.pod_names import OwnNode, Registry
 from agents.exporter.publish import Publisher
 from agents.kube.client import ApiError
 from agents.telemetry.device import Fault, Survey
@@ -33,10 +34,16 @@ class Node:
             api=served.api(),
             node=NODE,
             survey=lambda: self.survey,
-            ledger=lambda: self.ledger,
+            registry=self.registry,
             clock=served.time.clock(),
             interval_seconds=5,
         )
+
+    def registry(self) -> Registry:
+        """As the informer has it, at once."""
+        shown = self.served.cluster.nodes[NODE]["metadata"]
+        slices = {self.slice["metadata"]["name"]: self.slice} if self.slice else {}
+        return Registry(ledger=self.ledger, node=OwnNode(uid=shown["uid"], labels=shown["labels"]), slices=slices)
 
     @property
     def slice(self) -> Any:
@@ -74,6 +81,7 @@ def test_nothing_is_written_while_nothing_changes(node: Node) -> None:
     node.publisher.publish()
     assert [node.publisher.publish(), node.publisher.publish()] == [None, None]
     assert node.writes == ["POST"]
+    assert len(node.served.cluster.requests) == 1, "to look costs the API nothing"
 
 
 def test_a_slice_that_somebody_deleted_is_back_at_the_next_look(node: Node) -> None:
@@ -137,7 +145,7 @@ def test_a_change_that_came_between_is_not_overwritten(node: Node) -> None:
 
 
 def test_the_thread_tells_once_of_a_problem_and_of_its_end(node: Node) -> None:
-    node.served.cluster.faults.append(Failure("GET", SLICES, 403, "Forbidden", "no", times=2))
+    node.served.cluster.faults.append(Failure("POST", SLICES, 403, "Forbidden", "no", times=2))
     node.passes(4)
     assert [(line["level"], line["message"].partition(":")[0]) for line in node.served.lines()] == [
         ("error", "the node's ResourceSlice stays as it is"),

@@ -9,11 +9,11 @@ import pytest
 from agents.extender.bind import Binder, BindingError, Connections
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.filter import RequestCache
+from agents.extender.filter import Request, RequestCache
 from agents.extender.protocol import PodBinding
 from agents.kube.client import Api, ApiError
-from tenancy import names
 from tenancy.devices.allocate import Ask
+from tenancy.names import EXTENDER_TIMEOUT_SECONDS
 from tests.support.fake_cluster import NAMES, Fault, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
@@ -24,20 +24,21 @@ BINDING = PodBinding(namespace="team", name="model", uid="u", node="a")
 class Bench:
     """A binder before a served cluster."""
 
-    def __init__(self, served: Served, *, aliyun: bool = False) -> None:
+    def __init__(self, served: Served) -> None:
         self.served = served
         self.cache = Cache()
         self.cache.update_node(NODE)
-        self.asks = RequestCache()
-        self.asks.remember("u", Ask(5000))
+        self.leads = True
+        self.requests = RequestCache()
+        self.requests.remember("u", Request(ask=Ask(5000)))
         clock = served.time.clock()
         self.binder = Binder(
-            connections=Connections(self.api, clock), cache=self.cache, devices={"a": NODE}.get,
-            asks=self.asks, aliyun=aliyun, clock=clock, log=served.log(),
+            connections=Connections(self.api, clock), cache=self.cache, requests=self.requests,
+            ledger=lambda: None, leads=lambda: self.leads, clock=clock, log=served.log(),
         )  # fmt: skip
 
     def api(self) -> Api:
-        return self.served.api(attempts=2)
+        return self.served.api(attempts=1)
 
     def bind(self) -> dict[str, str]:
         """The annotations that went to the API."""
@@ -80,25 +81,15 @@ def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> Non
     assert len(bench.served.cluster.requests) == 1
 
 
-def test_the_peers_annotations_are_written_where_they_are_wanted(served: Served) -> None:
-    annotations = Bench(served, aliyun=True).bind()
-    assert annotations[names.ALIYUN_INDEX] == "1"
-    assert annotations[names.ALIYUN_DEVICE_MIB] == "6000"
-    assert annotations[names.ALIYUN_POD_MIB] == "5000"
-    assert annotations[names.ALIYUN_ASSIGNED] == "false"
-    assert annotations[names.ALIYUN_ASSUME_TIME] == annotations[NAMES.device_assumed_at]
-
-
 def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> None:
-    bench.asks.remember("u", Ask(8001))
+    bench.requests.remember("u", Request(ask=Ask(8001)))
     with pytest.raises(BindingError, match="a: its largest GPU has 8000 MiB to share, not 8001"):
         bench.bind()
     assert bench.served.cluster.requests == []
 
 
 def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench) -> None:
-    bench.asks = RequestCache()
-    bench.binder.asks = bench.asks
+    bench.binder.requests = RequestCache()
     bench.store()
     limits = {NAMES.gpumem: "7000"}
     bench.served.cluster.objects[POD]["spec"] = {"containers": [{"resources": {"limits": limits}}]}
@@ -106,7 +97,7 @@ def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench)
 
 
 def test_a_pod_that_is_gone_is_not_bound(bench: Bench) -> None:
-    bench.binder.asks = RequestCache()
+    bench.binder.requests = RequestCache()
     with pytest.raises(BindingError, match="is gone"):
         bench.bind()
     assert bench.held_mib == 0
@@ -141,12 +132,51 @@ def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Ben
     assert bench.binder.unsettled == {}
 
 
-def test_a_pod_that_somebody_else_bound_gives_its_devices_back(bench: Bench) -> None:
+def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Bench) -> None:
+    """It is with somebody else's bind: nothing of ours is under way. They were held for up to 60 s."""
     with bench.failing(409):
         bench.bind()
+    assert bench.held_mib == 0
+    assert bench.binder.unsettled == {}
+
+
+def test_a_conflict_after_a_try_without_an_answer_may_be_with_that_one(bench: Bench) -> None:
+    bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))
+    with bench.failing(409):
+        bench.bind()
+    assert bench.held_mib == 5000
     bench.store(**{NAMES.device_assumed_at: "1"})
     bench.settle_after(5)
     assert bench.held_mib == 0
+
+
+@pytest.mark.parametrize(("retry_after", "tries"), [("1", 2), ("3", 1), ("30", 1)])
+def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry_after: str, tries: int) -> None:
+    """It waits for 5 s; a Retry-After was obeyed for up to 30."""
+    fault = Fault("POST", f"{POD}/binding", 503, times=2, headers={"Retry-After": retry_after})
+    bench.served.cluster.faults.append(fault)
+    with pytest.raises(ApiError):
+        bench.bind()
+    assert len(bench.served.cluster.requests) == tries
+    assert bench.served.time.seconds < EXTENDER_TIMEOUT_SECONDS
+
+
+def test_no_try_begins_after_another_took_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hand out the same memory; what became of the try before is asked for."""
+    asked = iter((True, False))
+    monkeypatch.setattr(bench.binder, "leads", lambda: next(asked))
+    bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))
+    with pytest.raises(BindingError, match="no longer leads"):
+        bench.bind()
+    assert len(bench.served.cluster.requests) == 1
+    assert [*bench.binder.unsettled] == ["u"]
+
+
+def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
+    bench.leads = False
+    with pytest.raises(BindingError, match="no longer leads"):
+        bench.bind()
+    assert (bench.served.cluster.requests, bench.held_mib) == ([], 0)
 
 
 def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(

@@ -5,19 +5,24 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import AskError, PodInfo
-from agents.extender.filter import RequestCache, Verbs
+from agents.extender.cache.pod_info import AskError, Bystander, PodInfo, Standing
+from agents.extender.filter import Request, RequestCache, Verbs
+from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PodNodes, PodVictims, Victims
+from agents.kube.events import Event
+from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask
-from tests.support.fake_cluster import NAMES, SYSTEM, Served
+from tenancy.ledger import Ledger, Seat
+from tenancy.units import MIB
+from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 
 
 def devices(*mib: int) -> NodeDevices:
     each = tuple(NodeDevice(index, f"GPU-{index}", size) for index, size in enumerate(mib))
-    return NodeDevices(node="a", pool="t4", devices=each)
+    return NodeDevices(node="a", pool="t4", devices=each, cpu_milli=9000)
 
 
 @pytest.fixture
@@ -28,7 +33,8 @@ def placing(served: Served) -> Verbs:
     informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
     informers.known_devices["a"] = devices(8000, 8000)
     cache.update_node(informers.known_devices["a"])
-    return Verbs(informers=informers, cache=cache, clock=clock)
+    holds = SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock)
+    return Verbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
 
 
 def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
@@ -55,7 +61,7 @@ def victims(placing: Verbs, mib: int, *given: str, violations: int = 0) -> Victi
 
 def test_a_pod_fits_where_one_device_has_room(placing: Verbs) -> None:
     assert placing.fits(PodNodes(pod(8000), ("a",)), NAMES).nodes == ("a",)
-    assert placing.asks.of("new") == Ask(8000)
+    assert placing.requests.of("new") == Request(ask=Ask(8000))
 
 
 def test_a_pod_larger_than_any_device_is_hopeless_there(placing: Verbs) -> None:
@@ -95,6 +101,18 @@ def test_a_node_where_nobodys_going_helps_is_no_candidate(placing: Verbs) -> Non
     assert victims(placing, 6000, "small") is None
 
 
+def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: Verbs) -> None:
+    """They were dropped: two pods were killed, and the preemptor still waited for the CPU."""
+    placing.cache.update_node(replace(devices(8000, 8000), cpu_milli=2000))
+    placing.cache.update_pod(Bystander(uid="cpu-hog", node="a", cpu_milli=2000, priority=5))
+    hold(placing, "vip", 8000, 0, priority=99)
+    hold(placing, "large", 8000, 1, priority=3)
+    asking = pod(6000, priority=10)
+    asking["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
+    query = PodVictims(asking, {"a": Victims(("cpu-hog",))})
+    assert placing.victims(query, NAMES) == {"a": Victims(("cpu-hog", "large"))}
+
+
 def test_victims_for_the_sake_of_another_resource_are_added_to(placing: Verbs) -> None:
     """The sum of gpumem is there, so the scheduler's victim is about something else, CPU perhaps."""
     hold(placing, "cpu-hog", 1000, 0)
@@ -118,7 +136,8 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
 
 def test_whose_going_frees_what_is_measured_is_named(placing: Verbs) -> None:
     hold(placing, "small", 2000, 0)
-    placing.cache.measure("a", {0: 4500, 1: 1000}, at=0.0)
+    used = PodUse(uid="small", namespace="n", pod="small", uuid="GPU-0", used_bytes=2000 * MIB)
+    placing.cache.measure("a", {0: 4500, 1: 1000}, 0.0, (used,))
     assert victims(placing, 6000) == Victims(("small",))
 
 
@@ -141,7 +160,141 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: V
 
 
 def test_only_so_many_asks_are_remembered() -> None:
-    asks = RequestCache()
+    requests, request = RequestCache(), Request(ask=Ask(1))
     for number in range(10_001):
-        asks.remember(str(number), Ask(1))
-    assert (asks.of("0"), asks.of("1"), asks.of("10000")) == (None, Ask(1), Ask(1))
+        requests.remember(str(number), request)
+    assert (requests.of("0"), requests.of("1"), requests.of("10000")) == (None, request, request)
+
+
+# Seats.
+
+
+class Seated:
+    """The node `a`: a runaway uses one of its devices; on the other the ledger has room for the seat of 6000 MiB, where
+    a guest without a budget has slack."""
+
+    def __init__(self, served: Served, *, seconds: float = 60) -> None:
+        self.served, self.events = served, list[Event]()
+        clock, self.cache = served.time.clock(), Cache()
+        served.time.seconds = 100.0
+        self.informers = Informers(
+            api=served.api(), cache=self.cache, ledger_namespace=SYSTEM, clock=clock, log=served.log()
+        )
+        self.informers.ledger = Ledger(
+            domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool=T4.name, gpumem_mib=6000),)
+        )
+        self.cache.update_node(replace(devices(8000, 8000), pool=T4.name, floor_mib=1000))
+        self.verbs = Verbs(
+            informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
+            holds=SeatHolds(seconds=seconds, led_since=lambda: 0.0, clock=clock),
+        )  # fmt: skip
+        hold(self.verbs, "runaway", 2000, 0)
+        self.cache.update_pod(Bystander(uid="guest", node="a", cpu_milli=0))
+        self.measure(500, 4000)
+
+    def measure(self, *free: int) -> None:
+        used = {"runaway": ("GPU-0", 7500), "guest": ("GPU-1", 4000)}
+        uses = tuple(
+            PodUse(uid=uid, namespace="n", pod=uid, uuid=uuid, used_bytes=mib * MIB)
+            for uid, (uuid, mib) in used.items()
+        )
+        self.cache.measure("a", dict(enumerate(free)), self.served.time.seconds, uses)
+
+    def query(self, mib: int = 6000, namespace: str = "team") -> PodNodes:
+        asking = pod(mib, priority=10)
+        asking["metadata"] |= {"namespace": namespace, "name": "model"}
+        return PodNodes(asking, ("a",))
+
+    def filter(self, mib: int = 6000, namespace: str = "team") -> Fits:
+        return self.verbs.fits(self.query(mib, namespace), NAMES)
+
+
+@pytest.fixture
+def seated(served: Served) -> Seated:
+    return Seated(served)
+
+
+def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_same(seated: Seated) -> None:
+    fits = seated.filter()
+    assert (fits.nodes, fits.refused) == ((), {})
+    assert fits.hopeless["a"].endswith("; the seat is held back for at most 60 s for memory in use to be given back")
+    seated.served.time.seconds += 59
+    seated.measure(500, 4000)
+    assert seated.filter().nodes == ()
+    seated.served.time.seconds += 1
+    assert seated.filter().nodes == ("a",)
+    request = seated.verbs.requests.of("new")
+    assert request is not None
+    assert [(each.index, each.mib) for each in request.short] == [(1, 3000)]
+
+
+def test_a_seat_is_told_once_that_it_is_held_back(seated: Seated) -> None:
+    seated.filter()
+    seated.filter()
+    (event,) = seated.events
+    assert (event.reason, event.regarding.name) == ("GpuSeatHeldBack", "model")
+    assert "gpu 1 lacks 3000 MiB (over their budgets there: n/guest by 4000 MiB)" in event.note
+    assert "after 60 s" in event.note
+
+
+def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) -> None:
+    seated.filter()
+    seated.cache.remove_pod("guest")
+    assert seated.filter().nodes == ("a",)
+    assert seated.verbs.holds.by_pool(["t4"]) == {"t4": 0}
+    request = seated.verbs.requests.of("new")
+    assert request is not None
+    assert request.short == ()
+
+
+def test_a_seat_that_only_leaves_less_than_the_floor_is_placed_at_once_and_nobody_is_blamed(seated: Seated) -> None:
+    """Four others exactly at their budgets, and some MiB that nobody budgeted: there is nobody to wait for."""
+    for uid in ("runaway", "guest"):
+        seated.cache.remove_pod(uid)
+    seated.served.time.seconds += 5
+    seated.cache.measure("a", {0: 500, 1: 6900}, seated.served.time.seconds)
+    assert seated.filter().nodes == ("a",)
+    request = seated.verbs.requests.of("new")
+    assert request is not None
+    assert (request.short, seated.events) == ((), [])
+
+
+def test_while_a_seat_is_held_back_nobody_is_evicted_for_it(seated: Seated) -> None:
+    """The ledger has its room: a node that evicting would help is none that the scheduler may know of."""
+    hold(seated.verbs, "lower", 1000, 1)
+    fits = seated.filter()
+    assert (fits.refused, [*fits.hopeless]) == ({}, ["a"])
+
+
+def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
+    """Else who comes later would take the device, and the ledger have none for the seat that waited."""
+    seated.filter()
+    seated.served.time.seconds += 59
+    seated.measure(8000, 8000)
+    now = seated.served.time.seconds
+    assert seated.cache.fit("other", Ask(6000), ["a"], now).nodes == ("a",)  # on the first device
+    seated.cache.remove_pod("runaway")
+    assert seated.cache.fit("later", Ask(2001), ["a"], now).nodes == ()
+    assert "a" in seated.cache.feasible_nodes(Ask(6000), now, "new", Standing())
+    assert seated.filter().nodes == ("a",)
+
+
+def test_a_hold_of_0_seconds_places_at_once(served: Served) -> None:
+    assert Seated(served, seconds=0).filter().nodes == ("a",)
+
+
+@pytest.mark.parametrize(("mib", "namespace"), [(6000, "stranger"), (6001, "team")])
+def test_who_is_not_within_a_seat_waits_for_memory(seated: Seated, mib: int, namespace: str) -> None:
+    seated.filter(mib, namespace)
+    seated.served.time.seconds += 59
+    seated.measure(500, 4000)
+    fits = seated.filter(mib, namespace)
+    assert (fits.nodes, [*fits.refused]) == ((), ["a"])
+    assert seated.events == []
+
+
+def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated: Seated) -> None:
+    hold(seated.verbs, "first", 7000, 0)
+    hold(seated.verbs, "second", 7000, 1)
+    query = PodVictims(seated.query().pod, {"a": Victims(("second",))})
+    assert seated.verbs.victims(query, NAMES) == {"a": Victims(("second",))}

@@ -12,12 +12,14 @@ from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.filter import Verbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
+from agents.extender.hold import SeatHolds
 from agents.extender.metrics import ExtenderMetrics
 from agents.extender.pending import PendingPods
+from agents.kube.events import Event
 from agents.runtime import exposition
 from agents.runtime.http_server import HttpRequest
 from tenancy import names
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
@@ -42,16 +44,21 @@ class Desks:
         self.led = Led()
         self.measured = True
         self.readiness = Readiness(informers=self.informers, leadership=self.led, measured=lambda: self.measured)
-        placing = Verbs(informers=self.informers, cache=self.cache, clock=clock)
+        self.events: list[Event] = []
+        self.holds = SeatHolds(seconds=60, led_since=lambda: self.led.since, clock=clock)
+        placing = Verbs(
+            informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock
+        )
         binder = Binder(
-            connections=Connections(served.api, clock), cache=self.cache, devices=self.informers.devices,
-            asks=placing.asks, aliyun=False, clock=clock, log=log,
+            connections=Connections(served.api, clock), cache=self.cache, requests=placing.requests,
+            ledger=lambda: self.informers.ledger, leads=lambda: self.led.since is not None, clock=clock, log=log,
         )  # fmt: skip
         self.waiting = PendingPods(cache=self.cache, nudge=lambda: None, clock=clock, log=log)
         self.verbs = VerbHandler(self.readiness, placing, binder, self.waiting)
         series = ExtenderMetrics(
             readiness=self.readiness, desk=self.verbs, cache=self.cache, drift=dict, ages=dict,
             unsettled=lambda: 0, waiting=lambda: len(self.waiting),
+            held=lambda: self.holds.by_pool(["t4"]),
         )  # fmt: skip
         self.open = StatusHandler(
             readiness=self.readiness, cache=self.cache, families=series.families, monotonic=clock.monotonic
@@ -203,3 +210,21 @@ def test_a_node_that_nobody_knows_is_no_crash(desks: Desks) -> None:
 def test_the_open_door_changes_nothing(desks: Desks) -> None:
     assert desks.open.answer(HttpRequest("POST", "/inspect")).status == 405
     assert desks.get("/filter")[0] == 404
+
+
+def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_told(desks: Desks) -> None:
+    ledger = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool="t4", gpumem_mib=5000),))
+    desks.informers.ledger = ledger
+    desks.time.seconds = 100.0
+    asking = pod(5000, "u")
+    asking["metadata"] |= {"namespace": "team", "name": "model"}
+    for second, held in ((100.0, 1), (160.0, 0)):
+        desks.time.seconds = second
+        desks.cache.measure("a", {0: 1000}, second)
+        desks.post("filter", Pod=asking, NodeNames=["a"])
+        assert desks.value(names.METRIC_EXTENDER_HELD_SEATS, pool="t4") == held
+        assert desks.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 0
+    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="held") == 1
+    desks.post("bind", PodName="model", PodNamespace="team", PodUID="u", Node="a")
+    assert desks.value(names.METRIC_EXTENDER_OVERCROWDED, pool="t4") == 1
+    assert [event.reason for event in desks.events] == ["GpuSeatHeldBack", "GpuSeatOvercrowded"]

@@ -1,12 +1,14 @@
 """Pods that found no room are tried again when there is some."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import PodInfo
+from agents.extender.cache.pod_info import Nomination, PodInfo, Standing
+from agents.extender.filter import Request
+from agents.extender.hold import HeldSeat
 from agents.extender.pending import GRACE_SECONDS, PendingPods
 from tenancy.devices.allocate import Ask
 from tests.support.fake_cluster import Served
@@ -30,7 +32,7 @@ class Held:
         self.waiting = PendingPods(
             cache=self.cache, nudge=self.nudge, clock=self.served.time.clock(), log=self.served.log()
         )
-        self.waiting.refuse("second", Ask(5000), ("a",))
+        self.waiting.refuse("second", Request(ask=Ask(5000)), ("a",))
 
     def nudge(self) -> None:
         self.events += 1
@@ -72,7 +74,7 @@ def test_a_pod_that_found_room_waits_no_more(held: Held) -> None:
 def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
     held.cache.remove_pod("first")
     held.look_after(10)
-    held.waiting.refuse("second", Ask(5000), ("a",))
+    held.waiting.refuse("second", Request(ask=Ask(5000)), ("a",))
     assert held.look_after(10)
     assert held.events == 2
 
@@ -90,14 +92,44 @@ def test_a_look_gives_nobody_a_promise(held: Held) -> None:
 
 def test_a_pod_that_fits_is_found_behind_any_number_that_do_not(held: Held) -> None:
     for number in range(1000):
-        held.waiting.refuse(f"large-{number}", Ask(8001 + number), ("a",))
-    held.waiting.refuse("small", Ask(3000), ("a", "b"))
+        held.waiting.refuse(f"large-{number}", Request(ask=Ask(8001 + number)), ("a",))
+    held.waiting.refuse("small", Request(ask=Ask(3000)), ("a", "b"))
     held.cache.remove_pod("first")
     held.waiting.forget("second")
     assert held.look_after(10)
 
 
 def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
-    held.waiting.refuse("second", Ask(5000), ("b",))
+    held.waiting.refuse("second", Request(ask=Ask(5000)), ("b",))
     held.cache.remove_pod("first")
+    assert not held.look_after(10)
+
+
+def held_until(until: float) -> Request:
+    held = HeldSeat(since=0.0, until=until, tried_at=0.0, pool="t4")
+    return Request(ask=Ask(5000), standing=Standing(pools=frozenset({"t4"})), held=held)
+
+
+def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
+    held.waiting.refuse("second", held_until(60.0), ("a",))
+    assert not held.look_after(59)
+    assert held.look_after(1)
+
+
+def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
+    """Its room came with a pod's end, the memory did not: no measurement would have woken it."""
+    held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
+    held.cache.measure("a", {0: 0}, 0.0)
+    held.cache.remove_pod("first")
+    assert held.look_after(10)
+    held.waiting.refuse("second", held_until(60.0), ("a",))
+    assert not held.look_after(10)
+
+
+def test_a_nominee_is_retried_for_the_room_that_is_kept_for_it(held: Held) -> None:
+    held.cache.nominate(Nomination(uid="second", node="a", ask=Ask(5000), priority=9), 0.0)
+    held.cache.remove_pod("first")
+    assert held.look_after(10)
+    held.waiting.forget("second")
+    held.waiting.refuse("third", Request(ask=Ask(5000)), ("a",))
     assert not held.look_after(10)

@@ -1,57 +1,61 @@
 """Whom preemption by device evicts."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.preemption import Occupant, fewest
+from agents.extender.preemption import Occupant, Room, fewest
 from tenancy.devices.allocate import Ask
 
 
 def on(uid: str, mib: int, *indices: int, priority: int = 0) -> Occupant:
-    return Occupant(uid=uid, priority=priority, mib=mib, indices=indices or (0,))
+    return Occupant(uid=uid, priority=priority, mib=mib, used_mib=dict.fromkeys(indices or (0,), mib))
+
+
+def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
+    return {index: Room(mib) for index, mib in free.items()}
 
 
 def test_nobody_leaves_where_there_is_room() -> None:
-    assert fewest(Ask(4000), {0: 4000, 1: 0}, [on("a", 4000)]) == ()
+    assert fewest(Ask(4000), by_ledger({0: 4000, 1: 0}), [on("a", 4000)]) == ()
 
 
 def test_pods_whose_sum_is_spread_over_two_devices_stay() -> None:
     """Record 0003's N2: their going would free the sum that in-tree preemption counts, and no device."""
     halves = [on("a", 4069, 0), on("b", 4069, 1)]
-    assert fewest(Ask(16276), {0: 4069, 1: 4069}, halves) is None
+    assert fewest(Ask(16276), by_ledger({0: 4069, 1: 4069}), halves) is None
 
 
 def test_one_large_pod_leaves_rather_than_two_small_ones() -> None:
     held = [on("small-1", 2000, 0), on("small-2", 2000, 0), on("large", 4000, 1, priority=9)]
-    assert fewest(Ask(4000), {0: 0, 1: 0}, held) == ("large",)
+    assert fewest(Ask(4000), by_ledger({0: 0, 1: 0}), held) == ("large",)
 
 
 def test_of_equally_many_the_lowest_priority_leaves() -> None:
     held = [on("high", 4000, 0, priority=9), on("low", 8000, 1, priority=1)]
-    assert fewest(Ask(4000), {0: 0, 1: 0}, held) == ("low",)
+    assert fewest(Ask(4000), by_ledger({0: 0, 1: 0}), held) == ("low",)
 
 
 def test_of_equal_priority_the_smallest_that_suffices_leaves() -> None:
     held = [on("large", 9000), on("enough", 4000), on("small", 1000)]
-    assert fewest(Ask(4000), {0: 0}, held) == ("enough",)
+    assert fewest(Ask(4000), by_ledger({0: 0}), held) == ("enough",)
 
 
 def test_an_overbooked_device_must_be_freed_of_its_excess_too() -> None:
-    assert fewest(Ask(1000), {0: -1000}, [on("a", 1000), on("b", 1000)]) == ("a", "b")
-    assert fewest(Ask(1001), {0: -1000}, [on("a", 1000), on("b", 1000)]) is None
+    assert fewest(Ask(1000), by_ledger({0: -1000}), [on("a", 1000), on("b", 1000)]) == ("a", "b")
+    assert fewest(Ask(1001), by_ledger({0: -1000}), [on("a", 1000), on("b", 1000)]) is None
 
 
 def test_one_pod_on_two_devices_frees_both() -> None:
     held = [on("both", 4000, 0, 1), on("a", 4000, 2), on("b", 4000, 3)]
-    assert fewest(Ask(4000, 2), {0: 0, 1: 0, 2: 0, 3: 0}, held) == ("both",)
+    assert fewest(Ask(4000, 2), by_ledger({0: 0, 1: 0, 2: 0, 3: 0}), held) == ("both",)
 
 
 def test_a_pod_chosen_for_one_device_stays_where_another_frees_it_too() -> None:
     held = [on("one", 4000, 0, priority=1), on("both", 4000, 0, 1, priority=5)]
-    assert fewest(Ask(4000, 2), {0: 0, 1: 0}, held) == ("both",)
+    assert fewest(Ask(4000, 2), by_ledger({0: 0, 1: 0}), held) == ("both",)
 
 
 OCCUPANTS = st.lists(
@@ -61,7 +65,7 @@ ROOM = st.lists(st.integers(-3, 6), min_size=1, max_size=3).map(lambda free: dic
 
 
 def fits(ask: Ask, room: dict[int, int], gone: Iterable[Occupant]) -> bool:
-    freed = {index: free + sum(o.mib for o in gone if index in o.indices) for index, free in room.items()}
+    freed = {index: free + sum(o.mib for o in gone if index in o.used_mib) for index, free in room.items()}
     return sum(free >= ask.mib for free in freed.values()) >= ask.count
 
 
@@ -69,7 +73,7 @@ def fits(ask: Ask, room: dict[int, int], gone: Iterable[Occupant]) -> bool:
 def test_victims_make_room_and_none_of_them_leaves_in_vain(
     ask: Ask, room: dict[int, int], occupants: list[Occupant]
 ) -> None:
-    victims = fewest(ask, room, occupants)
+    victims = fewest(ask, by_ledger(room), occupants)
     if victims is None:
         assert not fits(ask, room, occupants)
         return
@@ -83,7 +87,7 @@ def test_victims_make_room_and_none_of_them_leaves_in_vain(
 def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
     ask: Ask, room: dict[int, int], occupants: list[Occupant]
 ) -> None:
-    victims = fewest(ask, room, occupants)
+    victims = fewest(ask, by_ledger(room), occupants)
     if victims is None:
         return
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from agents.gate.decide import decide, entry_after
 from agents.gate.ownership import UNDER_WAY_SECONDS, Ownership
-from agents.gate.probes import Window
+from agents.gate.pods import Seating
+from agents.gate.probes import FreeMemory, Window
 from agents.gate.types import Action, Cause, GateState, Intent, Streak
 from agents.telemetry.client import NodeTelemetry
 from tenancy.ledger import Pool
@@ -39,7 +40,7 @@ CLOSE_NEXT = Streak(act=Action.CLOSE, cause=Cause.NO_DEMAND, samples=2)
 
 
 def first(found: GateState, *readings: NodeTelemetry) -> Intent:
-    (intent,) = decide([found], readings, NOW)
+    (intent,) = decide([found], readings, Seating(), NOW)
     return intent
 
 
@@ -58,6 +59,7 @@ OPENING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, str]] = {
     "no node": ({}, [], Action.KEEP, "no node of the pool is measured"),
     "no telemetry": ({}, [reading(problem="HTTP 503")], Action.KEEP, "n: HTTP 503"),
     "telemetry of one node of two": ({}, [reading(9000), reading(node="m", problem="gone")], Action.KEEP, "m: gone"),
+    "a device of the node that is lost": ({}, [reading(9000, problem="gpu 1: gone")], Action.KEEP, "n: gpu 1: gone"),
     "a node without devices": ({}, [reading()], Action.KEEP, "n: no device"),
     "closed a moment ago": ({"changed_at": NOW - 299}, [reading(9000)], Action.KEEP, "it opens again after 300"),
     "closed long enough ago": ({"changed_at": NOW - 300}, [reading(9000)], Action.OPEN, "pending is 2"),
@@ -119,6 +121,12 @@ CLOSING: dict[str, tuple[dict[str, Any], list[NodeTelemetry], Action, Cause]] = 
     ),
     "a failed probe": ({"answer": None, "idle_since": IDLE_LONG}, [reading(9000)], Action.KEEP, Cause.NO_ANSWER),
     "pressure": ({"agreed": PRESSED_BEFORE}, [reading(1535)], Action.CLOSE, Cause.PRESSURE),
+    "pressure, and another device is lost": (
+        {"agreed": PRESSED_BEFORE},
+        [reading(1535, problem="gpu 1: gone")],
+        Action.CLOSE,
+        Cause.PRESSURE,
+    ),
     "pressure for one sample": ({}, [reading(1535)], Action.KEEP, Cause.PRESSURE),
     "pressure, and a failed probe": (
         {"answer": None, "agreed": PRESSED_BEFORE},
@@ -179,7 +187,8 @@ def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:
 
 def test_a_node_that_tells_nothing_new_keeps_nobody_where_another_is_under_its_floor() -> None:
     elsewhere = NodeTelemetry(pool=T4, node="m", devices=(replace(device(10), uuid="GPU-m"),), repeated=True)
-    for readings in ((reading(10), elsewhere), (elsewhere, reading(10)), (reading(10), again(reading(problem="gone")))):
+    gone = again(reading(node="o", problem="gone"))
+    for readings in ((reading(10), elsewhere), (elsewhere, reading(10)), (reading(10), gone)):
         assert first(entrance(replicas=1, agreed=PRESSED_BEFORE), *readings).act is Action.CLOSE
 
 
@@ -192,7 +201,7 @@ OTHER = replace(TTS, name="ytdlp", deployment="ytdlp")
 
 
 def acts(entrances: Sequence[GateState], *readings: NodeTelemetry) -> list[Action]:
-    return [intent.act for intent in decide(entrances, readings, NOW)]
+    return [intent.act for intent in decide(entrances, readings, Seating(), NOW)]
 
 
 def test_two_gates_are_not_let_into_the_same_slack() -> None:
@@ -203,6 +212,34 @@ def test_two_gates_are_not_let_into_the_same_slack() -> None:
 
 def test_who_is_not_ripe_takes_no_slack_from_who_is() -> None:
     assert acts([entrance(), entrance(OTHER, agreed=OPEN_NEXT)], reading(4096)) == [Action.KEEP, Action.OPEN]
+
+
+ALWAYS = replace(TTS, name="always", deployment="always", demand=FreeMemory())
+ASKED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.ASKED_BACK, samples=2)
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "held_mib", "act"),
+    [
+        (NEEDED_MIB - 1, 2048, Action.CLOSE),
+        (NEEDED_MIB - 2048, 2048, Action.CLOSE),
+        (NEEDED_MIB - 2049, 2048, Action.KEEP),
+        (NEEDED_MIB, 2048, Action.KEEP),
+        (NEEDED_MIB + 2047, 0, Action.CLOSE),
+    ],
+)
+def test_who_is_in_on_free_memory_alone_makes_room_for_demand_where_that_helps(
+    free_mib: int, held_mib: int, act: Action
+) -> None:
+    held = {"GPU-0": held_mib} if held_mib else {}
+    lent = entrance(ALWAYS, replicas=1, used_mib=held, agreed=ASKED_BEFORE)
+    assert acts([entrance(), lent], reading(free_mib))[1] is act
+
+
+def test_who_is_in_on_free_memory_alone_stays_for_another_of_its_kind() -> None:
+    first_by_name = replace(ALWAYS, name="a", deployment="a")
+    lent = entrance(ALWAYS, replicas=1, used_mib={"GPU-0": 2048}, agreed=ASKED_BEFORE)
+    assert acts([entrance(first_by_name), lent], reading(2000)) == [Action.KEEP, Action.KEEP]
 
 
 @pytest.mark.parametrize(
@@ -336,6 +373,7 @@ def random_entrance(dice: random.Random, index: int) -> GateState:
             for gpu in range(2)
             if dice.random() < 0.2
         },
+        nodes=dice.choice((frozenset(), frozenset({f"{gate.pool}-0"}), frozenset({f"{gate.pool}-1"}))),
         agreed=dice.choice(
             (
                 None,
@@ -354,7 +392,7 @@ def random_entrance(dice: random.Random, index: int) -> GateState:
 
 
 def check(entrances: list[GateState], readings: list[NodeTelemetry]) -> None:
-    intents = decide(entrances, readings, NOW)
+    intents = decide(entrances, readings, Seating(), NOW)
     for pool in ("t4", "l4"):
         _check_pool([i for i in intents if i.gate.pool == pool], [r for r in readings if r.pool.name == pool])
 
@@ -370,9 +408,16 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
             promised = sum(_may_still_take(intent.entrance, uuid, free_mib.keys()) for intent in intents)
             taken = sum(intent.gate.need_mib for intent in opened)
             assert free - promised - taken >= floor_mib, "more than the slack"
-    pressed = any(free < floor_mib for free in free_mib.values())
     for intent in intents:
-        _check_act(intent, pressed)
+        pressed = {uuid for uuid, free in free_mib.items() if free < floor_mib}
+        _check_act(intent, any(_may_be_on(intent.entrance, uuid, free_mib.keys()) for uuid in pressed))
+
+
+def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
+    """Whether its pods use the device; of pods that use none, whether they are on its node, or on none yet."""
+    if any(used in devices for used in found.used_mib):
+        return uuid in found.used_mib
+    return not found.nodes or uuid.partition("/")[0] in found.nodes
 
 
 def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
@@ -380,8 +425,8 @@ def _may_still_take(found: GateState, uuid: str, devices: Iterable[str]) -> int:
     replicas = found.deployment.replicas
     if found.standing.under_way:
         replicas = 1
-    elsewhere = uuid not in found.used_mib and any(uuid in found.used_mib for uuid in devices)
-    return 0 if elsewhere else max(0, found.gate.need_mib * replicas - sum(found.used_mib.values()))
+    here = _may_be_on(found, uuid, devices)
+    return max(0, found.gate.need_mib * replicas - sum(found.used_mib.values())) if here else 0
 
 
 def _check_act(intent: Intent, pressed: bool) -> None:
@@ -399,7 +444,7 @@ def _check_act(intent: Intent, pressed: bool) -> None:
         return
     assert found.deployment.replicas == 1
     if found.answer is None or found.answer.wanted:
-        assert pressed, "closed on a probe that failed, or in spite of demand"
+        assert pressed, "closed on a probe that failed, in spite of demand, or for another node's trouble"
         assert found.agreed is not None
     elif not pressed and not isinstance(found.gate.demand, Window):
         assert found.idle_for(NOW) >= found.gate.idle_seconds

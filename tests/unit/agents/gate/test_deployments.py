@@ -55,11 +55,19 @@ def test_its_pods_are_those_that_its_selector_selects(served: Served) -> None:
     assert read(served).pods == "app=tts,tier in (a,b),env notin (dev),gpu,!debug"
 
 
-def test_the_uids_of_its_pods_are_read_with_its_selector(served: Served) -> None:
+def test_its_pods_are_read_with_its_selector_and_where_they_are(served: Served) -> None:
     add_deployment(served.cluster)
-    uid = add_running_pod(served.cluster)
+    add_running_pod(served.cluster)
+    add_running_pod(served.cluster, uid="unbound", node="")
     add_running_pod(served.cluster, replace(TTS, deployment="other"))
-    assert deployments.read_pods(served.api(), read(served)) == {uid}
+    assert deployments.read_pods(served.api(), read(served)) == {"uid-tts-pod": "k8s-node1", "unbound": None}
+
+
+def test_a_pod_that_is_going_is_not_among_them(served: Served) -> None:
+    add_deployment(served.cluster)
+    add_running_pod(served.cluster, deletionTimestamp="2026-11-20T03:00:30Z", deletionGracePeriodSeconds=30)
+    add_running_pod(served.cluster, uid="ended")["status"]["phase"] = "Succeeded"
+    assert deployments.read_pods(served.api(), read(served)) == {}
 
 
 def target(scaler: str, **reference: str) -> dict[str, Any]:

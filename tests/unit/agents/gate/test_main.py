@@ -5,20 +5,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from agents.gate import main as gate
 from agents.gate.config import GateConfig
 from agents.gate.main import Settings
-from agents.gate.probes import HttpJson, Window
+from agents.gate.probes import HttpJson, Window, ask
 from agents.gate.types import Cause
-from agents.kube.client import ApiError
 from agents.kube.journal import JournalError
 from agents.runtime.clock import Clock
 from tenancy import names
+from tenancy.ledger import Seat
 from tests.support.exporters import card, measured
-from tests.support.fake_cluster import SYSTEM, Fault, Served
+from tests.support.fake_cluster import SYSTEM, T4, Fault, Served
 from tests.support.gating import JOURNAL_PATH, TTS, add_deployment, add_journal, path_of, scale_by
 
 START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
@@ -223,7 +224,7 @@ def test_of_two_runs_at_once_one_acts(roomy: Served) -> None:
 
 
 def test_a_run_that_died_between_journal_and_act_holds_its_slack_and_is_then_forgotten(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("PATCH", path_of(), 503, "ServiceUnavailable", times=100)]
+    roomy.cluster.faults = [Fault("PATCH", path_of(), 0, times=100)]
     assert run(roomy, ALWAYS, run_seconds=21) == 1
     assert run(roomy, ALWAYS, YTDLP, run_seconds=21) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 0)
@@ -331,16 +332,83 @@ def test_an_event_that_cannot_be_written_takes_nothing_back(roomy: Served) -> No
     assert replicas(roomy) == 1
 
 
-def test_missing_rights_end_the_run(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", "/apis/apps/v1", 403, "Forbidden", "cannot get deployments")]
-    with pytest.raises(ApiError, match="cannot get deployments"):
-        run(roomy)
+def test_missing_rights_in_one_namespace_are_that_gates_trouble_alone(roomy: Served) -> None:
+    other = replace(YTDLP, namespace="media")
+    add_deployment(roomy.cluster, other)
+    roomy.cluster.faults = [Fault("GET", path_of(other), 403, "Forbidden", "cannot get deployments", times=99)]
+    assert run(roomy, ALWAYS, other) == 0
+    assert (replicas(roomy), replicas(roomy, other)) == (1, 0)
+    assert any("it cannot be read" in message and "cannot get deployments" in message for message in messages(roomy))
 
 
-def test_without_the_right_to_scale_the_run_ends_loudly(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("PATCH", path_of(), 403, "Forbidden", "cannot patch deployments/scale")]
-    with pytest.raises(ApiError, match="cannot patch deployments/scale"):
-        run(roomy)
+def test_a_gate_that_cannot_be_read_keeps_what_it_was_let_into(roomy: Served) -> None:
+    other = replace(YTDLP, namespace="media")
+    add_deployment(roomy.cluster, other, replicas=1)
+    run(roomy, other, run_seconds=0)
+    roomy.cluster.faults = [Fault("GET", path_of(other), 403, "Forbidden", "cannot get deployments", times=99)]
+    assert run(roomy, ALWAYS, other) == 0
+    assert replicas(roomy) == 0, "4096 MiB are free, and 2048 of them are the other's"
+    assert journaled(roomy)["ytdlp"]["replicas"] == 1
+    (note,) = [note for reason, note in events(roomy) if reason == names.EVENT_GATE_REFUSED]
+    assert note.startswith("it cannot be read, so it stays as it is: GET ")
+    assert note.endswith("cannot get deployments")
+
+
+def test_without_the_right_to_scale_one_the_others_are_scaled(roomy: Served) -> None:
+    roomy.cluster.faults = [Fault("PATCH", path_of(), 403, "Forbidden", "cannot patch deployments/scale", times=99)]
+    assert run(roomy, replace(ALWAYS, need_mib=1), replace(YTDLP, need_mib=1)) == 0
+    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
+    (note,) = [note for reason, note in events(roomy) if reason == names.EVENT_GATE_REFUSED]
+    assert note.startswith("could not open: PATCH ")
+    assert note.endswith("cannot patch deployments/scale")
+
+
+def test_without_any_answer_of_the_api_the_pass_fails(roomy: Served) -> None:
+    roomy.cluster.faults = [Fault("GET", "/apis/apps/v1", 0, times=99)]
+    assert run(roomy) == 1
+    assert replicas(roomy) == 0
+
+
+def wait_for_a_seat(served: Served, mib: int = 5000) -> None:
+    """A resident's pod, which our scheduler has not placed."""
+    seat = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=mib)
+    served.cluster.add_ledger(T4, seats=(seat,))
+    served.cluster.add_pod("chat", "", str(mib), phase="Pending")
+    waits = served.cluster.pods[-1]
+    waits["metadata"] |= {"namespace": "chat", "creationTimestamp": "2026-11-20T03:00:00Z"}
+    waits["spec"] |= {"nodeName": "", "schedulerName": names.SCHEDULER_NAME}
+
+
+def test_for_a_waiting_seat_a_gate_closes_at_the_first_sample_and_no_probe_delays_it(roomy: Served) -> None:
+    asked: list[str] = []
+    scale_by(roomy.cluster, "helm", 1)
+    wait_for_a_seat(roomy)
+    slow = replace(YTDLP, demand=HttpJson(url="http://127.0.0.1:1/", field="pending"))
+    with mock.patch.object(gate, "ask", lambda demand, now: asked.append(f"at {replicas(roomy)}") or ask(demand, now)):
+        assert run(roomy, ALWAYS, slow, run_seconds=0) == 0
+    assert replicas(roomy) == 0
+    assert asked == ["at 0"], "it was closed before anybody was asked, and is itself not asked"
+    assert events(roomy)[0] == (
+        names.EVENT_GATE_CLOSED,
+        "a seat needs its memory: k8s-node1, gpu 0: 4096 MiB are free, the floor is 1536; chat/chat waits for 5000 MiB",
+    )
+
+
+def test_for_a_seat_that_is_away_no_gate_opens(roomy: Served) -> None:
+    wait_for_a_seat(roomy, 500)
+    assert run(roomy, ALWAYS) == 0
+    assert replicas(roomy) == 0
+    (why,) = {line["why"] for line in roomy.lines()[1:]}
+    assert "4096 MiB are free, 3596 of them for newcomers and 500 kept for seats; 3840 are needed" in why
+
+
+def test_a_pod_whose_request_cannot_be_read_ends_nothing(roomy: Served) -> None:
+    for node in ("", "k8s-node1"):
+        roomy.cluster.add_pod(f"odd-{node}", node, "much", phase="Pending")
+        roomy.cluster.pods[-1]["spec"]["schedulerName"] = names.SCHEDULER_NAME
+    assert run(roomy) == 0
+    assert replicas(roomy) == 1
+    assert sum("odd-" in message for message in messages(roomy)) == 8
 
 
 def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:

@@ -26,6 +26,11 @@ def test_a_window_is_read_in_its_time_zone_and_may_cross_midnight(window: Window
     assert probes.ask(window, NOW).wanted is inside
 
 
+def test_without_a_signal_there_is_always_demand_and_nobody_is_asked() -> None:
+    demand = probes.parse({"kind": "free_memory"}, "demand")
+    assert probes.ask(demand, NOW).wanted
+
+
 HTTP = HttpJson(url="http://queue/status", field="queue.pending", at_least=2)
 QUERY = Prometheus(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
 

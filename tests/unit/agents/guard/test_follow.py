@@ -57,6 +57,21 @@ def test_a_static_pod_is_known_by_the_uid_that_its_control_group_bears() -> None
     assert (found.uid, found.group_uid) == ("uid-llm", "hash")
 
 
+def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_reported_once(served: Served) -> None:
+    odd = pod("odd", containers=[limited("much")])
+    unlimited = RULE.protect(Pod(pod("odd", containers=[limited(None)])))
+    assert unlimited is not None
+    served.cluster.pods = [odd, pod()]
+    follower = Follower(api=served.api(), node="node-4", rule=RULE, clock=served.time.clock(), log=served.log())
+    follower._list()
+    follower._list()
+    assert follower.last is not None
+    assert follower.last["uid-odd"].adj == unlimited.adj
+    assert follower.last["uid-llm"] == protected()
+    (line,) = served.lines()
+    assert line["message"].startswith("pod inference/odd: its memory limit: ")
+
+
 @pytest.mark.parametrize("memory", [None, "100Gi"])
 def test_a_pod_that_may_take_all_memory_scores_below_a_victim_even_then(memory: str | None) -> None:
     found = RULE.protect(Pod(pod(containers=[limited(memory)])))

@@ -1,5 +1,8 @@
 """A record across runs: of two writers one wins, and what cannot be read is not taken for empty."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import pytest
 
 from agents.kube.client import ApiError
@@ -43,6 +46,45 @@ def test_of_two_who_read_the_same_one_writes(declared: Served) -> None:
     assert one.write({"by": "one"}, after=seen_by_one) is not None
     assert other.write({"by": "other"}, after=seen_by_other) is None
     assert other.read().content == {"by": "one"}
+
+
+class LostAnswer:
+    """The next write is done, and its answer is lost; `meanwhile` is what another client does before the retry."""
+
+    def __init__(self, served: Served, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.answer, self.meanwhile, self.lost = served.cluster.answer, meanwhile, False
+        served.cluster.answer = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, method: str, url: str, body: Any) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+        answered = self.answer(method, url, body)
+        if method == "PATCH" and not self.lost:
+            self.lost = True
+            self.meanwhile()
+            raise ConnectionAbortedError
+        return answered
+
+
+def test_a_write_whose_answer_is_lost_is_ours_though_its_retry_meets_a_conflict(declared: Served) -> None:
+    record = journal(declared).read()
+    LostAnswer(declared)
+    written = journal(declared).write({"by": "us"}, after=record)
+    assert written is not None
+    assert written == journal(declared).read()
+
+
+def test_the_same_content_from_another_writer_is_not_ours(declared: Served) -> None:
+    """Two that decide within one second write the same; one of them acts."""
+    one, other = journal(declared), journal(declared)
+    seen = one.read()
+    assert other.write({"by": "both"}, after=seen) is not None
+    assert one.write({"by": "both"}, after=seen) is None
+
+
+def test_a_write_that_another_one_replaced_before_its_retry_is_not_ours(declared: Served) -> None:
+    us, other = journal(declared), journal(declared)
+    seen = us.read()
+    LostAnswer(declared, meanwhile=lambda: other.write({"by": "other"}, after=other.read()))
+    assert us.write({"by": "us"}, after=seen) is None
 
 
 def test_a_journal_that_went_is_not_written(declared: Served) -> None:

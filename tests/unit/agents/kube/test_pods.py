@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Controller, Pod, PodError
-from tenancy.ledger import Ledger
+from agents.kube.pods import Controller, Pod, PodError, waiting_seat
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
@@ -97,3 +98,35 @@ def test_its_age_counts_from_its_start_on_the_node() -> None:
     assert pod().started == datetime(2026, 6, 2, 6, tzinfo=UTC)
     started = pod(status={"startTime": "2026-06-02T06:30:00Z"}).started
     assert started == datetime(2026, 6, 2, 6, 30, tzinfo=UTC)
+
+
+SEATED = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="n", pool=T4.name, gpumem_mib=3000),))
+
+
+@pytest.mark.parametrize(
+    ("fields", "waits"),
+    [
+        ({}, True),
+        ({"schedulerName": "default-scheduler"}, False),
+        ({"nodeName": "node-0"}, False),
+        ({"schedulingGates": [{"name": "kueue"}]}, False),
+        ({"schedulingGates": None, "nodeName": ""}, True),
+        ({"containers": [gpumem("3001")]}, False),
+        ({"containers": [{"name": "c"}]}, False),
+        ({"metadata": {"deletionTimestamp": "2026-06-02T06:00:00Z"}}, False),
+        ({"metadata": {"namespace": "other"}}, False),
+        ({"status": {"phase": "Failed"}}, False),
+    ],
+)
+def test_which_pod_is_a_waiting_seat(fields: dict[str, Any], waits: bool) -> None:
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")], **fields}
+    found = waiting_seat(pod(**spec).item, SEATED)
+    assert (found is not None) == waits
+    if found:
+        assert (str(found), found.ask.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
+
+
+def test_a_pod_that_asks_for_unequal_parts_is_named() -> None:
+    uneven = {"name": "c", "resources": {"limits": {NAMES.gpumem: "3", NAMES.gpu_count: "2"}}}
+    with pytest.raises(PodError, match=r"pod n/p: \S+/gpumem: 3 MiB cannot be shared out in equal parts"):
+        waiting_seat(pod(schedulerName=SCHEDULER_NAME, containers=[uneven]).item, SEATED)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agents.reconcile import cache as view
 from agents.reconcile.cache import NodeCache
-from agents.runtime.errors import AgentError
+from agents.reconcile.decide import Bound
 from tests.support.fake_cluster import LABELS, NAMES, Served
 
 GPUMEM = NAMES.gpumem
@@ -29,7 +29,7 @@ def pod(name: str, place: str, gpumem: str) -> dict[str, Any]:
 
 
 def listed(objects: Mapping[str, dict[str, Any]]) -> NodeCache:
-    seen = NodeCache(resource=GPUMEM)
+    seen = NodeCache(names=NAMES)
     for found in objects.values():
         (seen.add_node if found["kind"] == "Node" else seen.add_pod)(found)
     return seen
@@ -93,17 +93,23 @@ def test_what_may_change_what_a_node_advertises_is(kind: str, found: dict[str, A
     assert not seen.apply({"type": kind, "object": found})
 
 
-def test_a_pod_whose_request_cannot_be_read_is_named() -> None:
-    with pytest.raises(AgentError, match=r"pod n/p: viktorbarzin\.me/gpumem: "):
-        listed({}).apply({"type": "ADDED", "object": pod("p", "a", "x")})
+def test_of_a_pod_whose_request_cannot_be_read_it_is_known_that_it_is_there() -> None:
+    seen = listed({"a": node("a", "1"), "q": pod("q", "a", "3k")})
+    assert seen.apply({"type": "ADDED", "object": pod("p", "a", "x")})
+    bound = seen.snapshot().bound["a"]
+    assert bound.mib == 3000
+    (problem,) = bound.unreadable
+    assert problem.startswith("pod n/p: viktorbarzin.me/gpumem: ")
+    assert seen.apply({"type": "DELETED", "object": pod("p", "a", "x")})
+    assert seen.snapshot().bound["a"] == Bound(mib=3000)
 
 
 def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
     served.cluster.add_node()
     served.cluster.add_pod("ml", "k8s-node1", "3k")
     served.cluster.add_pod("other", "k8s-node1", "0")
-    seen = view.read(served.api(), GPUMEM)
-    assert seen.snapshot().bound_mib == {"k8s-node1": 3000}
+    seen = view.read(served.api(), NAMES)
+    assert seen.snapshot().bound == {"k8s-node1": Bound(mib=3000)}
     assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
     assert [(source.path, source.resource_version) for source in seen.sources] == [
         ("/api/v1/nodes", str(served.cluster.version)),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Change, ClusterState, NodeFinding, decide, status_patch
+from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide, status_patch
 from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.names import EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD, LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.quantity import QuantityError, canonical, whole
@@ -28,7 +28,9 @@ def node(labels: Mapping[str, str] = LABELS, gpumem: str | None = None, gpu_coun
 
 
 def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
-    return decide(Ledger(domain=NAMES.domain, pools=pools), ClusterState(nodes=(node,), bound_mib={"n": bound_mib}))
+    return decide(
+        Ledger(domain=NAMES.domain, pools=pools), ClusterState(nodes=(node,), bound={"n": Bound(mib=bound_mib)})
+    )
 
 
 def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:

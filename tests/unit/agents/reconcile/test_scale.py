@@ -30,8 +30,8 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
 
 
 def reads(nodes: int) -> int:
-    """Of one pass: the ledger, and the pages of nodes and of pods."""
-    return 1 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
+    """Of one pass: the ledger, the journal, and the pages of nodes and of pods."""
+    return 2 + math.ceil(nodes / PAGE) + math.ceil(nodes * PODS_A_NODE / PAGE)
 
 
 def test_a_pass_without_work_reads_each_object_once(served: Served) -> None:

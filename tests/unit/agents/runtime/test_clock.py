@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.runtime.clock import LAST_PASS_SECONDS, seconds_left
+from agents.runtime.clock import PROMPT_SECONDS, seconds_left
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS
 from tests.support.fake_cluster import FakeTime
 
@@ -48,4 +48,9 @@ def test_a_single_pass_stays_one() -> None:
 
 
 def test_the_deadline_leaves_time_for_the_last_pass_and_one_more() -> None:
-    assert RUN_SECONDS < LAST_PASS_SECONDS <= DEADLINE_SECONDS - 10
+    assert RUN_SECONDS + PROMPT_SECONDS <= DEADLINE_SECONDS - 10
+
+
+@pytest.mark.parametrize(("late_seconds", "left_seconds"), [(2, 67), (12, 58), (59, 11), (60, 67)])
+def test_a_run_that_goes_on_into_the_next_minute_ends_at_one_time_of_it(late_seconds: int, left_seconds: int) -> None:
+    assert seconds_left(67, SCHEDULED, MINUTE + timedelta(seconds=late_seconds)) == left_seconds

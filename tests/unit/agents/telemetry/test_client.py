@@ -82,9 +82,10 @@ def test_an_exporter_that_fails_is_no_telemetry(served: Served) -> None:
     assert (found.trouble, found.problem) == (Trouble.MISSING, "HTTP 503: GPU is lost")
 
 
-def test_fewer_devices_than_declared_are_partial_telemetry(served: Served) -> None:
+def test_fewer_devices_than_declared_are_partial_telemetry_and_those_that_are_shown_are_known(served: Served) -> None:
     add_exporter(served)
     found = read(served, served_text(CARD), replace(T4, device_count=2))[1]
+    assert found.devices == (CARD,)
     assert (found.trouble, found.problem) == (
         Trouble.PARTIAL,
         "1 devices are shown, pools.t4.device_count is 2",
@@ -124,6 +125,35 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
 
     found = client.read(served.api(), ledger(T4), nodes, namespace="nodes", port=9401, get=get)
     assert [(each.node, each.problem) for each in found] == [("a", None), ("b", None)]
+
+
+def test_a_device_that_cannot_be_read_is_named_beside_the_others(served: Served) -> None:
+    add_exporter(served)
+    answer = served_text(CARD) + 'gpu_device_unreadable{gpu="1"} 1\n'
+    found = read(served, answer, replace(T4, device_count=2))[1]
+    assert (found.devices, found.trouble) == ((CARD,), Trouble.MISSING)
+    assert found.problem == "gpu 1: its exporter cannot read it"
+
+
+def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
+    """A thousand of 1.5 s each: after 10 s no more are asked, and the round ends."""
+    now = 0.0
+    nodes = [replace(NODES[0], name=f"n{number}") for number in range(1000)]
+    for number, node in enumerate(nodes):
+        add_exporter(served, node=node.name, ip=f"10.0.{number // 250}.{number % 250}")
+
+    def get(url: str) -> bytes:
+        nonlocal now
+        if url == "http://10.0.0.0:9401/metrics":
+            return served_text(CARD).encode()
+        now += 1.5
+        raise FetchError("timed out")
+
+    ledger_ = ledger(T4)
+    found = client.read(served.api(), ledger_, nodes, namespace="nodes", port=9401, get=get, monotonic=lambda: now)
+    assert now < 10 + 64 * 1.5 + 1.5, "each of those under way may still end"
+    assert found[0].problem is None
+    assert sum("not asked" in str(each.problem) for each in found) > 900
 
 
 def test_an_exporter_is_asked_over_http(served: Served) -> None:

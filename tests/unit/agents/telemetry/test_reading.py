@@ -1,6 +1,7 @@
 """An exporter's answer is believed when it is whole, fresh and possible."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ def text(*, age_seconds: float = 1, uses: Sequence[Use] = (ML, FRIGATE)) -> str:
 
 def test_it_tells_the_devices_and_who_uses_them() -> None:
     reading = parse(text())
-    assert (reading.devices, reading.age_seconds, reading.uses_problem) == ((CARD,), 1, None)
+    assert (reading.devices, reading.age_seconds, reading.unknown_uses, reading.lost) == ((CARD,), 1, {}, ())
     assert reading.uses == (
         PodUse(uid="uid-frigate", namespace="frigate", pod="frigate-0", uuid="GPU-0", used_bytes=1_900 * MIB),
         PodUse(uid="uid-ml", namespace="immich", pod="immich-ml-0", uuid="GPU-0", used_bytes=2_000 * MIB),
@@ -31,7 +32,6 @@ def test_it_tells_the_devices_and_who_uses_them() -> None:
 def test_the_containers_of_a_pod_add_up() -> None:
     more = 'gpu_pod_memory_used_bytes{namespace="immich",pod="immich-ml-0",pod_uid="uid-ml",container="b",%s} 5\n'
     reading = parse(text() + more % 'gpu="0",uuid="GPU-0"')
-    assert reading.uses is not None
     assert [use.used_bytes for use in reading.uses if use.uid == "uid-ml"] == [2_000 * MIB + 5]
 
 
@@ -48,12 +48,14 @@ def test_a_sample_may_be_thirty_seconds_old() -> None:
 
 def test_without_unattributed_memory_the_devices_are_believed_and_the_users_not_known() -> None:
     reading = parse(without(text(), "unattributed"))
-    assert (reading.devices, reading.uses) == ((CARD,), None)
+    assert (reading.devices, reading.uses) == ((CARD,), ())
+    assert reading.unknown_uses == {"GPU-0": "the exporter does not report who uses it"}
 
 
 def test_a_process_whose_memory_nvml_does_not_tell_leaves_the_users_unknown() -> None:
     reading = parse(text() + 'gpu_memory_unknown_processes{gpu="0",uuid="GPU-0"} 2\n')
-    assert (reading.uses, reading.uses_problem) == (None, "NVML does not report the memory of 2 processes")
+    assert (reading.devices, reading.uses) == ((CARD,), ())
+    assert reading.unknown_uses == {"GPU-0": "NVML does not report the memory of 2 processes"}
 
 
 @pytest.mark.parametrize(("apart_mib", "believed"), [(768, True), (769, False), (-768, True), (-769, False)])
@@ -62,9 +64,10 @@ def test_pods_and_device_may_be_a_twentieth_of_the_device_apart(apart_mib: int, 
     if believed:
         assert parse(changed).uses
         return
-    with pytest.raises(TelemetryError, match="are unattributed, the device says 4350") as error:
-        parse(changed)
-    assert error.value.trouble is Trouble.IMPLAUSIBLE
+    reading = parse(changed)
+    (lost,) = reading.lost
+    assert (reading.devices, reading.uses, lost.trouble) == ((), (), Trouble.IMPLAUSIBLE)
+    assert "are unattributed, the device says 4350" in lost.problem
 
 
 def without(text: str, part: str) -> str:
@@ -85,8 +88,6 @@ def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
         (text().replace("seconds 1", "seconds -1"), "needed is one of at most"),
         (without(text(), "free_bytes"), "partial"),
         (without(text(), "gpu_device"), "partial"),
-        (text().replace(f" {11_010 * MIB}\n", f" {11_011 * MIB}\n"), "are more than the device has"),
-        (text().replace(f" {11_010 * MIB}\n", " 0\n"), "are far less than the device has"),
         (text().replace(f" {11_010 * MIB}\n", " NaN\n"), "impossible series"),
         (text().replace(f" {11_010 * MIB}\n", " -1\n"), "impossible series"),
         (text().replace('gpu="0"', 'gpu="x"'), "impossible series"),
@@ -96,7 +97,10 @@ def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
         (doubled(text(), "uid-ml"), "impossible series"),
         (doubled(text(), "uid-ml", "GPU-0", "GPU-1"), "impossible series"),
         (text().replace('pod_uid="uid-ml"', 'pod_uid=""'), "impossible series"),
-        (doubled(text(), "unattributed", 'gpu="0",uuid="GPU-0"', 'gpu="1",uuid="GPU-1"'), "missing for some device"),
+        (
+            doubled(text(), "unattributed", 'gpu="0",uuid="GPU-0"', 'gpu="1",uuid="GPU-1"'),
+            "is there for a device that is not",
+        ),
         (text()[:-1], "is truncated"),
         ("<html>404</html>\n", "not a sample"),
     ],
@@ -104,6 +108,49 @@ def doubled(text: str, part: str, old: str = "", new: str = "") -> str:
 def test_what_is_missing_partial_or_impossible_is_refused(wrong: str, words: str) -> None:
     with pytest.raises(AgentError, match=words):
         parse(wrong)
+
+
+@pytest.mark.parametrize(("free", "words"), [(11_011 * MIB, "more"), (0, "far less")])
+def test_a_device_whose_figures_contradict_each_other_is_lost(free: int, words: str) -> None:
+    (lost,) = parse(text().replace(f" {11_010 * MIB}\n", f" {free}\n")).lost
+    assert str(lost) == f"gpu 0: used and free are {words} than the device has"
+
+
+SECOND = """\
+gpu_device_memory_total_bytes{gpu="1",uuid="GPU-1"} 1000
+gpu_device_memory_used_bytes{gpu="1",uuid="GPU-1"} 700
+gpu_device_memory_free_bytes{gpu="1",uuid="GPU-1"} 300
+gpu_memory_unattributed_bytes{gpu="1",uuid="GPU-1"} 700
+"""
+EMPTY = Device(gpu=1, uuid="GPU-1", total_bytes=1000, used_bytes=700, free_bytes=300)
+
+
+@pytest.mark.parametrize(
+    ("answer", "devices", "lost"),
+    [
+        (text() + SECOND, (CARD, EMPTY), []),
+        (text() + SECOND.replace(" 300", " 400"), (CARD,), ["gpu 1: used and free are more than the device has"]),
+        (text() + SECOND.replace(" 700\ngpu_device", " 1\ngpu_device"), (CARD,), ["gpu 1: used and free are far less"]),
+        (text() + 'gpu_device_unreadable{gpu="1"} 1\n', (CARD,), ["gpu 1: its exporter cannot read it"]),
+    ],
+)
+def test_what_is_wrong_with_one_device_is_that_devices(answer: str, devices: Sequence[Device], lost: list[str]) -> None:
+    reading = parse(answer)
+    assert reading.devices == devices
+    assert [str(each)[: len(words)] for each, words in zip(reading.lost, lost, strict=True)] == lost
+    assert {use.uid for use in reading.uses} == {"uid-ml", "uid-frigate"}
+
+
+def test_a_process_of_unknown_use_on_one_device_leaves_the_users_of_the_other_known() -> None:
+    reading = parse(text() + SECOND + 'gpu_memory_unknown_processes{gpu="1",uuid="GPU-1"} 1\n')
+    assert reading.unknown_uses == {"GPU-1": "NVML does not report the memory of 1 processes"}
+    assert {use.uid for use in reading.uses} == {"uid-ml", "uid-frigate"}
+
+
+def test_who_declared_nothing_is_known_where_the_exporter_knows_the_ledger() -> None:
+    assert all(use.declares for use in parse(text()).uses or ())
+    told = parse(text(uses=(ML, replace(FRIGATE, declares=False))))
+    assert {use.uid: use.declares for use in told.uses} == {"uid-ml": True, "uid-frigate": False}
 
 
 def test_series_that_are_none_of_ours_are_passed_over() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from agents.kube.pods import Controller
-from agents.runtime.errors import AgentError
 from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
@@ -29,7 +28,7 @@ def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = 
             "status": {"phase": "Running"} if status is None else status,
         }
     ]
-    (found,) = read_pods(served.api(), "n", LEDGER)
+    (found,) = read_pods(served.api(), "n", LEDGER, served.log())
     return found
 
 
@@ -53,7 +52,7 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
 
 def test_only_the_pods_of_the_node_are_read(served: Served) -> None:
     read(served)
-    assert list(read_pods(served.api(), "m", LEDGER)) == []
+    assert list(read_pods(served.api(), "m", LEDGER, served.log())) == []
 
 
 @pytest.mark.parametrize(
@@ -105,6 +104,21 @@ def test_its_age_is_counted_from_its_start_on_the_node(served: Served) -> None:
     assert started == datetime(2026, 6, 2, 6, 30, tzinfo=UTC)
 
 
-def test_a_request_that_cannot_be_read_is_named(served: Served) -> None:
-    with pytest.raises(AgentError, match=r"llama-swap-5c9d-x: .*gpumem: 'much' is not a quantity"):
-        read(served, gpumem="much")
+def test_a_request_that_cannot_be_read_is_named_and_its_pod_left_alone(served: Served) -> None:
+    assert read(served, gpumem="much").declared_mib == 0
+    (line,) = served.lines()
+    assert "llama-swap-5c9d-x" in line["message"]
+    assert "gpumem: 'much' is not a quantity" in line["message"]
+
+
+@pytest.mark.parametrize(("spec", "seconds"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
+def test_the_grace_that_it_asks_for(served: Served, spec: dict[str, Any], seconds: int) -> None:
+    read(served)
+    served.cluster.pods[0]["spec"] |= spec
+    (found,) = read_pods(served.api(), "n", LEDGER, served.log())
+    assert found.grace_seconds == seconds
+
+
+def test_the_devices_that_it_was_placed_on(served: Served) -> None:
+    assert read(served).uuids == ()
+    assert read(served, annotations={NAMES.device_uuid: "GPU-1,GPU-2"}).uuids == ("GPU-1", "GPU-2")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from components.admission.device import ByDevice
-from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, QueuedPlacement
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, PoolPlacement
 from tenancy.names import Names
 from tests.support.engine import Graph, Recorded, names
 from tests.support.given import DOMAIN, declared
@@ -20,8 +20,10 @@ ARGS = AdmissionArgs(
     exempt=["nvidia", "agents-nodes"],
     without_budget=["tts", "team-a"],
     device_mib=14000,
-    placements=[QueuedPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
+    seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
+    tenants=["tts", "team-a"],
 )
 
 
@@ -99,6 +101,13 @@ def test_queued_pods_go_to_their_pool_with_every_label_escaped(graph: Graph) -> 
     assert expression.index("has(object.spec.nodeSelector)") < expression.index("a~0b~1c")
 
 
+def test_gpu_pods_go_to_the_pool_of_their_tenants_seats_with_or_without_a_budget(graph: Graph) -> None:
+    spec = policy(graph, "Mutating", "place-seated-t4")
+    assert namespaces(spec) == ("In", ["immich", "tts"])
+    assert [condition["name"] for condition in spec["matchConditions"]] == ["reaches-a-gpu"]
+    assert 'path: "/spec/nodeSelector/zone", value: "a"' in spec["mutations"][0]["jsonPatch"]["expression"]
+
+
 def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
     spec = policy(graph, "Validating", "gpu-budget")
     assert namespaces(spec) == ("NotIn", ["agents-nodes", "nvidia", "team-a", "tts"])
@@ -121,7 +130,7 @@ def test_devices_are_the_schedulers_to_give(graph: Graph) -> None:
     assert binding["matchConditions"][0]["expression"] == 'request.userInfo.username != "system:kube-scheduler"'
 
 
-BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4, aliyun=False))
+BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4))
 
 
 def test_pods_are_placed_by_device_only_where_a_scheduler_does_it(graph: Graph) -> None:
@@ -147,15 +156,6 @@ def test_a_pod_on_several_devices_may_ask_for_as_much_as_they_offer() -> None:
     assert "<= 14000 * variables.devices" in spec["validations"][1]["expression"]
 
 
-@pytest.mark.parametrize("aliyun", [False, True])
-def test_the_peers_annotations_are_the_schedulers_where_it_writes_them(aliyun: bool) -> None:
-    by_device = ByDevice(account="scheduler", devices=1, aliyun=aliyun)
-    graph = declared(Admission, "admission", replace(ARGS, by_device=by_device))
-    for name in ("device-choice", "device-binding"):
-        told = " ".join(v["expression"] for v in policy(graph, "Validating", name)["validations"])
-        assert ("ALIYUN_COM_GPU_MEM_" in told) == aliyun
-
-
 @pytest.mark.parametrize(
     ("priority", "allowed", "message"),
     [
@@ -178,8 +178,8 @@ def test_policies_do_not_grow_with_the_tenants() -> None:
 
     def longest(tenants: int) -> int:
         many = [f"team-{n}" for n in range(tenants)]
-        placed = QueuedPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
-        args = replace(ARGS, without_budget=many, placements=[placed])
+        placed = PoolPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
+        args = replace(ARGS, without_budget=many, queued=[placed], seated=[placed])
         graph = declared(Admission, "admission", args)
         specs = [p.inputs["spec"] for kind in ("Validating", "Mutating") for p in graph.all(f"{kind}AdmissionPolicy")]
         return max(len(e) for spec in specs for e in expressions(spec))
@@ -197,9 +197,18 @@ def expressions(value: Any) -> list[str]:
 
 
 def test_without_tenants_of_their_own_there_is_one_stamp_and_no_placement() -> None:
-    bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), placements=[], priority_tenants={})
+    bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), queued=[], seated=[], priority_tenants={})
     graph = declared(Admission, "admission", bare)
     assert names(graph.all("MutatingAdmissionPolicy")) == {"admission-gpu-tenancy-stamp-priority"}
     assert [name_of(p) for p in graph.all("ValidatingAdmissionPolicy") if "priority-use" in p.name] == [
         "gpu-tenancy-priority-use-gpu"
     ]
+
+
+def test_no_tenant_takes_a_class_of_the_system(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "priority-system")
+    assert namespaces(spec) == ("In", ["team-a", "tts"])
+    (condition,) = spec["matchConditions"]
+    assert "startsWith('system-')" in condition["expression"].replace('"', "'")
+    (validation,) = spec["validations"]
+    assert validation["expression"] == "false"

@@ -36,6 +36,14 @@ def test_it_is_a_daemon_set_under_its_identity_apart_from_the_other_agents(graph
     assert graph.depends_on(graph.one("DaemonSet"), graph.one("ServiceAccount"))
 
 
+# A DaemonSet's pod is deleted when its node no longer matches; a node without the label does.
+NOT_PAUSED = [
+    {"key": f"nvidia.com/gpu.deploy.{part}", "operator": "NotIn", "values": list(paused)}
+    for paused in [("paused-for-driver-upgrade", "paused-for-mig-change")]
+    for part in ("client", "device-plugin")
+]
+
+
 def test_it_runs_on_the_nodes_of_every_pool_that_shares_memory_and_on_no_other(graph: Graph) -> None:
     affinity = pod(dict(graph.one("DaemonSet").inputs))["affinity"]["nodeAffinity"]
     assert affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
@@ -43,9 +51,10 @@ def test_it_runs_on_the_nodes_of_every_pool_that_shares_memory_and_on_no_other(g
             "matchExpressions": [
                 {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["Tesla-T4"]},
                 {"key": "zone", "operator": "In", "values": ["a"]},
+                *NOT_PAUSED,
             ]
         },
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["c"]}]},
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["c"]}, *NOT_PAUSED]},
     ]
 
 
@@ -68,8 +77,11 @@ def test_it_sees_the_hosts_processes_without_being_privileged(graph: Graph) -> N
 def test_it_may_read_whose_the_processes_are_and_the_ledger_and_nothing_else(graph: Graph) -> None:
     """It sees the host's processes: whoever broke into it could change nothing through the API."""
     assert rights(graph) == {
-        ("*", "/pods", "list", ()),
-        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger", "gpu-vram-watchdog-journal")),
+        *(("*", resource, verb, ()) for resource in ("/pods", "/nodes") for verb in ("list", "watch")),
+        *(
+            (SYSTEM, "/configmaps", verb, ("gpu-tenancy-ledger", "gpu-vram-watchdog-journal"))
+            for verb in ("list", "watch")
+        ),
     }
 
 
@@ -83,8 +95,7 @@ def test_it_publishes_its_nodes_devices_where_it_is_asked_to(graph: Graph, publi
     given = [environment(dict(each.one("DaemonSet").inputs))["PUBLISH_DEVICES"] for each in (graph, publishing)]
     assert given == ["false", "true"]
     assert rights(publishing) - rights(graph) == {
-        ("*", "/nodes", "get", ()),
-        *(("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("get", "create", "patch")),
+        ("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch", "create", "patch")
     }
 
 

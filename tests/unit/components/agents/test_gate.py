@@ -2,8 +2,10 @@ import json
 
 import pytest
 
+from agents.runtime.clock import PROMPT_SECONDS
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import (
+    GATE_RUN_SECONDS,
     Gate,
     GateArgs,
     GateSpec,
@@ -11,7 +13,10 @@ from components.agents.gate import (
     OnDemandSpec,
     PrometheusDemand,
     WindowDemand,
+    most_samples,
 )
+from components.monitoring.rules.agents import UNSEEN_SECONDS
+from components.monitoring.rules.alert import SILENT_SECONDS
 from tests.support.engine import Graph, names
 from tests.support.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
 
@@ -24,6 +29,7 @@ ON_DEMAND = {
         deployment="books-worker",
         http_json=HttpJsonDemand(url="http://books.voice.svc/status", field="pending"),
     ),
+    "always": OnDemandSpec(tenant="voice", pool="t4", need_mib=256),
     "video": OnDemandSpec(
         tenant="media",
         pool="t4",
@@ -58,14 +64,14 @@ READS = {
     (SYSTEM, "/configmaps", "get", ("gpu-demand-gate-journal",)),
     (SYSTEM, "/configmaps", "patch", ("gpu-demand-gate-journal",)),
     (NODES, "/pods", "list", ()),
+    ("*", "/pods", "list", ()),
     ("*", "/nodes", "list", ()),
-    ("voice", "apps/deployments", "get", ("books-worker", "tts")),
+    ("voice", "apps/deployments", "get", ("books-worker", "tts", "always")),
     ("media", "apps/deployments", "get", ("video",)),
     *(
         (namespace, resource, verb, ())
         for namespace in ("voice", "media")
         for resource, verb in (
-            ("/pods", "list"),
             ("autoscaling/horizontalpodautoscalers", "list"),
             ("keda.sh/scaledobjects", "list"),
             ("events.k8s.io/events", "create"),
@@ -73,7 +79,7 @@ READS = {
     ),
 }
 SCALES = {
-    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts")),
+    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts", "always")),
     ("media", "apps/deployments/scale", "patch", ("video",)),
 }
 
@@ -95,14 +101,14 @@ def test_its_journal_is_there_before_its_first_run_and_declares_no_data(graph: G
     assert graph.depends_on(graph.one("CronJob"), journal)
 
 
-def test_the_gates_are_served_by_name_because_the_configuration_has_no_order(graph: Graph) -> None:
+def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: Graph) -> None:
     given = environment(dict(graph.one("CronJob").inputs))
-    assert [gate["name"] for gate in json.loads(given["GATES"])] == ["books", "tts", "video"]
+    assert [gate["name"] for gate in json.loads(given["GATES"])] == ["books", "tts", "video", "always"]
     assert (given["EXPORTER_NAMESPACE"], given["EXPORTER_PORT"]) == (NODES, "9401")
 
 
 def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
-    books, tts, video = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
+    books, tts, video, always = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
     assert tts == {
         "name": "tts",
         "namespace": "voice",
@@ -115,6 +121,7 @@ def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
         "cool_down_seconds": 300,
         "demand": {"kind": "window", "between": "02:00-06:00", "time_zone": "Etc/UTC"},
     }
+    assert always["demand"] == {"kind": "free_memory"}
     assert books["deployment"] == "books-worker"
     assert books["demand"] == {
         "kind": "http_json",
@@ -129,6 +136,26 @@ def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
         "query": "sum(queue)",
         "at_least": 2,
     }
+
+
+def test_its_runs_overlap_so_that_a_seat_that_waits_is_always_seen(graph: Graph) -> None:
+    """The next run's pod is at work by then; and the alerts on runs have to bear with how long one lasts."""
+    spec = graph.one("CronJob").inputs["spec"]
+    slowest_start_seconds = 10
+    run_seconds = int(environment(dict(graph.one("CronJob").inputs))["RUN_SECONDS"])
+    deadline_seconds = spec["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+    assert (spec["schedule"], spec["concurrencyPolicy"]) == ("* * * * *", "Allow")
+    assert 60 + slowest_start_seconds <= run_seconds + PROMPT_SECONDS <= deadline_seconds - 10
+    assert 60 + deadline_seconds < SILENT_SECONDS
+    assert 60 + deadline_seconds + 15 <= UNSEEN_SECONDS
+
+
+@pytest.mark.parametrize(("interval", "reading", "most"), [(5, 5, 12), (10, 5, 6), (1, 15, 4), (15, 15, 4)])
+def test_so_many_samples_a_run_is_sure_to_take_in_a_row(interval: int, reading: int, most: int) -> None:
+    """W8: with more its gate would never act, and nobody would be told."""
+    assert most_samples(interval_seconds=interval, reading_seconds=reading) == most
+    slowest_start_seconds = 10
+    assert (most - 1) * max(interval, reading) < GATE_RUN_SECONDS + PROMPT_SECONDS - slowest_start_seconds
 
 
 def test_its_output_is_its_cron_job(graph: Graph) -> None:

@@ -35,6 +35,7 @@ def test_its_children_are_named_by_their_roles(graph: Graph) -> None:
         "capacity-ledger",
         "capacity-reconcile",
         "capacity-cron-job",
+        "capacity-journal",
         "capacity-job",
         "capacity-reconcile-writes",
         "capacity-reconcile-writes-binding",
@@ -44,19 +45,19 @@ def test_its_children_are_named_by_their_roles(graph: Graph) -> None:
 
 
 def test_the_ledger_is_read_back_as_it_was(graph: Graph) -> None:
-    ledger = graph.one("ConfigMap").inputs
+    ledger = graph.one("ConfigMap", "capacity-ledger").inputs
     assert (ledger["metadata"]["name"], ledger["metadata"]["namespace"]) == ("gpu-tenancy-ledger", SYSTEM)
     assert Ledger.from_data(json.loads(ledger["data"]["ledger.json"])) == LEDGER
 
 
 def test_the_ledger_stays_until_its_finalizer_is_taken_and_a_stuck_one_ends_with_a_message(graph: Graph) -> None:
-    ledger = graph.one("ConfigMap")
+    ledger = graph.one("ConfigMap", "capacity-ledger")
     assert ledger.inputs["metadata"]["finalizers"] == [FINALIZER]
     assert ledger.request.customTimeouts.delete == "5m"
 
 
 def test_guards_come_first_then_the_cron_job_then_the_ledger_then_the_job(graph: Graph) -> None:
-    order = [graph.one("CronJob"), graph.one("ConfigMap"), graph.one("Job")]
+    order = [graph.one("CronJob"), graph.one("ConfigMap", "capacity-ledger"), graph.one("Job")]
     for earlier, later in pairwise(order):
         assert graph.depends_on(later, earlier)
         assert not graph.depends_on(earlier, later)
@@ -87,6 +88,8 @@ def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
         (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
         (SYSTEM, "/configmaps", "watch", ("gpu-tenancy-ledger",)),
         (SYSTEM, "/configmaps", "patch", ("gpu-tenancy-ledger",)),
+        (SYSTEM, "/configmaps", "get", ("gpumem-reconcile-journal",)),
+        (SYSTEM, "/configmaps", "patch", ("gpumem-reconcile-journal",)),
         ("*", "/nodes", "list", ()),
         ("*", "/nodes", "watch", ()),
         ("*", "/nodes/status", "patch", ()),
@@ -140,8 +143,15 @@ def test_reconcile_left_out_replaces_the_ledger_too() -> None:
 def test_without_reconcile_there_is_the_ledger_alone_and_nothing_holds_it() -> None:
     graph = declared(Capacity, "capacity", args(reconcile=None))
     assert names(graph.resources) == {"capacity", "capacity-ledger"}
-    assert "finalizers" not in graph.one("ConfigMap").inputs["metadata"]
+    assert "finalizers" not in graph.one("ConfigMap", "capacity-ledger").inputs["metadata"]
 
 
 def test_its_outputs_are_the_pools_that_share_memory(graph: Graph) -> None:
     assert graph.outputs_of(graph.one("Capacity")) == {"advertisedMib": {"t4": T4.advertised_mib}}
+
+
+def test_its_journal_is_there_before_a_run_of_it_and_without_data(graph: Graph) -> None:
+    journal = graph.one("ConfigMap", "capacity-journal")
+    assert journal.inputs["metadata"]["name"] == "gpumem-reconcile-journal"
+    assert "data" not in journal.inputs
+    assert graph.depends_on(graph.one("CronJob"), journal)

@@ -9,10 +9,13 @@ from pydantic import ValidationError
 from agents.extender import certs, protocol
 from agents.extender import main as extender
 from agents.extender.cache import measured
+from agents.extender.cache.cache import Cache
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs, SchedulerSpec, by_device
-from tenancy.devices.allocate import Scoring
+from tenancy.devices.allocate import Ask, Scoring
+from tenancy.names import EXTENDER_TIMEOUT_SECONDS
+from tests.support.devices import inventory
 from tests.support.engine import Graph, names
 from tests.support.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
 
@@ -90,6 +93,43 @@ def test_a_pod_with_gpumem_waits_while_the_extender_is_away_and_the_nodes_sum_is
     (extender,) = configuration(graph)["extenders"]
     assert extender["ignorable"] is False
     assert extender["managedResources"] == [{"name": f"{DOMAIN}/gpumem", "ignoredByScheduler": False}]
+
+
+# The plugins of kube-scheduler that score, and their weights (pkg/scheduler/apis/config/v1/default_plugins.go).
+# Each gives up to 100 points; a point of the extender counts 10 times its weight (prioritizeNodes in schedule_one.go).
+SCORING_PLUGINS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesFit": 1,
+    "NodeResourcesBalancedAllocation": 1,
+    "ImageLocality": 1,
+}
+
+
+def test_of_two_nodes_with_room_the_device_decides(graph: Graph) -> None:
+    """What the best node has more than any other is more than all plugins together could make up for: of 1200 points
+    they could overrule its 120."""
+    (extender,), (profile,) = configuration(graph)["extenders"], configuration(graph)["profiles"]
+    disabled = {each["name"] for each in profile["plugins"]["score"]["disabled"]}
+    overruling = 0 if "*" in disabled else sum(w for name, w in SCORING_PLUGINS.items() if name not in disabled)
+    cache = Cache()
+    for name, mib in (("A", 5000), ("B", 5001), ("C", 80000)):
+        cache.update_node(inventory(name, mib))
+    scores = sorted(cache.scores("pod", Ask(5000), ["A", "B", "C"], 0.0).values())
+    assert (scores[-1] - scores[-2]) * extender["weight"] * 10 > overruling * 100
+    assert configuration(graph)["percentageOfNodesToScore"] == 100
+
+
+def test_the_scheduler_waits_for_as_long_as_the_extender_takes_at_most(graph: Graph) -> None:
+    (extender,) = configuration(graph)["extenders"]
+    assert extender["httpTimeout"] == f"{EXTENDER_TIMEOUT_SECONDS}s"
+
+
+def test_a_hold_has_no_use_where_nothing_is_measured() -> None:
+    with pytest.raises(ValidationError, match="hold_seconds: has no use where measured is false; remove it"):
+        SchedulerSpec(placement=PlacementMode.EXTENDER, measured=False, hold_seconds=30)
 
 
 def test_the_extender_follows_the_lease_by_which_the_scheduler_leads(graph: Graph) -> None:
@@ -171,6 +211,7 @@ def test_its_account_reads_what_the_ledger_is_built_from_and_leads_by_its_own_le
         *(("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch")),
         ("*", "/pods", "get", ()),
         ("*", "/pods/binding", "create", ()),
+        ("*", "events.k8s.io/events", "create", ()),
         (SYSTEM, "resource.k8s.io/resourceclaims", "patch", (lease,)),
         *(
             (SYSTEM, "coordination.k8s.io/leases", verb, (lease,))
@@ -225,8 +266,8 @@ def test_without_measurements_it_is_not_told_where_they_are(graph: Graph) -> Non
     [
         ({}, "SCORING", "best_fit"),
         ({"scoring": Scoring.FRAGMENTATION}, "SCORING", "fragmentation"),
-        ({}, "ALIYUN_ANNOTATIONS", "false"),
-        ({"aliyun_annotations": True}, "ALIYUN_ANNOTATIONS", "true"),
+        ({}, "HOLD_SECONDS", "60"),
+        ({"hold_seconds": 0}, "HOLD_SECONDS", "0"),
     ],
 )
 def test_the_extender_is_told_what_the_operator_wants(change: dict[str, Any], variable: str, value: str) -> None:
@@ -247,4 +288,4 @@ def test_admission_knows_its_account_and_how_many_devices_a_node_has() -> None:
     pools = (*LEDGER.pools, replace(T4, name="four", device_count=4, node_selector={"zone": "c"}))
     known = by_device(ARGS.spec, CLUSTER, replace(LEDGER, pools=pools))
     assert known.account == f"system:serviceaccount:{SYSTEM}:gpu-tenancy-scheduler"
-    assert (known.devices, known.aliyun) == (4, False)
+    assert known.devices == 4

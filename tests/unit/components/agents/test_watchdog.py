@@ -37,7 +37,16 @@ def watchdog(**spec: object) -> Graph:
 
 @pytest.fixture(scope="module")
 def unarmed() -> Graph:
-    return watchdog(interval_seconds=7, minimum_age_seconds=11, cool_down_seconds=13, evictions_per_hour=2)
+    return watchdog(
+        interval_seconds=7,
+        minimum_age_seconds=11,
+        cool_down_seconds=13,
+        grace_seconds=17,
+        waiting_seconds=19,
+        evictions_per_hour=2,
+        node_evictions_per_hour=3,
+        total_evictions_per_hour=5,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +93,11 @@ def test_its_tunables_are_the_operators(unarmed: Graph) -> None:
         "RUN_SECONDS": "45",
         "MINIMUM_AGE_SECONDS": "11",
         "COOL_DOWN_SECONDS": "13",
+        "GRACE_SECONDS": "17",
+        "WAITING_SECONDS": "19",
         "EVICTIONS_PER_HOUR": "2",
+        "NODE_EVICTIONS_PER_HOUR": "3",
+        "TOTAL_EVICTIONS_PER_HOUR": "5",
         "DELETE_BLOCKED": "false",
         "RECYCLE_BARE_PODS": "false",
         "TENANTS": "chat,team-a",

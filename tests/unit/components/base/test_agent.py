@@ -10,11 +10,12 @@ from agents import __main__ as shipped
 from agents.__main__ import AGENTS as AGENT_MODULES
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
-from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
+from components.agents.gate import GATE_DEADLINE_SECONDS, Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec, watchdog_agent
-from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
+from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, pod_template
+from components.base.spec import TolerationSpec
 from components.monitoring.rules.alert import SILENT_SECONDS
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, LEDGER, NODE_4, SYSTEM, container, declared, pod
@@ -142,18 +143,19 @@ def test_only_agents_that_can_act_may(workloads: list[dict[str, Any]]) -> None:
     assert dry == {"reconcile": "false", "exporter": "false", "guard": "false", "watchdog": "true", "gate": "true"}
 
 
-def test_every_cron_job_runs_each_minute_one_run_at_a_time(cron_jobs: list[dict[str, Any]]) -> None:
+def test_every_cron_job_runs_each_minute_whatever_became_of_the_run_before(cron_jobs: list[dict[str, Any]]) -> None:
     for cron_job in cron_jobs:
         spec = dict(cron_job["spec"])
         job = spec.pop("jobTemplate")["spec"]
         assert spec == {
             "schedule": "* * * * *",
-            "concurrencyPolicy": "Forbid",
+            "concurrencyPolicy": "Allow",
             "startingDeadlineSeconds": 30,
             "successfulJobsHistoryLimit": 1,
             "failedJobsHistoryLimit": 3,
         }
-        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, DEADLINE_SECONDS)
+        deadline_seconds = GATE_DEADLINE_SECONDS if container(cron_job)["name"] == "gate" else DEADLINE_SECONDS
+        assert (job["backoffLimit"], job["activeDeadlineSeconds"]) == (0, deadline_seconds)
         assert pod(cron_job)["restartPolicy"] == "Never"
 
 
@@ -161,3 +163,31 @@ def test_a_run_ends_before_its_deadline_and_the_deadline_before_the_next_run() -
     slowest_start_seconds = 10
     assert RUN_SECONDS + slowest_start_seconds < DEADLINE_SECONDS < 60
     assert SILENT_SECONDS > 60 + DEADLINE_SECONDS
+
+
+def test_no_tenant_preempts_an_agent(workloads: list[dict[str, Any]]) -> None:
+    """A class of a tenant's is at most 1000000000, the system's are above it."""
+    classes = {container(w)["name"]: pod(w)["priorityClassName"] for w in workloads}
+    on_nodes = {"exporter", "guard"}
+    assert classes == {
+        name: "system-node-critical" if name in on_nodes else "system-cluster-critical" for name in classes
+    }
+
+
+def test_agents_run_where_the_operator_says_that_they_may() -> None:
+    spared = TolerationSpec(key="spared", value="yes")
+    agent = Agent(
+        program="watchdog",
+        name="w",
+        namespace=SYSTEM,
+        cluster=CLUSTER.model_copy(update={"agent_tolerations": [spared]}),
+        code=CODE,
+        environment={},
+        rules=(),
+        dry_run=True,
+    )
+    told = {"key": "spared", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}
+    assert pod_template(agent)["spec"]["tolerations"] == [told]
+    own = {"key": "gpu", "operator": "Exists"}
+    assert pod_template(agent, pod={"tolerations": [own]})["spec"]["tolerations"] == [own, told]
+    assert "tolerations" not in pod_template(replace(agent, cluster=CLUSTER))["spec"]

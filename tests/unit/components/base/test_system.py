@@ -17,6 +17,8 @@ def test_it_declares_both_namespaces_with_its_own_code_in_each() -> None:
         "system-namespace",
         "system-default-deny",
         "system-code",
+        "system-critical-pods",
+        "system-node-critical-pods",
         "system-node-namespace",
         "system-node-code",
     }
@@ -61,3 +63,12 @@ def test_what_is_in_a_namespace_comes_after_it() -> None:
 def test_its_output_is_the_namespace() -> None:
     graph = system(node_agents=False)
     assert graph.outputs_of(graph.one("System")) == {"namespace": SYSTEM}
+
+
+def test_pods_of_the_systems_classes_may_run_in_both_namespaces_where_a_cluster_limits_them() -> None:
+    quotas = system(node_agents=True).all("ResourceQuota")
+    assert {quota.inputs["metadata"]["namespace"] for quota in quotas} == {SYSTEM, NODES}
+    for quota in quotas:
+        (scope,) = quota.inputs["spec"]["scopeSelector"]["matchExpressions"]
+        assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+        assert scope["values"] == ["system-node-critical", "system-cluster-critical"]

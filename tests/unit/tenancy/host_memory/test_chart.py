@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
-from tests.support.graphs import INFERENCE, MICROVM, NODE_4
+from tests.support.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
 
 
 def chart(pool: HostMemoryPool) -> str:
@@ -18,6 +18,7 @@ def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
         "  worst burst     25600 (inference), 36864 left with every victim gone; 0 victims killed at the most",
         "  all peaks       25600 (inference and clickhouse), 36864 left with every victim gone; 0 victims killed at "
         "the most",
+        "  above request   at their peaks: inference by 12288",
         "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
         "inference 475, clickhouse 901",
         "  the kubelet     comes too late: it needs a threshold of 11264, and has 100, 11164 short",
@@ -33,6 +34,16 @@ def test_what_does_not_hold_is_not_hidden() -> None:
     )
     assert "kills inference at its peak, by 11786" in chart(replace(NODE_4, guard=False))
     assert "has no victim to choose" in chart(replace(NODE_4, disposable=(replace(MICROVM, pods_least=0),)))
+
+
+def test_a_peak_at_the_limit_is_said_to_be_beyond_any_victims_help() -> None:
+    """As record 0001 has it of embeddings and ClickHouse: they request less than they use at their peaks."""
+    full = replace(CLICKHOUSE, peak_mib=6144, growth_mib_per_second=1)
+    told = chart(replace(NODE_4, workloads=(INFERENCE, full)))
+    assert "  above request   at their peaks: inference by 12288, clickhouse by 1024\n" in told
+    assert (
+        "  peak at limit   clickhouse 6144: what needs more is killed within its own limit, no victim helps\n" in told
+    )
 
 
 def test_a_kubelet_that_has_time_is_said_to() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Bystander, PodInfo
+from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, Standing
 from agents.extender.cache.snapshot import Drift
 from tenancy.devices.allocate import Ask, Scoring
 from tests.support import search
@@ -56,7 +56,7 @@ class World:
         operations = (
             *(self.wait, self.create, self.schedule, self.schedule, self.bound, self.bound, self.settle, self.settle),
             *(self.failed, self.hear, self.hear, self.delete, self.gone, self.ended, self.change_node, self.relist),
-            *(self.restart, self.measure, self.bind_by_hand, self.bind_bystander, self.audit),
+            *(self.restart, self.measure, self.bind_by_hand, self.bind_bystander, self.audit, self.nominate),
         )
         self.now += 0.001
         operations[self.pick(len(operations))]()
@@ -76,15 +76,16 @@ class World:
         if uid is None:
             return
         ask = self.waiting[uid]
-        fits = self.ledger.fit(uid, ask, NODES, self.now)
+        standing = Standing(self.pick(2), frozenset({"t4"} if self.pick(2) else ()))
+        fits = self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=bool(self.pick(2)))
         assert set(fits.nodes) | set(fits.refused) | set(fits.hopeless) == set(NODES)
-        scores = self.ledger.scores(uid, ask, fits.nodes, self.now)
+        scores = self.ledger.scores(uid, ask, fits.nodes, self.now, standing)
         assert [*scores.values()].count(10) == bool(fits.nodes)
         outcomes = self.pick(4)
         if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
             return
         node = max(scores, key=lambda name: scores[name]) if outcomes > 1 else fits.nodes[self.pick(len(fits.nodes))]
-        chosen = self.ledger.assume(uid, ask, node, self.now)
+        chosen = self.ledger.assume(uid, ask, node, self.now, standing)
         if isinstance(chosen, AssumedPod):
             del self.waiting[uid]
             self.binding[uid] = replace(bound(uid, node, ask.mib, *chosen.indices), uuids=chosen.uuids)
@@ -121,7 +122,9 @@ class World:
             self.pods[uid] = replace(self.pods[uid], terminating=True)
             self._tell(uid)
         elif self.waiting:
-            del self.waiting[next(iter(self.waiting))]
+            uid = next(iter(self.waiting))
+            del self.waiting[uid]
+            self.ledger.remove_pod(uid)
 
     def gone(self) -> None:
         self.end(self._one_of([uid for uid, pod in self.pods.items() if pod.terminating]))
@@ -175,6 +178,15 @@ class World:
         name = NODES[self.pick(len(NODES))]
         self.ledger.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
+    def nominate(self) -> None:
+        """Others were evicted for a pod that waits, or it loses that again."""
+        uid = self._one_of(self.waiting)
+        if uid is not None and self.pick(3):
+            node, ask = NODES[self.pick(len(NODES))], self.waiting[uid]
+            self.ledger.nominate(Nomination(uid=uid, node=node, ask=ask, priority=self.pick(2)), self.now)
+        elif uid is not None:
+            self.ledger.withdraw(uid)
+
     def bind_by_hand(self) -> None:
         """Somebody binds a pod without a device; nobody promised it room."""
         self.born += 1
@@ -200,6 +212,8 @@ class World:
             self.settle()
         while self.news:
             self.hear()
+        for uid in self.waiting:
+            self.ledger.withdraw(uid)
         self.now += MEASURED_SECONDS + RESERVE_SECONDS
         self.audit()
         self.ledger.fit("nobody", Ask(1000), NODES, self.now)
@@ -257,4 +271,4 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
 
 
 # Everything that the ledger remembers of pods; of a cluster without pods it remembers nothing.
-REMEMBERED = ("_bound", "_taken", "_reserved", "_settled", "_due")
+REMEMBERED = ("_bound", "_taken", "_reserved", "_nominated", "_settled", "_due")

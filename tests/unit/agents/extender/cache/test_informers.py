@@ -1,5 +1,6 @@
 """The cluster as the extender sees it: listed, then watched; without a ledger nothing is placed."""
 
+import gc
 import json
 import threading
 import time
@@ -10,6 +11,8 @@ import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
+from agents.kube.client import PAGE, Api, Object
+from agents.kube.pods import PODS
 from agents.runtime.clock import Clock
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import SLICES, Host, slice_of
@@ -17,7 +20,7 @@ from tenancy.devices.allocate import Ask
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.units import MIB
-from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 
 PATIENCE_SECONDS = 60
 ASK = Ask(5000)
@@ -169,3 +172,59 @@ def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Follo
     asked_at = time.monotonic()
     followed.informers.renew()
     followed.eventually(lambda: (followed.informers.listed_at or 0) >= asked_at)
+
+
+def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 pods of 7.6 KB were 490 MiB, under a limit of 256: the extender was killed while it listed, each time."""
+    followed, mark = Followed(served), "a pod of this test"
+    for number in range(3 * PAGE):
+        followed.cluster.add_pod(f"pod-{number}", "k8s-node1", "1")
+        followed.cluster.pods[-1]["metadata"][mark] = []
+    whole: list[int] = []
+    pages = Api.pages
+
+    def counted(api: Api, path: str, **parameters: str) -> Iterator[Object]:
+        for page in pages(api, path, **parameters):
+            found = (each for each in gc.get_objects() if type(each) is dict)
+            whole.append(sum(mark in each for each in found) if path == PODS else 0)
+            yield page
+            del page
+
+    monkeypatch.setattr(Api, "pages", counted)
+    followed.informers.ledger = Ledger(domain=DOMAIN, pools=(T4,))
+    followed.informers.list_all()
+    of_the_cluster = 3 * PAGE
+    assert len([count for count in whole if count]) == 3
+    assert max(whole) <= of_the_cluster + PAGE
+
+
+def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes_or_loses_the_nomination(followed: Followed) -> None:
+    def nominate(node: str | None) -> None:
+        pod = followed.cluster.pods[-1]
+        pod["status"] = {"phase": "Pending", "nominatedNodeName": node}
+        followed.cluster.tell("MODIFIED", PODS, pod)
+
+    def fits() -> bool:
+        return bool(followed.cache.fit("other", Ask(10000), ["k8s-node1"], 0.0).nodes)
+
+    followed.start()
+    followed.cluster.add_pod("nominee", "", "8000")
+    nominate("k8s-node1")
+    followed.eventually(lambda: not fits())
+    nominate(None)
+    followed.eventually(fits)
+    nominate("k8s-node1")
+    followed.eventually(lambda: not fits())
+    followed.cluster.remove_pod("nominee")
+    followed.eventually(fits)
+
+
+def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
+    """Between filter and bind its status changes, and it is seen unbound."""
+    followed.start()
+    followed.cache.fit("uid-promised", Ask(3000), ["k8s-node1"], 0.0)
+    followed.cluster.add_pod("promised", "", "3000")
+    followed.cluster.add_pod("witness", "k8s-node1", "1000")
+    followed.eventually(lambda: followed.free_mib == 10000)

@@ -1,6 +1,7 @@
 """What the exporters measure, and what the ledger of placement makes of it."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ from agents.extender.cache.cache import MEASURED_SECONDS, Cache
 from agents.extender.cache.measured import Measured
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.reading import Trouble
+from agents.telemetry.reading import LostDevice, Trouble
 from tenancy.devices.allocate import Ask
 from tests.support.devices import inventory
 from tests.support.exporters import card
@@ -80,6 +81,17 @@ def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is
     bench.refresh(blind())
     assert bench.cache.feasible_nodes(Ask(6000), MEASURED_SECONDS - 1) == frozenset()
     assert bench.cache.feasible_nodes(Ask(6000), MEASURED_SECONDS) == {"N"}
+
+
+def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_measured(bench: Bench) -> None:
+    """The whole node failed open, and who used its other devices no longer counted."""
+    bench.cache.update_node(inventory("N", 14000, 14000))
+    lost = LostDevice(gpu=1, trouble=Trouble.PARTIAL, problem="NVML cannot read it")
+    bench.refresh(replace(shown(5000), lost=(lost,), trouble=Trouble.PARTIAL, problem=str(lost)))
+    assert [device.free_mib for usage in bench.cache.snapshot() for device in usage.devices] == [5000, 14000]
+    assert [line["message"] for line in bench.lines()] == [
+        "is placed on by the ledger alone: N: gpu 1: NVML cannot read it"
+    ]
 
 
 def test_a_problem_is_told_once_and_again_when_it_came_back(bench: Bench) -> None:

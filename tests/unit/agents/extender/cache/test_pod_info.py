@@ -69,8 +69,8 @@ def test_devices_are_known_by_our_annotations() -> None:
     assert (held.indices, held.uuids) == ((0, 2), ("GPU-a", "GPU-c"))
 
 
-def test_devices_are_known_by_the_annotations_of_record_0003() -> None:
-    held = allocated(pod_object(annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"}), NAMES)
+def test_a_device_is_known_by_its_index_alone() -> None:
+    held = allocated(pod_object(annotations={NAMES.device_index: "1"}), NAMES)
     assert held is not None
     assert (held.indices, held.uuids) == ((1,), None)
 

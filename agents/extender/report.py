@@ -1,0 +1,108 @@
+"""Events on pods: what is said to a seat that memory in use keeps waiting, or that was placed nevertheless."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from queue import Full, Queue
+from typing import NoReturn
+
+from agents.extender.cache.node_info import Shortage
+from agents.extender.cache.pod_info import PodInfo
+from agents.kube.events import Event, Recorder, Reference
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.loop import Problem
+from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
+
+_MOST = 1000  # events that wait to be written; an API that is away must not fill the memory
+_NAMED = 3  # devices, and holders of each, in a note
+
+
+@dataclass(kw_only=True)
+class EventWriter:
+    """Any thread puts, one runs `keep`. No event is worth a pod's placement: what cannot be written is logged."""
+
+    recorder: Recorder
+    clock: Clock
+    log: Log
+    _queue: "Queue[Event]" = field(default_factory=lambda: Queue(_MOST))
+    _problem: Problem = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._problem = Problem(log=self.log, failing="an Event is not written", recovered="Events are written again")
+
+    def put(self, event: Event) -> None:
+        """Returns at once."""
+        try:
+            self._queue.put_nowait(event)
+        except Full:
+            self._problem.report(f"{_MOST} wait to be written")
+
+    def write_next(self) -> None:
+        """Waits for an event and writes it."""
+        event = self._queue.get()
+        try:
+            self.recorder.record(event, self.clock.now())
+        except AgentError as error:
+            self._problem.report(str(error))
+        else:
+            self._problem.report(None)
+
+    def keep(self) -> NoReturn:
+        """Does not return."""
+        while True:
+            self.write_next()
+
+
+def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:
+    """A seat is held back."""
+    return Event(
+        regarding=pod,
+        reason=EVENT_SEAT_HELD,
+        action="Schedule",
+        warning=True,
+        note=f"the ledger has room for this seat, but memory in use keeps it from loading: {_shortages(short)}. It is "
+        f"placed all the same after {hold_seconds:.0f} s (scheduler.hold_seconds)",
+    )
+
+
+def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
+    """A seat was placed on memory that others use."""
+    return Event(
+        regarding=pod,
+        reason=EVENT_SEAT_OVERCROWDED,
+        action="Binding",
+        warning=True,
+        note=f"placed by the ledger, though memory in use may keep it from loading: {_shortages(short)}. Whoever is "
+        "over a budget must give it back: lower what it uses, or delete its pod",
+    )
+
+
+def lost_event(pod: PodInfo) -> Event:
+    """A pod's device is gone from its node."""
+    return Event(
+        regarding=Reference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid),
+        reason=EVENT_DEVICE_LOST,
+        action="Compare",
+        warning=True,
+        note=f"{pod.node} no longer has the device that was chosen for this pod ({', '.join(pod.uuids or ())}): its "
+        "containers cannot start again there. Delete the pod, and its replacement is placed on another device",
+    )
+
+
+def _shortages(short: Sequence[Shortage]) -> str:
+    least = sorted(short, key=lambda each: (each.mib, each.node, each.index))
+    shown = [f"{each.node}, gpu {each.index} lacks {each.mib} MiB ({_holders(each)})" for each in least[:_NAMED]]
+    return "; ".join(shown) + _more(least, "devices")
+
+
+def _holders(shortage: Shortage) -> str:
+    if not shortage.holders:
+        return "no pod is known to be over its budget there"
+    named = ", ".join(map(str, shortage.holders[:_NAMED]))
+    return f"over their budgets there: {named}{_more(shortage.holders, 'pods')}"
+
+
+def _more(items: Iterable[object], what: str) -> str:
+    rest = len([*items]) - _NAMED
+    return f", and {rest} more {what}" if rest > 0 else ""

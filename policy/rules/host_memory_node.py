@@ -1,0 +1,144 @@
+"""Rules over what else a memory pool's nodes have: GPU seats of its workloads, and pods that it does not know."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object, text, texts
+from policy.rules.priorities import stamped_class
+from tenancy import names
+from tenancy.host_memory.pool import HostMemoryPool, Workload
+from tenancy.host_memory.proof import victims
+from tenancy.ledger import Ledger
+from tenancy.quantity import parse
+from tenancy.units import MIB
+from tenancy.workload import at, containers_of, given, maps_at, pod_template
+
+_STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
+
+
+def gpu_seats(graph: Graph) -> Iterator[Finding]:
+    """A workload with a GPU seat and a memory pool can be on the nodes of both, in the class of its memory pool."""
+    for pool in graph.host_memory.pools if graph.host_memory else ():
+        for workload in pool.workloads:
+            if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
+                yield from _nodes(graph.ledger, pool, workload)
+                yield from each(graph.of(_STAMPS), lambda policy, w=workload: _stamp(policy, w))  # type: ignore[misc]
+
+
+def _nodes(ledger: Ledger, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
+    (seat,) = (seat for seat in ledger.seats_of(workload.tenant) if seat.name == workload.name)
+    gpus = ledger.pool(seat.pool)
+    for label, value in pool.node_selector.items():
+        other = gpus.node_selector.get(label, value) if gpus else value
+        if other != value:
+            yield Finding(
+                f"{pool.name}: {workload.name} has a seat on pools.{seat.pool}, whose nodes have {label} "
+                f"{other}, those of memory_pools.{pool.name} {value}: no node is both; move "
+                f"residents.{seat.name} or the workload"
+            )
+
+
+def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
+    stamped = stamped_class(policy)
+    if stamped not in (None, workload.priority) and _selects(policy, workload.tenant):
+        yield Finding(
+            f"{policy}: stamps {stamped} on {workload.name}, which has a GPU seat; its memory pool knows it by "
+            f"{workload.priority}, and the API server would deny its pods; write admission.tenant_priorities."
+            f"{workload.tenant}: {workload.priority}",
+            policy.urn,
+        )
+
+
+def _selects(policy: Object, namespace: str) -> bool:
+    """Whether the policy is for the namespace, as far as its name says."""
+    for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
+        if text(expression, "key") == names.LABEL_NAMESPACE:
+            operator, among = text(expression, "operator"), namespace in texts(expression, "values")
+            if (operator, among) in (("In", False), ("NotIn", True)):
+                return False
+    return True
+
+
+def strangers(graph: Graph) -> Iterator[Finding]:
+    """No other workload that reserves memory and may hold more may run on a node of a memory pool.
+
+    Past its request by more than a victim holds, the kernel kills it before any victim, and what it holds is in no
+    proof. A pod that reserves nothing is left alone: it is nobody's promise, and is killed early like a victim.
+    """
+    pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
+    yield from each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
+
+
+def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
+    """What is known of the pool's nodes: of one that is chosen by its hostname also what its GPU pool says."""
+    host = pool.node_selector.get(names.LABEL_HOSTNAME)
+    known = dict(pool.node_selector)
+    for gpus in ledger.pools if ledger is not None and host is not None else ():
+        if gpus.node_selector.get(names.LABEL_HOSTNAME) == host:
+            known |= gpus.node_selector
+    return known
+
+
+def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -> Iterator[Finding]:
+    template = pod_template(workload.manifest) or {}
+    called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
+    pod_spec = at(template, "spec")
+    if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
+        return  # said by the rule on the pools' workloads
+    beyond_mib = _beyond_mib(pod_spec)
+    for pool in pools:
+        least = max(victims(pool), key=lambda d: d.resident_least_mib)
+        if beyond_mib is not None and beyond_mib <= least.resident_least_mib:
+            continue
+        if _may_run(pod_spec, _labels(pool, graph.ledger)):
+            beyond = "without a limit" if beyond_mib is None else f"by {beyond_mib} MiB"
+            yield Finding(
+                f"{workload}: may run on memory_pools.{pool.name} and exceed its memory request {beyond}, where the "
+                f"victim {least.name} holds {least.resident_least_mib}: the kernel would kill it before any victim, "
+                f"and the pool's proof does not count it; declare it under memory_pools.{pool.name}.workloads, make "
+                "its memory request and limit equal, or keep it off these nodes by nodeSelector or nodeAffinity",
+                workload.urn,
+            )
+
+
+def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
+    """What a container that requests memory may hold beyond it, at most; None where one has no limit. The kernel ranks
+    processes, and a container is taken for one."""
+    most = 0
+    for resources in (at(container, "resources") for container in containers_of(pod_spec)):
+        limit = given(at(resources, "limits"), "memory", None)
+        request = parse(given(at(resources, "requests"), "memory", 0 if limit is None else limit))
+        if request and limit is None:
+            return None
+        if request:
+            most = max(most, math.ceil((parse(limit) - request) / MIB))
+    return most
+
+
+def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether neither nodeSelector nor nodeAffinity rules a node with these labels out."""
+    selected = at(pod_spec, "nodeSelector")
+    if any(selected.get(label, value) != value for label, value in labels.items()):
+        return False
+    required = at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = maps_at(required, "nodeSelectorTerms")
+    return not terms or any(
+        all(not _rules_out(e, *label) for e, label in product(maps_at(term, "matchExpressions"), labels.items()))
+        for term in terms
+    )
+
+
+def _rules_out(expression: Mapping[str, Any], label: str, value: str) -> bool:
+    if text(expression, "key") != label:
+        return False
+    match text(expression, "operator"):
+        case "In":
+            return value not in texts(expression, "values")
+        case "NotIn":
+            return value in texts(expression, "values")
+        case other:
+            return other == "DoesNotExist"

@@ -1,0 +1,61 @@
+"""A pool with every seat full: what is free on a device then, next to its floor and to what nobody budgeted.
+
+Units: whole MiB of one device. Nobody chooses where an unbudgeted workload runs, so all of a pool's may share a device.
+"""
+
+from dataclasses import dataclass
+
+from tenancy.ledger import Ledger, Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullSeats:
+    """The fullest device that a pool may have: `promised_mib` of seats and queues, and the workloads without a seat."""
+
+    pool: Pool
+    promised_mib: int
+    unbudgeted_mib: int
+
+    @property
+    def beside_mib(self) -> int:
+        """What is used next to the seats: it must fit the reserve."""
+        return self.pool.driver_reserved_mib + self.unbudgeted_mib
+
+    @property
+    def reserve_short_mib(self) -> int:
+        """What the reserve lacks for it; not above 0 where it fits."""
+        return self.beside_mib - self.pool.reserve_mib
+
+    @property
+    def free_mib(self) -> int:
+        """What is free while everybody uses all that he was promised."""
+        return self.pool.memory_mib - self.promised_mib - self.beside_mib
+
+    @property
+    def over_mib(self) -> int:
+        """By how much promises and floor exceed the device: then it is under its floor with nobody over budget, however
+        little the driver takes. Not above 0 where they fit."""
+        return self.promised_mib + self.pool.floor_mib - self.pool.memory_mib
+
+
+def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
+    """Of a pool that shares memory and whose promises fit it."""
+    return FullSeats(
+        pool=pool,
+        promised_mib=_fullest_mib(ledger, pool),
+        unbudgeted_mib=sum(u.measured_mib for u in ledger.unbudgeted if u.pool == pool.name),
+    )
+
+
+def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
+    """The most of the promises that may lie on one device, whichever device each seat gets: a sum of seats, and what
+    queues hand out, which may be of any size."""
+    seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
+    together_mib = sum(seat.total_mib for seat in seats)
+    if together_mib > pool.device_mib:
+        sums = 1  # bit n: seats of n MiB fit a device together
+        for seat in seats:
+            for _ in range(min(seat.replicas, pool.device_mib // seat.gpumem_mib)):
+                sums |= sums << seat.gpumem_mib & (2 << pool.device_mib) - 1
+        together_mib = sums.bit_length() - 1
+    return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

@@ -1,0 +1,242 @@
+"""Plans that found a defect, each with its name: what happens, and which promise it broke.
+
+`row` is the row of the review; docs of the cause are the fix's. A case that is not mended yet is expected to fail.
+"""
+
+from dataclasses import dataclass
+
+from tests.simulation.faults import DAY, Entry, Plan
+from tests.simulation.system import Shape
+
+TWO_NODES = Shape(stack="two nodes", nodes=2)
+TWO_DEVICES = Shape(stack="two devices", cards=2)
+
+
+@dataclass(frozen=True)
+class Case:
+    row: str
+    name: str
+    broke: str
+    plan: Plan
+    open: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.row}-{self.name.replace(' ', '-')}"
+
+
+def plan(*entries: tuple[float, str, dict[str, object]], minutes: float, shape: Shape = Shape()) -> Plan:  # noqa: B008
+    return Plan(shape=shape, entries=tuple(Entry(*entry) for entry in entries), days=minutes * 60 / DAY)
+
+
+def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
+    """A tenant beyond its budget, its next pod as well."""
+    return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
+
+
+CASES = (
+    Case(
+        "P1",
+        "a seat is refused while all others keep to theirs",
+        "seat waits",
+        plan(
+            *(
+                (600.0, "burst", {"name": name, "mib": mib, "seconds": 7200.0, "lies": True})
+                for name, mib in (
+                    ("immich-ml", 850), ("llama-swap", 546), ("frigate", 54), ("immich-server", 571),
+                )
+            ),
+            (900.0, "restart", {"name": "llama-swap"}),
+            minutes=30,
+            shape=Shape(outside_mib=900),
+        ),
+    ),
+    Case(
+        "P2",
+        "a resident that restarts finds its memory lent",
+        "seat waits for what gates lent",
+        plan(
+            (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
+            (900.0, "restart", {"name": "llama-swap"}),
+            minutes=30,
+        ),
+    ),
+    Case(
+        "P3",
+        "gates open into the memory of residents that boot",
+        "an absent seat's memory lent",
+        plan(
+            (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
+            (900.0, "reboots", {"node": "k8s-node1", "boot": 120.0}),
+            minutes=30,
+        ),
+    ),
+    Case(
+        "P4",
+        "a gate closes though what terminates is enough",
+        "put out in vain",
+        plan(
+            (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
+            (850.0, "slow_end", {"name": "llama-swap", "grace": 60, "seconds": 3600.0}),
+            (900.0, "burst", {"name": "llama-swap", "mib": 2800, "seconds": 600.0}),
+            minutes=30,
+        ),
+    ),
+    Case(
+        "W1",
+        "an eviction that is refused saves every other offender",
+        "pressure stays",
+        plan(
+            (500.0, "refuses", {"name": "immich-ml", "status": 500, "seconds": 3600.0}),
+            over(600.0, "frigate", 1200),
+            over(610.0, "immich-ml", 2500),
+            minutes=40,
+        ),
+    ),
+    Case(
+        "W1",
+        "a namespace that refuses saves every other offender",
+        "pressure stays",
+        plan(
+            (500.0, "hidden", {"namespace": "immich", "status": 403, "seconds": 3600.0}),
+            over(600.0, "frigate", 1200),
+            over(610.0, "immich-ml", 2500),
+            minutes=40,
+        ),
+    ),
+    Case(
+        "W2",
+        "an agent stops with the node of its run",
+        "agent stopped",
+        plan((665.0, "node_dies", {"node": "worker-2", "seconds": 3600.0}), minutes=30),
+    ),
+    Case(
+        "W3",
+        "a pod that takes an hour to end saves the next offender",
+        "pressure stays",
+        plan(
+            (500.0, "slow_end", {"name": "immich-ml", "grace": 3600, "seconds": 5000.0}),
+            over(600.0, "immich-ml", 2800),
+            over(1000.0, "frigate", 2500),
+            minutes=40,
+        ),
+    ),
+    Case(
+        "W3",
+        "a disruption budget on one offender saves the other",
+        "pressure stays",
+        plan(
+            (500.0, "blocks", {"name": "immich-ml", "seconds": 5000.0}),
+            over(600.0, "frigate", 700),
+            over(610.0, "immich-ml", 2500),
+            minutes=40,
+        ),
+    ),
+    Case(
+        "W4",
+        "a lost answer makes the runaway immune",
+        "pressure stays",
+        plan(
+            (590.0, "lost", {"part": "gpu-vram-watchdog PATCH"}),
+            over(600.0, "immich-ml", 2800),
+            minutes=20,
+        ),
+    ),
+    Case(
+        "W5",
+        "one tenant's four recycles end everybody's protection",
+        "pressure stays",
+        plan(
+            over(600.0, "immich-ml", 2900),
+            over(3700.0, "frigate", 500),
+            minutes=75,
+        ),
+    ),
+    Case(
+        "W6",
+        "pods of three seconds hide the offender",
+        "pressure stays",
+        plan(
+            over(600.0, "immich-ml", 2800),
+            (590.0, "churn", {"name": "android-emulator", "lives": 3.0, "seconds": 1800.0, "pods": 8}),
+            minutes=30,
+        ),
+    ),
+    Case(
+        "W7",
+        "one namespace that refuses stops every gate",
+        "gate stays open",
+        plan(
+            (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 900.0}),
+            (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
+            (800.0, "hidden", {"namespace": "tts", "status": 403, "seconds": 3600.0}),
+            minutes=30,
+        ),
+    ),
+    Case(
+        "W9",
+        "a process that NVML cannot tell blinds the other device",
+        "pressure stays",
+        plan(
+            (500.0, "exporter", {"node": "k8s-node1", "kind": "partial", "seconds": 3600.0}),
+            over(600.0, "immich-ml", 9500),
+            over(600.0, "llama-swap", 9500),
+            minutes=30,
+            shape=TWO_DEVICES,
+        ),
+    ),
+    Case(
+        "W9",
+        "a node whose write is refused keeps the next without capacity",
+        "capacity gone",
+        plan(
+            (600.0, "node_patch", {"node": "k8s-node1", "status": 422, "seconds": 3600.0}),
+            (700.0, "reboots", {"node": "k8s-node1", "forgets": True}),
+            (700.0, "reboots", {"node": "k8s-node2", "forgets": True}),
+            minutes=30,
+            shape=TWO_NODES,
+        ),
+    ),
+    Case(
+        "W10",
+        "a label that flaps takes capacity below what is bound",
+        "capacity below what is bound",
+        plan((600.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 60.0}), minutes=20),
+    ),
+    Case(
+        "W10",
+        "a label that flaps takes the devices",
+        "gpu-count below what is bound",
+        plan(
+            (600.0, "label", {"node": "k8s-node1", "key": "memory", "seconds": 60.0}),
+            minutes=20,
+            shape=TWO_DEVICES,
+        ),
+    ),
+    Case(
+        "new",
+        "a node whose label flaps is protected by nobody",
+        "pressure stays",
+        plan(
+            (590.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 500.0, "excuse": False}),
+            over(600.0, "immich-ml", 2800),
+            minutes=20,
+        ),
+        open=True,
+    ),
+    Case(
+        "new",
+        "memory of a queue is lent, and the job that Kueue admits waits for it",
+        "admitted job waits",
+        plan(
+            (400.0, "demand", {"name": "ebook2audiobook", "seconds": 7200.0}),
+            (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
+            (900.0, "job", {"name": "train", "mib": 1500, "over": 0, "seconds": 3600.0, "rank": 100}),
+            minutes=30,
+            shape=Shape(stack="queue"),
+        ),
+    ),
+)  # fmt: skip

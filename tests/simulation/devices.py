@@ -1,0 +1,106 @@
+"""Nodes and their GPUs: a device's memory is what processes really take, and no more than it has. Units: MiB."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agents.node.cgroup import Container
+from agents.telemetry.device import Device, Occupancy, Process
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from tenancy.units import MIB
+
+T4_MIB = 15360
+# What the driver and contexts have of a device: 450 of record 0000's T4.
+DRIVER_MIB = 450
+
+
+@dataclass
+class Card:
+    """`uses` is MiB by the uid of the pod; of `outside` nobody knows whose it is."""
+
+    node: str
+    index: int
+    uuid: str
+    total_mib: int = T4_MIB
+    outside_mib: int = DRIVER_MIB
+    uses: dict[str, int] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def used_mib(self) -> int:
+        return self.outside_mib + sum(self.uses.values())
+
+    @property
+    def free_mib(self) -> int:
+        return self.total_mib - self.used_mib
+
+    def take(self, uid: str, pid: int, wanted_mib: int) -> int:
+        """What the process has then: as much of it as there is."""
+        had_mib = self.uses.get(uid, 0)
+        got_mib = min(wanted_mib, had_mib + max(self.free_mib, 0))
+        if got_mib > 0:
+            self.uses[uid], self.pids[uid] = got_mib, pid
+        else:
+            self.release(uid)
+        return max(got_mib, 0)
+
+    def release(self, uid: str) -> int:
+        self.pids.pop(uid, None)
+        return self.uses.pop(uid, 0)
+
+
+@dataclass
+class Machine:
+    """A node as hardware. `labels` are what feature discovery finds; `unknown` processes tell NVML no memory."""
+
+    name: str
+    cards: tuple[Card, ...]
+    labels: Mapping[str, str]
+    alive: bool = True
+    ready: bool = True
+    ahead: float = 0.0
+    unknown: int = 0
+    failing: str = ""
+    containers: dict[int, Container] = field(default_factory=dict)
+
+    def card(self, uuid: str) -> Card | None:
+        return next((card for card in self.cards if card.uuid == uuid), None)
+
+    def occupancies(self) -> tuple[Occupancy, ...]:
+        """As NVML reads them."""
+        return tuple(self._occupancy(card) for card in self.cards)
+
+    def _occupancy(self, card: Card) -> Occupancy:
+        used_mib = min(card.used_mib, card.total_mib)
+        device = Device(
+            gpu=card.index,
+            uuid=card.uuid,
+            total_bytes=card.total_mib * MIB,
+            used_bytes=used_mib * MIB,
+            free_bytes=(card.total_mib - used_mib) * MIB,
+        )
+        processes = [Process(card.pids[uid], mib * MIB) for uid, mib in card.uses.items()]
+        processes += [Process(-1 - number, None) for number in range(self.unknown if card.index == 0 else 0)]
+        return Occupancy(device, tuple(processes))
+
+
+def machine(name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB) -> Machine:
+    """A node with so many T4."""
+    found = {**labels, LABEL_GPU_MEMORY: str(T4_MIB), LABEL_GPU_COUNT: str(cards)}
+    made = (Card(name, index, f"GPU-{name}-{index}", outside_mib=outside_mib) for index in range(cards))
+    return Machine(name=name, cards=tuple(made), labels=found)
+
+
+@dataclass
+class Hardware:
+    """Every machine; `freed` is called with a device that has more to give than before."""
+
+    machines: dict[str, Machine] = field(default_factory=dict)
+    freed: Callable[[Card], None] = lambda card: None
+
+    def cards(self) -> list[Card]:
+        return [card for each in self.machines.values() for card in each.cards]
+
+    def release(self, uid: str) -> None:
+        for card in self.cards():
+            if card.release(uid):
+                self.freed(card)

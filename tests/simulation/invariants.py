@@ -1,0 +1,448 @@
+"""What always has to hold. Each is one promise, by what is true of the devices, not by what is measured.
+
+A promise with a time is counted while it could be kept: not while the API, or the node in question, is out of order,
+and not for a while after that. What a tenant does is never such an excuse. Units: MiB, seconds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agents.gate.config import GateConfig
+from tenancy.ledger import Seat
+from tenancy.names import GATE, RECONCILE, WATCHDOG
+from tests.simulation.api import Object
+from tests.simulation.devices import Card
+from tests.simulation.scheduler import advertised
+from tests.simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
+
+if TYPE_CHECKING:
+    from tests.simulation.kubelet import Running
+    from tests.simulation.system import System
+
+CHECK_SECONDS = 5.0
+ADMITTED_WAITS = "admitted job waits"
+WARM_SECONDS = 300.0
+# A pod within its seat, from when the ledger has room: lent out by our own gates, and by anybody.
+LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
+# Somebody who may be put out stays on a device that lacks memory.
+PRESSED_SECONDS = 120.0
+STARVED_SECONDS = 240.0
+# What an agent may have measured is at most so old.
+LAG_SECONDS = 75.0
+SILENT_SECONDS = 200.0
+CAPACITY_SECONDS = 150.0
+IDLE_SECONDS = 150.0
+# A recycle is looked for again so long after the end of the cool-down, the age or the trouble.
+SLACK_SECONDS = 15.0
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Violation:
+    name: str
+    at: float
+    text: str
+
+
+class Invariants:
+    """Looks at what is true, each 5 s and where something is written."""
+
+    def __init__(self, system: "System") -> None:
+        self.system = system
+        self.world = system.world
+        self.found: list[Violation] = []
+        self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # by node, "" is all of it
+        self.recycled: dict[str, list[float]] = {}  # by workload
+        self.blocked: dict[str, float] = {}  # workloads that no eviction can end, until
+        self.hidden: dict[str, float] = {}  # namespaces of which nothing can be asked, until
+        self._since: dict[tuple[str, str], float] = {}
+        self._said: set[tuple[str, str]] = set()
+        self._at = 0.0
+        self._generation = 0
+        self._free: list[tuple[float, dict[str, int]]] = []
+        system.server.checks.append(self._check)
+
+    # Reporting
+
+    def violated(self, name: str, text: str, key: str = "") -> None:
+        if (name, key or text) in self._said:
+            return
+        self._said.add((name, key or text))
+        self.found.append(Violation(name, self.world.now, text))
+        self.world.say("VIOLATION", f"{name}: {text}")
+        self.world.see(f"violation: {name}")
+
+    def disturb(self, node: str, seconds: float, after: float = 100.0) -> None:
+        """Nothing with a time is promised on the node, "" for all, for so long and a while."""
+        until = self.world.now + seconds + after
+        self.disturbed[node] = max(self.disturbed.get(node, 0.0), until)
+        self.world.at(until + 1.0, self.world.stir)
+
+    def up(self, *where: str) -> bool:
+        """Whether nothing is out of order there: a node's name, a device's uuid."""
+        return self.world.now >= max(self.disturbed.get(each, 0.0) for each in ("", *where))
+
+    def _held(self, name: str, key: str, bad: bool, most: float, text: str) -> None:
+        """Counts how long something bad lasts."""
+        if not bad:
+            self._since.pop((name, key), None)
+            return
+        since = self._since.setdefault((name, key), self.world.now)
+        if self.world.now - since > most:
+            self.violated(name, f"{text}, for {self.world.now - since:.0f} s", key)
+
+    # When
+
+    def resume(self) -> None:
+        self._generation += 1
+        self._tick(self._generation)
+
+    def _tick(self, generation: int) -> None:
+        if generation == self._generation:
+            self.look()
+            self.world.tick(CHECK_SECONDS, lambda: self._tick(generation))
+
+    def before_jump(self, until: float) -> None:
+        """What is left out counts for nobody: the agents had no passes in it."""
+        self.look()
+        left_out = until - self.world.now
+        self._since = {key: since + left_out for key, since in self._since.items()}
+
+    def tense(self) -> bool:
+        """Whether time alone may make an agent act."""
+        system = self.system
+        return (
+            bool(system.scheduler.waiting)
+            or any(each.short_since is not None for each in system.kubelets.running.values())
+            or any(self._pressed(card) for card in system.cards())
+            or any(system.demanded(gate) != (system.pods_of(name) > 0) for name, gate in system.gates.items())
+        )
+
+    def counting(self) -> bool:
+        return any(key not in self._said for key in self._since)
+
+    def look(self) -> None:
+        self._remember()
+        self._waits()
+        self._pressure()
+        self._starved()
+        self._gates()
+        self._capacity()
+        self._quota()
+        self._agents()
+
+    def _remember(self) -> None:
+        now = self.world.now
+        self._free = [each for each in self._free if now - each[0] <= LAG_SECONDS]
+        self._free.append((now, {card.uuid: card.free_mib for card in self.system.cards()}))
+
+    # A pod within its seat waits at most a bounded time
+
+    def _waits(self) -> None:
+        system = self.system
+        seen = set()
+        for key, _ in [*system.scheduler.waiting.items()]:
+            pod = system.server.pods.get(key)
+            workload = system.tenants.of(pod) if pod else None
+            if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
+                continue
+            if self.world.now < self.hidden.get(workload.namespace, 0.0):  # nobody can bind it
+                continue
+            uid = pod["metadata"]["uid"]
+            seen.add(uid)
+            cards = [card for card in self._roomy(pod, workload) if self.up(card.node, card.uuid)]
+            if workload.kind == QUEUED:
+                text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
+                self._held(ADMITTED_WAITS, uid, bool(cards), SEAT_SECONDS, text)
+                continue
+            lent = any(
+                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= workload.declared_mib
+                for card in cards
+            )
+            free = max((card.free_mib for card in cards), default=0)
+            text = f"{key[1]} asks for {workload.declared_mib}, the ledger has room, {free} MiB are free"
+            self._held("seat waits", uid, bool(cards), SEAT_SECONDS, text)
+            self._held("seat waits for what gates lent", uid, bool(cards) and lent, LENT_SECONDS, text)
+        self._forget(ADMITTED_WAITS, seen)
+        self._forget("seat waits", seen)
+        self._forget("seat waits for what gates lent", seen)
+
+    def _forget(self, name: str, kept: set[str]) -> None:
+        for each in [key for key in self._since if key[0] == name and key[1] not in kept]:
+            del self._since[each]
+
+    def _roomy(self, pod: Object, workload: Workload) -> Iterator[Card]:
+        """The devices that the ledger has room on."""
+        system, key = self.system, self.system.stack.ledger.names.gpumem
+        for machine in system.hardware.machines.values():
+            node = system.server.nodes.get(machine.name)
+            if (
+                node is None
+                or not machine.ready
+                or not machine.alive
+                or not system.scheduler.selects(pod, machine.name)
+            ):
+                continue
+            sum_mib = advertised(node, key) - system.scheduler.bound_mib(machine.name)
+            if sum_mib < workload.declared_mib:
+                continue
+            held = self.promised(machine.name)
+            for card in machine.cards:
+                if system.pools[machine.name].device_mib - held.get(card.uuid, 0) >= workload.declared_mib:
+                    yield card
+
+    def promised(self, node: str) -> dict[str, int]:
+        """What the pods bound to the node declare, by device."""
+        names, held = self.system.stack.ledger.names, {}
+        for pod in self.system.server.pods.values():
+            if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                uuid = (pod["metadata"].get("annotations") or {}).get(names.device_uuid)
+                if uuid:
+                    held[uuid] = held.get(uuid, 0) + gpumem_of(pod, names.gpumem)
+        return held
+
+    def _lent(self, card: Card) -> int:
+        running = self.system.kubelets.running
+        uses = ((running.get(uid), mib) for uid, mib in card.uses.items())
+        return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
+
+    # Pressure is relieved
+
+    def _pressed(self, card: Card) -> bool:
+        return card.free_mib < self.system.pools[card.node].floor_mib
+
+    def _pressure(self) -> None:
+        for card in self.system.cards():
+            if not self._pressed(card):
+                self._since.pop(("pressure stays", card.uuid), None)
+                self._since.pop(("gate stays open", card.uuid), None)
+                continue
+            self.world.see("state: a device is under its floor")
+            on = [each for each in self.system.kubelets.running.values() if each.card is card]
+            going = sum(each.used_mib for each in on if each.ends and not self._hangs(each))
+            pressed = card.free_mib + going < self.system.pools[card.node].floor_mib and self.up(card.node, card.uuid)
+            evictable = [each for each in on if self._evictable(each)]
+            names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
+            text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
+            self._held("pressure stays", card.uuid, pressed and bool(evictable), PRESSED_SECONDS, text)
+            lent = [each for each in on if each.workload.kind == ON_DEMAND and not each.ends]
+            names = ", ".join(each.workload.name for each in lent)
+            text = f"{card.uuid} has {card.free_mib} MiB free, and the gate leaves {names} in"
+            self._held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
+
+    def _hangs(self, running: "Running") -> bool:
+        """Its end takes so long that nobody should wait for it."""
+        return min(running.workload.drains, running.workload.grace) > 90.0
+
+    def _evictable(self, running: "Running") -> bool:
+        workload, now = running.workload, self.world.now
+        limits = self.system.stack.environ[WATCHDOG]
+        recycled = self.recycled.get(workload.name, [])
+        return (
+            workload.kind == RESIDENT
+            and running.used_mib > workload.declared_mib
+            and not running.ends
+            and now - running.started > int(limits["MINIMUM_AGE_SECONDS"]) + SLACK_SECONDS
+            and now >= self.blocked.get(workload.name, 0.0)
+            and now - max(recycled, default=-HOUR) > int(limits["COOL_DOWN_SECONDS"]) + SLACK_SECONDS
+            and self._recycles(workload.namespace) < int(limits["EVICTIONS_PER_HOUR"])
+        )
+
+    def _recycles(self, namespace: str) -> int:
+        """Of a tenant, within the hour."""
+        mine = [w.name for w in self.system.tenants.workloads.values() if w.namespace == namespace]
+        return sum(self.world.now - at < HOUR for name in mine for at in self.recycled.get(name, ()))
+
+    def _starved(self) -> None:
+        """A process within its seat lacks memory that others have beyond theirs."""
+        short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
+        for each in short:
+            on = [other for other in self.system.kubelets.running.values() if other.card is each.card]
+            guilty = [o for o in on if (o.workload.kind == ON_DEMAND and not o.ends) or self._evictable(o)]
+            bad = bool(guilty) and self.up(each.machine.name, each.card.uuid)
+            has = ", ".join(f"{o.workload.name} ({o.used_mib})" for o in guilty)
+            text = f"{each.workload.name} has {each.used_mib} of {each.wanted_mib} within its seat; {has} stay"
+            self._held("seat starves", each.uid, bad, STARVED_SECONDS, text)
+        self._forget("seat starves", {each.uid for each in short})
+
+    # Gates
+
+    def _gates(self) -> None:
+        for name, gate in self.system.gates.items():
+            is_open = self.system.pods_of(name) > 0
+            wanted = self.system.demanded(gate)
+            idle = is_open and not wanted and self.up()
+            text = f"{name} is open without demand"
+            self._held("gate forgets", name, idle, gate.grace_seconds + IDLE_SECONDS, text)
+            if is_open or not wanted or self._is_guest(gate):
+                self._since.pop(("gate refuses", name), None)
+                continue
+            room = min((card.free_mib for card in self._in_pool()), default=0)
+            needed = gate.need_mib + gate.margin_mib + self.system.pool.floor_mib + self._absent_mib()
+            others = sum(g.need_mib for n, g in self.system.gates.items() if n != name and self.system.pods_of(n))
+            starved = room >= needed + others and self._all_up()
+            self._held("gate refuses", name, starved, gate.cool_down_seconds + 120.0, f"{name} is kept out of {room}")
+
+    def _is_guest(self, gate: GateConfig) -> bool:
+        """Let in on free memory alone: it leaves for whoever has demand."""
+        return type(gate.demand).__name__ == "FreeMemory"
+
+    def _all_up(self) -> bool:
+        return all(self.up(name) for name in self.system.hardware.machines)
+
+    def _absent_mib(self) -> int:
+        """What seats may still take within their declarations."""
+        used: dict[str, int] = {}
+        for each in self.system.kubelets.running.values():
+            used[each.workload.name] = used.get(each.workload.name, 0) + min(each.used_mib, each.workload.declared_mib)
+        return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
+
+    def _absent_seats_mib(self) -> int:
+        """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads."""
+        there: dict[str, int] = {}
+        for each in self.system.kubelets.running.values():
+            if each.up and each.loaded and not each.ends and each.short_since is None:
+                there[each.workload.name] = there.get(each.workload.name, 0) + each.workload.declared_mib
+        seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self._seats())
+        jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
+        return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
+
+    def _quota(self) -> None:
+        kueue = self.system.kueue
+        if kueue.used_mib > kueue.quota_mib:
+            self.violated("quota exceeded", f"{kueue.used_mib} of {kueue.quota_mib} MiB are admitted")
+
+    def _capacity(self) -> None:
+        """A node of the pool advertises what it has."""
+        system = self.system
+        for machine in system.hardware.machines.values():
+            node = system.server.nodes[machine.name]
+            gone = not advertised(node, system.stack.ledger.names.gpumem) and machine.ready
+            bad = gone and self.up(machine.name) and system.pools[machine.name].matches(node["metadata"]["labels"])
+            self._held("capacity gone", machine.name, bad, CAPACITY_SECONDS, f"{machine.name} advertises nothing")
+
+    # What is written
+
+    def _check(self, kind: str, found: Object) -> None:
+        match kind:
+            case "evict":
+                self._evicted(found)
+            case "bind":
+                self._bound(found)
+            case "scale":
+                self._scaled(found)
+            case "node":
+                self._advertised(found)
+
+    def _evicted(self, pod: Object) -> None:
+        """Nobody within his budget is evicted."""
+        workload = self.system.tenants.of(pod)
+        running = self.system.kubelets.running.get(pod["metadata"]["uid"])
+        self.world.see("action: evicted")
+        if workload is None:
+            return
+        used = running.used_mib if running else 0
+        self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
+        if "deletionTimestamp" not in pod["metadata"]:
+            self.recycled.setdefault(workload.name, []).append(self.world.now)
+            self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
+        recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
+        if used <= workload.declared_mib and not recently:
+            self.violated("evicted within budget", f"{workload.name} has {used} of {workload.declared_mib}")
+
+    def _bound(self, pod: Object) -> None:
+        """No device is promised twice."""
+        names = self.system.stack.ledger.names
+        annotations = pod["metadata"].get("annotations") or {}
+        self.world.see("action: bound")
+        uuid, node = annotations.get(names.device_uuid), pod["spec"]["nodeName"]
+        if not uuid:
+            return
+        held = self.promised(node).get(uuid, 0) + gpumem_of(pod, names.gpumem)
+        offered = self.system.pools[node].device_mib
+        if held > offered:
+            self.violated("device promised twice", f"{uuid} has {held} of {offered} MiB promised")
+
+    def _scaled(self, found: Object) -> None:
+        name = found["metadata"]["name"]
+        gate = self.system.gates[name]
+        self.world.timers.append(self.world.now + gate.cool_down_seconds)
+        self._remember()
+        if found["spec"]["replicas"]:
+            self.world.see("action: gate opened")
+            self.world.say("api", f"opens {name}")
+            floor = self.system.pool.floor_mib
+            outstanding = sum(
+                max(g.need_mib - self._used(n), 0)
+                for n, g in self.system.gates.items()
+                if n != name and self.system.pods_of(n)
+            )
+            most = min((max(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()), default=0)
+            absent = self._absent_seats_mib()
+            if self.system.shape.nodes == 1 and self.up() and absent and most - floor - absent < gate.need_mib:
+                text = f"{name} needs {gate.need_mib} of {most} less {floor}; seats that are away declare {absent}"
+                self.violated("an absent seat's memory lent", text, name)
+            if most - floor - outstanding < gate.need_mib:
+                text = f"{name} needs {gate.need_mib} of {most} less {floor}, others may still take {outstanding}"
+                self.violated("two in one slack", text)
+            return
+        self.world.see("action: gate closed")
+        self.world.say("api", f"closes {name}")
+        if not self.system.demanded(gate) or self._is_guest(gate):
+            return
+        mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
+        least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()}
+        going = {card.uuid: self._going(card) for card in self._in_pool()}
+        need = [c for c in self._in_pool() if (c.node in mine or not mine)]
+        waits = any(
+            (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind in (RESIDENT, QUEUED)
+            for key in self.system.scheduler.waiting
+            if key in self.system.server.pods
+        )
+        short = any(each.short_since is not None for each in self.system.kubelets.running.values())
+        claims = sum(max(g.need_mib - self._used(n), 0) for n, g in self.system.gates.items() if self.system.pods_of(n))
+        enough = (
+            self.system.pool.floor_mib + self._absent_seats_mib() + claims + max(gate.need_mib - self._used(name), 0)
+        )
+        if all(least[c.uuid] + going[c.uuid] >= enough for c in need) and not waits and not short:
+            self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
+
+    def _seats(self) -> tuple[Seat, ...]:
+        """Of the pool that gates lend of."""
+        return self.system.stack.ledger.seats_in(self.system.pool.name)
+
+    def _in_pool(self) -> list[Card]:
+        """The devices of the nodes that the pool's selector matches now."""
+        nodes = self.system.server.nodes
+        return [c for c in self.system.cards() if self.system.pool.matches(nodes[c.node]["metadata"]["labels"])]
+
+    def _used(self, name: str) -> int:
+        return sum(each.used_mib for each in self.system.kubelets.of(self.system.workload(name)))
+
+    def _going(self, card: Card) -> int:
+        running = self.system.kubelets.running.values()
+        return sum(each.used_mib for each in running if each.card is card and each.ends and not self._hangs(each))
+
+    def _advertised(self, node: Object) -> None:
+        """Capacity is never below what is bound."""
+        names, name = self.system.stack.ledger.names, node["metadata"]["name"]
+        held = advertised(node, names.gpumem)
+        bound = self.system.scheduler.bound_mib(name)
+        self.world.see("action: capacity written")
+        if held < bound:
+            self.violated("capacity below what is bound", f"{name} advertises {held}, {bound} are bound")
+        count = advertised(node, names.gpu_count)
+        pods = [pod for pod in self.system.server.pods.values() if pod["spec"].get("nodeName") == name]
+        devices = sum(gpumem_of(pod, names.gpu_count) for pod in pods)
+        if count < devices:
+            self.violated("gpu-count below what is bound", f"{name} advertises {count} devices, {devices} are bound")
+
+    # The agents
+
+    def _agents(self) -> None:
+        """Each acts while it can: an agent that nobody hears of protects nobody."""
+        for name in (RECONCILE, WATCHDOG, GATE):
+            agent = self.system.crons[name]
+            silent = self.up() and agent.stuck
+            self._held("agent stopped", name, silent, SILENT_SECONDS, f"{name} has no run")

@@ -1,0 +1,241 @@
+"""The kubelets: they start what is bound to their node, let processes take memory, and end what is deleted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agents.node.cgroup import Container
+from tenancy.names import Names
+from tests.simulation.api import Object, Server
+from tests.simulation.devices import Card, Hardware, Machine
+from tests.simulation.tenants import Tenants, Workload
+from tests.simulation.world import World
+
+LOAD_SECONDS = 6.0
+MINIMUM_AGE_SECONDS = 120.0  # prod's watchdog's
+# From an allocation that failed to the process's next try, and from its crash to the container's next start.
+RETRY_SECONDS = 5.0
+LONGEST_BACKOFF = 300.0
+
+
+@dataclass
+class Running:
+    """A pod's process. `short_since` is when it began to lack what its seat gives it."""
+
+    uid: str
+    key: tuple[str, str]
+    workload: Workload
+    machine: Machine
+    card: Card
+    pid: int
+    started: float
+    loaded: bool = False
+    over_mib: int = 0
+    crashes: int = 0
+    up: bool = True
+    short_since: float | None = None
+    over_at: float = -1e9
+    ends: bool = False
+
+    @property
+    def used_mib(self) -> int:
+        return self.card.uses.get(self.uid, 0)
+
+    @property
+    def wanted_mib(self) -> int:
+        if not (self.loaded and self.up):
+            return 0
+        return self.workload.steady_mib + self.over_mib
+
+
+@dataclass
+class Kubelets:
+    world: World
+    server: Server
+    hardware: Hardware
+    tenants: Tenants
+    names: Names
+    running: dict[str, Running] = field(default_factory=dict)
+    _starting: set[str] = field(default_factory=set)
+    # What kubelets of nodes that are away have to do when they come back.
+    _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+    _pids: int = 1000
+
+    def __post_init__(self) -> None:
+        self.server.hears.append(self._hear)
+        self.hardware.freed = self._freed
+
+    def _hear(self, kind: str, found: Object) -> None:
+        if found.get("kind") != "Pod":
+            return
+        uid, node = found["metadata"]["uid"], found["spec"].get("nodeName")
+        if kind == "DELETED":
+            self._forget(uid)
+        elif node in self.hardware.machines:
+            if "deletionTimestamp" in found["metadata"]:
+                self._stop(found)
+            elif uid not in self.running and uid not in self._starting and self.tenants.of(found):
+                self._starting.add(uid)
+                workload = self.tenants.of(found)
+                self.world.after(workload.pulls if workload else 1.0, lambda: self._start(uid))
+
+    # Starting
+
+    def _start(self, uid: str) -> None:
+        self._starting.discard(uid)
+        pod = self._pod(uid)
+        if pod is None or "deletionTimestamp" in pod["metadata"]:
+            return
+        machine = self.hardware.machines[pod["spec"]["nodeName"]]
+        workload = self.tenants.of(pod)
+        if workload is None:
+            return
+        if not machine.alive:
+            self._starting.add(uid)
+            self._left.append((machine.name, lambda: self._start(uid)))
+            return
+        annotated = (pod["metadata"].get("annotations") or {}).get(self.names.device_uuid, "")
+        card = machine.card(annotated) or machine.cards[workload.made % len(machine.cards)]
+        self._pids += 1
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        running = Running(uid, key, workload, machine, card, self._pids, self.world.now)
+        running.over_mib = workload.over_mib if workload.lies else 0
+        self.running[uid] = running
+        self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
+        machine.containers[self._pids] = Container(uid, f"{self._pids:064x}")
+        self._show(running)
+        self._load(running)
+        if workload.lives is not None:
+            self.world.after(workload.lives * (0.8 + 0.4 * self.world.dice.random()), lambda: self._finish(uid))
+        if workload.crashes is not None:
+            self.world.after(workload.crashes, lambda: self._crash(running))
+
+    def _show(self, running: Running) -> None:
+        pod = self._pod(running.uid)
+        if pod is None:
+            return
+        now = self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ")
+        container = {
+            "name": "main",
+            "containerID": f"containerd://{running.pid:064x}",
+            "ready": running.up,
+            "state": {"running": {"startedAt": now}} if running.up else {"waiting": {"reason": "CrashLoopBackOff"}},
+        }
+        began = pod["status"].get("startTime") or now
+        status = {"phase": "Running", "startTime": began, "containerStatuses": [container]}
+        self.server.put_pod({**pod, "status": status})
+
+    def _load(self, running: Running) -> None:
+        def loaded() -> None:
+            if self.running.get(running.uid) is running and running.up:
+                running.loaded = True
+                self.settle(running)
+
+        most = LOAD_SECONDS if running.workload.lives is None else running.workload.lives / 5
+        self.world.after(most * (0.5 + self.world.dice.random()), loaded)
+
+    # Memory
+
+    def settle(self, running: Running) -> None:
+        """Its process takes what it wants, or gives back what it no longer wants."""
+        if running.uid not in self.running or not running.machine.alive:
+            return
+        before = running.used_mib
+        if before > running.workload.declared_mib:
+            running.over_at = self.world.now
+        after = running.card.take(running.uid, running.pid, running.wanted_mib)
+        if after != before:
+            self.world.stir()
+        if after < before:
+            self._freed(running.card)
+        within = min(running.wanted_mib, running.workload.declared_mib)
+        short = after < within
+        if short and running.short_since is None:
+            self.world.see("state: a seat's process lacks memory")
+            self.world.say("kubelet", f"{running.workload.name} has {after} of {within} MiB within its seat")
+        running.short_since = (running.short_since or self.world.now) if short else None
+        if after < running.wanted_mib and running.workload.crashes:
+            self.world.after(RETRY_SECONDS, lambda: self._crash(running))
+
+    def _freed(self, card: Card) -> None:
+        for each in self.running.values():
+            if each.card is card and each.used_mib < each.wanted_mib:
+                self.world.after(1.0, lambda each=each: self.settle(each))  # type: ignore[misc]
+
+    def _crash(self, running: Running) -> None:
+        """The container fails and starts again after a backoff."""
+        if self.running.get(running.uid) is not running or not running.up or not running.workload.crashes:
+            return
+        self.world.see("state: a container crashed")
+        self.stop_process(running)
+        running.crashes += 1
+        backoff = min(10.0 * 2 ** (running.crashes - 1), LONGEST_BACKOFF)
+        self.world.after(backoff, lambda: self.start_process(running))
+
+    def stop_process(self, running: Running) -> None:
+        running.up = running.loaded = False
+        running.short_since = None
+        running.over_mib = running.workload.over_mib if running.workload.lies else 0
+        self._show(running)
+        if running.card.release(running.uid):
+            self.world.stir()
+            self._freed(running.card)
+
+    def start_process(self, running: Running) -> None:
+        if self.running.get(running.uid) is not running or running.up or not running.machine.alive:
+            return
+        self._pids += 1
+        running.pid, running.up = self._pids, True
+        running.machine.containers[self._pids] = Container(running.uid, f"{self._pids:064x}")
+        self._show(running)
+        self._load(running)
+        if running.workload.crashes is not None:
+            self.world.after(running.workload.crashes, lambda: self._crash(running))
+
+    def come_back(self, node: str) -> None:
+        """A kubelet that was away does what it missed."""
+        due = [act for name, act in self._left if name == node]
+        self._left = [each for each in self._left if each[0] != node]
+        for act in due:
+            act()
+
+    # Ending
+
+    def _stop(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        running = self.running.get(uid)
+        grace = float(pod["metadata"].get("deletionGracePeriodSeconds", 30))
+        if running is None:
+            if uid not in self._starting:
+                self._starting.discard(uid)
+            self.world.after(0.5, lambda: self._end(uid))
+            return
+        # Each shorter grace counts: what ends first ends it.
+        running.ends = True
+        self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
+
+    def _end(self, uid: str) -> None:
+        pod = self._pod(uid)
+        if pod is None:
+            return
+        machine = self.hardware.machines.get(pod["spec"].get("nodeName", ""))
+        if machine is not None and not machine.alive:
+            self._left.append((machine.name, lambda: self._end(uid)))
+            return
+        self.server.remove_pod((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+
+    def _finish(self, uid: str) -> None:
+        pod = self._pod(uid)
+        if pod is not None and uid in self.running:
+            self._forget(uid)
+            self.server.put_pod({**pod, "status": {**pod["status"], "phase": "Succeeded"}})
+
+    def _forget(self, uid: str) -> None:
+        if self.running.pop(uid, None):
+            self.hardware.release(uid)
+            self.world.stir()
+
+    def _pod(self, uid: str) -> Object | None:
+        return next((pod for pod in self.server.pods.values() if pod["metadata"]["uid"] == uid), None)
+
+    def of(self, workload: Workload) -> list[Running]:
+        return [each for each in self.running.values() if each.workload is workload]

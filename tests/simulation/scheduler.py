@@ -1,0 +1,204 @@
+"""kube-scheduler's part: it sums up a node's gpumem, asks the extender's real handlers, retries, and preempts.
+
+Of kube-scheduler only what decides when a pod is tried again, and by what it is refused (pkg/scheduler).
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.runtime.http_server import HttpRequest, HttpResponse
+from tenancy.names import SCHEDULER_NAME, Names
+from tenancy.quantity import whole
+from tests.simulation.api import Object, Refused, Server
+from tests.simulation.devices import Hardware
+from tests.simulation.tenants import gpumem_of
+from tests.simulation.world import World
+
+FLUSH_SECONDS = 300.0
+TIMEOUT_SECONDS = 5.0  # httpTimeout of the extender, in its configuration
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
+
+
+@dataclass
+class Waiting:
+    uid: str
+    attempts: int = 0
+    due: bool = False
+    tried_at: float = 0.0
+
+
+@dataclass
+class Scheduler:
+    """`verb` answers as the extender in its pod; None while that is not there."""
+
+    world: World
+    server: Server
+    hardware: Hardware
+    names: Names
+    verb: Callable[[HttpRequest], HttpResponse] | None = None
+    waiting: dict[tuple[str, str], Waiting] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.server.hears.append(self._hear)
+
+    def _hear(self, kind: str, found: Object) -> None:
+        match found.get("kind"):
+            case "Pod":
+                key = (found["metadata"]["namespace"], found["metadata"]["name"])
+                if kind == "DELETED" or found["spec"].get("nodeName"):
+                    self.waiting.pop(key, None)
+                    if kind == "DELETED":
+                        self._wake()
+                elif key not in self.waiting:
+                    self.waiting[key] = Waiting(found["metadata"]["uid"])
+                    self._soon(key, 0.1)
+            case "Node" | "ResourceClaim" | "ResourceSlice":
+                self._wake()
+
+    def _wake(self) -> None:
+        """An event that may make room: each pod is tried after its backoff."""
+        for key, each in self.waiting.items():
+            backoff = min(_FIRST_BACKOFF * 2 ** max(each.attempts - 1, 0), _LONGEST_BACKOFF)
+            self._soon(key, max(each.tried_at + backoff - self.world.now, 0.1))
+
+    def _soon(self, key: tuple[str, str], seconds: float) -> None:
+        waiting = self.waiting.get(key)
+        if waiting is not None and not waiting.due:
+            waiting.due = True
+            self.world.after(seconds, lambda: self._try(key))
+
+    def _try(self, key: tuple[str, str]) -> None:
+        waiting = self.waiting.get(key)
+        pod = self.server.pods.get(key)
+        if waiting is None or pod is None or pod["spec"].get("nodeName"):
+            self.waiting.pop(key, None)
+            return
+        waiting.due, waiting.tried_at = False, self.world.now
+        waiting.attempts += 1
+        ours = pod["spec"].get("schedulerName") == SCHEDULER_NAME
+        problem = self._place(pod) if ours else self._bind_anywhere(pod)
+        if problem is None:
+            self.waiting.pop(key, None)
+            return
+        if self.reasons.get(waiting.uid) != problem:
+            self.reasons[waiting.uid] = problem
+            self.world.say("scheduler", f"{pod['metadata']['name']} waits: {problem}")
+        if problem.startswith("error"):
+            self._soon(key, min(_FIRST_BACKOFF * 2 ** (waiting.attempts - 1), _LONGEST_BACKOFF))
+        else:
+            self.world.after(FLUSH_SECONDS, lambda: self._soon(key, 0.0))
+
+    def _bind_anywhere(self, pod: Object) -> str | None:
+        nodes = [m.name for m in self.hardware.machines.values() if m.ready and m.name.startswith("k8s-node")]
+        if not nodes:
+            return "no node is ready"
+        node = nodes[self.world.dice.randrange(len(nodes))]
+        return self._write(pod, node)
+
+    def _write(self, pod: Object, node: str) -> str | None:
+        metadata = pod["metadata"]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/binding"
+        body = {"metadata": {"uid": metadata["uid"]}, "target": {"name": node}}
+        try:
+            self.server.handle("POST", path, body)
+        except Refused as error:
+            return f"error: {error}"
+        return None
+
+    def _place(self, pod: Object) -> str | None:
+        """None once it is bound; a text that begins with "error" is tried again after a backoff."""
+        if self.server.network.down:
+            return "error: the API is away"
+        ask = gpumem_of(pod, self.names.gpumem)
+        ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
+        fitting = [name for name in ready if self._advertised(name) - self.bound_mib(name) >= ask]
+        if not fitting:
+            self.world.see("state: a pod waits for its node's sum")
+            return self._preempt(pod, ready) or f"no node has {ask} of gpumem left"
+        answer = self._ask("filter", {"Pod": pod, "NodeNames": fitting})
+        if answer is None or answer.get("Error"):
+            return f"error: {answer['Error'] if answer else 'no extender'}"
+        nodes = answer.get("NodeNames") or []
+        if not nodes:
+            self.world.see("state: a pod is refused by the extender")
+            return self._preempt(pod, fitting) or "; ".join(
+                f"{node} {why}"
+                for kind in ("FailedNodes", "FailedAndUnresolvableNodes")
+                for node, why in (answer.get(kind) or {}).items()
+            )
+        scores = self._ask("prioritize", {"Pod": pod, "NodeNames": nodes}) or []
+        best = max(scores, key=lambda each: each["Score"])["Host"] if scores else nodes[0]
+        metadata = pod["metadata"]
+        arguments = {
+            "PodNamespace": metadata["namespace"],
+            "PodName": metadata["name"],
+            "PodUID": metadata["uid"],
+            "Node": best,
+        }
+        bound = self._ask("bind", arguments)
+        if bound is None or bound.get("Error"):
+            return f"error: {bound['Error'] if bound else 'no extender'}"
+        return None
+
+    def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
+        """In-tree preemption by the node's sum, then the extender's choice; None where nobody can be preempted."""
+        priority = pod["spec"].get("priority", 0)
+        lower = {node: self._lower(node, priority) for node in nodes}
+        lower = {node: pods for node, pods in lower.items() if pods}
+        if not lower:
+            return None
+        victims = {node: {"Pods": [{"UID": p["metadata"]["uid"]} for p in pods]} for node, pods in lower.items()}
+        answer = self._ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}) or {}
+        for node, chosen in (answer.get("NodeNameToMetaVictims") or {}).items():
+            uids = {each["UID"] for each in chosen["Pods"]}
+            for victim in [p for p in lower[node] if p["metadata"]["uid"] in uids]:
+                self.world.say("scheduler", f"preempts {victim['metadata']['name']}")
+                self.world.see("action: preempted")
+                self.server.delete_pod(victim)
+            return f"waits for victims on {node}"
+        return None
+
+    def _lower(self, node: str, priority: int) -> list[Object]:
+        return [
+            pod
+            for pod in self.server.pods.values()
+            if pod["spec"].get("nodeName") == node
+            and pod["spec"].get("priority", 0) < priority
+            and gpumem_of(pod, self.names.gpumem)
+            and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def _ask(self, verb: str, arguments: object) -> Any:
+        if self.verb is None:
+            return None
+        began = self.world.now
+        answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
+        if self.world.now - began > TIMEOUT_SECONDS:  # it has given up meanwhile, and the extender does not know
+            self.world.see("state: the scheduler gave up on the extender")
+            return None
+        return json.loads(answer.body) if answer.status == 200 else None
+
+    def selects(self, pod: Object, node: str) -> bool:
+        """Whether the node is there, and one of the pod's nodeSelector."""
+        found = self.server.nodes.get(node)
+        wanted = pod["spec"].get("nodeSelector") or {}
+        labels = found["metadata"]["labels"] if found else {}
+        return found is not None and all(labels.get(key) == value for key, value in wanted.items())
+
+    def _advertised(self, node: str) -> int:
+        return advertised(self.server.nodes[node], self.names.gpumem)
+
+    def bound_mib(self, node: str) -> int:
+        return sum(
+            gpumem_of(pod, self.names.gpumem)
+            for pod in self.server.pods.values()
+            if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed")
+        )
+
+
+def advertised(node: Object, resource: str) -> int:
+    """What is allocatable of the resource; 0 where it is not there."""
+    return whole(node["status"]["allocatable"].get(resource, "0"))

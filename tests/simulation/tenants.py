@@ -1,0 +1,207 @@
+"""Tenants: what their workloads declare, take and do, and the controllers that replace their pods. Units: MiB."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenancy.names import (
+    GPU,
+    KUEUE_POD_SET_LABEL,
+    KUEUE_WORKLOAD_ANNOTATION,
+    POD_TEMPLATE_HASH,
+    SCHEDULER_NAME,
+    Names,
+)
+from tests.simulation.api import PODS, Object, Server
+from tests.simulation.world import World
+
+HASH = "5d4f8b7c9"
+RESIDENT, ON_DEMAND, UNBUDGETED, QUEUED = "resident", "on demand", "unbudgeted", "queued"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
+
+
+@dataclass
+class Workload:
+    """A Deployment. `steady_mib` is what its process takes; `over_mib` what it takes beyond that now, which ends with
+    the process unless it `lies`; `grows_mib` more each 10 s. `drains` is how long its process needs to end, of the
+    `grace` that it is given. `lives` ends each pod so long after its start, as a Job's."""
+
+    name: str
+    namespace: str
+    kind: str
+    steady_mib: int
+    declared_mib: int = 0
+    replicas: int = 1
+    devices: int = 0  # that it asks for by number
+    over_mib: int = 0
+    grows_mib: int = 0
+    lies: bool = False
+    grace: int = 30
+    drains: float = 3.0
+    lives: float | None = None
+    crashes: float | None = None
+    pulls: float = 2.0
+    priority: int = 1_200_000
+    selector: Mapping[str, str] = field(default_factory=dict)
+    made: int = field(default=0, repr=False)
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+# The seed's residents at their steady use, and the emulator (record 0000): name, tenant, steady MiB.
+STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1500}
+
+
+@dataclass
+class Tenants:
+    """Every workload, and what the controllers of Deployments and ReplicaSets do. `quotas` is MiB by namespace."""
+
+    world: World
+    server: Server
+    names: Names
+    quotas: Mapping[str, int]
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    _waiting: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.server.hears.append(self._hear)
+
+    def add(self, workload: Workload) -> None:
+        self.workloads[workload.name] = workload
+        if workload.kind == ON_DEMAND:
+            self._declare(workload)
+        else:
+            self._later(workload, 0.0)
+
+    def of(self, pod: Object) -> Workload | None:
+        return self.workloads.get((pod["metadata"].get("labels") or {}).get("app", ""))
+
+    def pods(self, workload: Workload) -> list[Object]:
+        return [pod for pod in self.server.pods.values() if self.of(pod) is workload]
+
+    def restart(self, workload: Workload) -> None:
+        """As a rollout does it: its pods go, and others come."""
+        for pod in self.pods(workload):
+            self.server.delete_pod(pod)
+
+    def scaled(self, workload: Workload) -> None:
+        """Its replicas were changed."""
+        self._later(workload, 0.2)
+
+    def wanted(self, workload: Workload) -> int:
+        if workload.kind != ON_DEMAND:
+            return workload.replicas
+        return int(self.server.objects[DEPLOYMENTS.format(*workload.owner)]["spec"]["replicas"])
+
+    def _hear(self, kind: str, found: Object) -> None:
+        if found.get("kind") == "Deployment":
+            self._later(self.workloads[found["metadata"]["name"]], 0.2)
+            return
+        workload = self.of(found) if found.get("kind") == "Pod" else None
+        if workload and (kind == "DELETED" or "deletionTimestamp" in found["metadata"] or _ended(found)):
+            for each in self.workloads.values():  # others whom the namespace's quota kept waiting as well
+                if each.namespace == workload.namespace:
+                    self._later(each, 1.0)
+
+    def _later(self, workload: Workload, seconds: float) -> None:
+        if workload.name not in self._waiting:
+            self._waiting.add(workload.name)
+            self.world.after(seconds, lambda: self._control(workload))
+
+    def _control(self, workload: Workload) -> None:
+        self._waiting.discard(workload.name)
+        pods = self.pods(workload)
+        for pod in [pod for pod in pods if _ended(pod)]:
+            self.server.remove_pod((workload.namespace, pod["metadata"]["name"]))
+        active = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _ended(pod)]
+        wanted = self.wanted(workload)
+        for pod in active[wanted:]:
+            self.server.delete_pod(pod)
+        for _ in range(wanted - len(active)):
+            if not self._may_create(workload):
+                self.world.see("quota: pod refused")
+                return
+            self._create(workload)
+
+    def _may_create(self, workload: Workload) -> bool:
+        """The ResourceQuota: who terminates counts until it is gone."""
+        limit = self.quotas.get(workload.namespace)
+        if not workload.declared_mib or limit is None:
+            return True
+        key = self.names.gpumem
+        held = (pod for (space, _), pod in self.server.pods.items() if space == workload.namespace and not _ended(pod))
+        return sum(gpumem_of(pod, key) for pod in held) + workload.declared_mib <= limit
+
+    def _create(self, workload: Workload) -> None:
+        workload.made += 1
+        name = f"{workload.name}-{HASH}-{workload.made:05d}"
+        limits = {self.names.gpumem: str(workload.declared_mib)} if workload.declared_mib else {GPU: "1"}
+        if workload.devices:
+            limits[self.names.gpu_count] = str(workload.devices)
+        spec: dict[str, Any] = {
+            "containers": [{"name": "main", "resources": {"limits": limits, "requests": limits}}],
+            "priority": workload.priority,
+            "terminationGracePeriodSeconds": workload.grace,
+        }
+        if workload.selector:
+            spec["nodeSelector"] = dict(workload.selector)
+        if workload.declared_mib:
+            spec["schedulerName"] = SCHEDULER_NAME
+        owner = {"kind": "ReplicaSet", "name": f"{workload.name}-{HASH}", "uid": f"rs-{workload.name}"}
+        labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH}
+        annotations = {}
+        if workload.kind == QUEUED:
+            owner = {"kind": "Job", "name": workload.name, "uid": f"job-{workload.name}"}
+            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: "main"}
+            annotations = {KUEUE_WORKLOAD_ANNOTATION: f"job-{workload.name}"}
+        self.server.put_pod(
+            {
+                "kind": "Pod",
+                "metadata": {
+                    "name": name,
+                    "namespace": workload.namespace,
+                    "uid": f"uid-{name}",
+                    "creationTimestamp": self.server.time().strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    "labels": labels,
+                    "annotations": annotations,
+                    "ownerReferences": [{**owner, "apiVersion": "apps/v1", "controller": True}],
+                },
+                "spec": spec,
+                "status": {"phase": "Pending"},
+            }
+        )
+
+    def _declare(self, workload: Workload) -> None:
+        template = {"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}}
+        self.server.put(
+            DEPLOYMENTS.format(*workload.owner),
+            {
+                "kind": "Deployment",
+                "metadata": {
+                    "name": workload.name,
+                    "namespace": workload.namespace,
+                    "uid": f"uid-deployment-{workload.name}",
+                    "generation": 1,
+                    "managedFields": [],
+                },
+                "spec": {
+                    "replicas": 0,
+                    "selector": {"matchLabels": {"app": workload.name}},
+                    "template": template,
+                },
+            },
+        )
+
+
+def _ended(pod: Object) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed")
+
+
+def gpumem_of(pod: Object, key: str) -> int:
+    """What the pods of this simulation ask for: one container, one number."""
+    return int(pod["spec"]["containers"][0]["resources"]["limits"].get(key, 0))
+
+
+__all__ = ["PODS", "STEADY", "Tenants", "Workload", "gpumem_of"]

@@ -1,0 +1,54 @@
+"""The whole system by seeds; the plans that once broke a promise; and that a run can be had again."""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation import faults
+from tests.simulation.cases import CASES, Case
+from tests.simulation.faults import Entry, Plan
+from tests.simulation.run import report, simulate
+from tests.simulation.system import Shape
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.xfail(strict=True, reason=case.row)) if case.open else case
+        for case in CASES
+    ],
+    ids=str,
+)
+def test_a_plan_that_broke_a_promise_keeps_it(case: Case) -> None:
+    result = simulate(case.plan)
+    broken = [each for each in result.found if each.name == case.broke]
+    assert not broken, report(result)
+
+
+def test_a_seed_gives_the_same_day_again() -> None:
+    first, second = (simulate(faults.draw(7, days=0.25)) for _ in range(2))
+    assert [str(line) for line in first.timeline.lines] == [str(line) for line in second.timeline.lines]
+
+
+def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:
+    result = simulate(Plan(shape=Shape(), entries=(), days=1.0))
+    assert result.found == (), report(result)
+    assert result.timeline.seen["action: evicted"] == 0
+    assert result.timeline.seen["action: bound"] == 7  # six seats, and tts by free memory alone
+
+
+def test_what_is_left_out_changes_nothing() -> None:
+    """With every pass and with those alone that have something to see: the same acts on the same workloads."""
+    entries = (
+        Entry(700.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 3000.0, "lies": True}),
+        Entry(2000.0, "restart", {"name": "frigate"}),
+        Entry(3000.0, "idle", {"name": "llama-swap", "mib": 2500, "seconds": 3000.0}),
+        Entry(3100.0, "demand", {"name": "ebook2audiobook", "seconds": 1200.0}),
+    )
+    plan = Plan(shape=Shape(), entries=entries, days=0.1)
+    acts = [
+        Counter(line.what for line in simulate(plan, jumping=jumping).timeline.lines if line.who == "api")
+        for jumping in (True, False)
+    ]
+    assert acts[0] == acts[1]
+    assert acts[0]["opens ebook2audiobook"] == 1

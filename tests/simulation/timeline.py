@@ -1,0 +1,41 @@
+"""What happened, in order: what a failing seed prints, and what two runs of one seed are compared by."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class Line:
+    at: float
+    who: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{clock(self.at)}  {self.who:<10} {self.what}"
+
+
+@dataclass
+class Timeline:
+    """`seen` counts states, faults and actions by name, for the coverage."""
+
+    lines: list[Line] = field(default_factory=list)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, at: float, who: str, what: str) -> None:
+        self.lines.append(Line(at, who, what))
+
+    def around(self, at: float, *, before: float = 900.0, after: float = 60.0, most: int = 80) -> Iterator[str]:
+        """The lines near a moment, and every fault and violation before it: one of them is the cause."""
+        near = [line for line in self.lines if line.at <= at + after]
+        recent = {id(line) for line in near[-most:] if line.at >= at - before}
+        for line in near:
+            if id(line) in recent or line.who in ("plan", "VIOLATION"):
+                yield str(line)
+
+
+def clock(at: float) -> str:
+    """Seconds since the beginning, as days and time of day."""
+    days, rest = divmod(at, 86_400)
+    return f"{int(days)}d {timedelta(seconds=int(rest))!s:0>8}"

@@ -1,0 +1,79 @@
+"""What is said to pods, and that saying it never stands in the way of placing them."""
+
+from agents.extender.cache.node_info import Holder, Shortage
+from agents.extender.report import EventWriter, held_event, lost_event, overcrowded_event
+from agents.kube.events import Recorder, Reference
+from tests.support.devices import bound
+from tests.support.fake_cluster import Fault, Served
+
+POD = Reference(api_version="v1", kind="Pod", namespace="team", name="model", uid="u")
+SHORT = (
+    Shortage(node="k8s-node1", pool="t4", index=1, mib=2000, floor_mib=1536),
+    Shortage(
+        node="k8s-node1",
+        pool="t4",
+        index=0,
+        mib=1536,
+        floor_mib=1536,
+        holders=tuple(Holder("frigate", f"cam-{number}", 4000 - number) for number in range(5)),
+    ),
+)
+LACKS = (
+    "k8s-node1, gpu 0 lacks 1536 MiB (over their budgets there: frigate/cam-0 by 4000 MiB, frigate/cam-1 by 3999 MiB, "
+    "frigate/cam-2 by 3998 MiB, and 2 more pods); k8s-node1, gpu 1 lacks 2000 MiB (no pod is known to be over its "
+    "budget there)"
+)
+
+
+def test_a_seat_that_is_held_back_is_told_what_lacks_who_has_it_and_for_how_long() -> None:
+    event = held_event(POD, SHORT, 60)
+    assert (event.reason, event.warning, event.regarding) == ("GpuSeatHeldBack", True, POD)
+    assert event.note == (
+        f"the ledger has room for this seat, but memory in use keeps it from loading: {LACKS}. It is placed all the "
+        "same after 60 s (scheduler.hold_seconds)"
+    )
+
+
+def test_a_seat_that_was_placed_nevertheless_is_told_who_is_over() -> None:
+    event = overcrowded_event(POD, SHORT)
+    assert event.reason == "GpuSeatOvercrowded"
+    assert event.note == (
+        f"placed by the ledger, though memory in use may keep it from loading: {LACKS}. Whoever is over a budget must "
+        "give it back: lower what it uses, or delete its pod"
+    )
+
+
+def test_a_pod_whose_device_is_gone_is_told_what_to_do() -> None:
+    event = lost_event(bound("model", "k8s-node1", 5000, 0))
+    assert (event.reason, event.regarding.namespace, event.regarding.name) == ("GpuDeviceLost", "tenant", "model")
+    assert event.note == (
+        "k8s-node1 no longer has the device that was chosen for this pod (GPU-k8s-node1-0): its containers cannot "
+        "start again there. Delete the pod, and its replacement is placed on another device"
+    )
+
+
+def writer(served: Served) -> EventWriter:
+    recorder = Recorder(api=served.api(attempts=1), controller="gpu-tenancy-scheduler", instance="scheduler-0")
+    return EventWriter(recorder=recorder, clock=served.time.clock(), log=served.log())
+
+
+def test_an_event_that_cannot_be_written_is_logged_and_the_next_one_is_written(served: Served) -> None:
+    events = writer(served)
+    served.cluster.faults.append(
+        Fault("POST", "/apis/events.k8s.io/v1/namespaces/team/events", 403, reason="Forbidden")
+    )
+    for event in (held_event(POD, SHORT, 60), overcrowded_event(POD, SHORT)):
+        events.put(event)
+        events.write_next()
+    assert [event["reason"] for event in served.cluster.events.values()] == ["GpuSeatOvercrowded"]
+    assert [line["message"].partition(":")[0] for line in served.lines()] == [
+        "an Event is not written",
+        "Events are written again",
+    ]
+
+
+def test_events_that_nobody_writes_do_not_pile_up(served: Served) -> None:
+    events = writer(served)
+    for _ in range(1001):
+        events.put(held_event(POD, SHORT, 60))
+    assert [line["message"] for line in served.lines()] == ["an Event is not written: 1000 wait to be written"]

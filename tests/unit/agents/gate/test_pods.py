@@ -1,0 +1,107 @@
+"""Pods as the gate sees them: since when they run, since when they go, and which devices they were given."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents.gate.pods import BoundPod, Seating, read_seating
+from tenancy import names
+from tenancy.ledger import Ledger, QueueQuota, Seat
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
+from tests.support.gating import reading
+
+SEAT = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000)
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(SEAT,))
+BEGAN = 1_795_143_600  # 2026-11-20T03:00:00Z
+
+
+def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = None, **metadata: Any) -> None:
+    """Of the tenant chat, which declares 3000 MiB."""
+    served.cluster.add_pod("p", node, "3000")
+    pod = served.cluster.pods[-1]
+    pod["metadata"] |= {"namespace": "chat", "creationTimestamp": "2026-11-20T03:00:00Z", **metadata}
+    pod["status"] |= status or {}
+    pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
+
+
+def read(served: Served) -> Seating:
+    return read_seating(served.api(), LEDGER, [reading(9000)], served.log())
+
+
+def one(served: Served) -> BoundPod:
+    (found,) = read(served).pods
+    return found
+
+
+def running(*starts: str | None) -> dict[str, Any]:
+    states = [{"running": {"startedAt": at}} if at else {"waiting": {"reason": "CrashLoopBackOff"}} for at in starts]
+    return {"containerStatuses": [{"name": f"c{n}", "state": state} for n, state in enumerate(states)]}
+
+
+ENDED = {"name": "once", "state": {"terminated": {"exitCode": 0}}}
+
+
+def test_a_bound_pod_has_its_budget_and_its_devices(served: Served) -> None:
+    add_pod(served, annotations={NAMES.device_uuid: "GPU-0,GPU-1"})
+    found = one(served)
+    assert (found.uid, found.namespace, found.node, found.declared_mib) == ("uid-p", "chat", "n", 3000)
+    assert (found.uuids, found.running_since, found.going_since) == (("GPU-0", "GPU-1"), None, None)
+
+
+def test_a_static_pod_is_known_by_the_uid_of_its_control_group(served: Served) -> None:
+    add_pod(served, annotations={"kubernetes.io/config.hash": "hash"})
+    assert one(served).uid == "hash"
+
+
+@pytest.mark.parametrize(
+    ("status", "since"),
+    [
+        ({}, None),
+        ({"startTime": "2026-11-20T03:00:00Z"}, BEGAN),
+        ({"startTime": "2026-11-20T03:00:00Z", "phase": "Pending"}, None),
+        (running("2026-11-20T03:00:00Z"), BEGAN),
+        (running("2026-11-20T03:00:00Z", "2026-11-20T03:00:09Z"), BEGAN + 9),
+        (running("2026-11-20T03:00:00Z", None), None),
+        ({"containerStatuses": [ENDED, *running("2026-11-20T03:00:00Z")["containerStatuses"]]}, BEGAN),
+        ({"containerStatuses": [ENDED]}, None),
+    ],
+)
+def test_it_runs_since_the_last_of_its_containers_started(
+    served: Served, status: dict[str, Any], since: int | None
+) -> None:
+    add_pod(served, status=status)
+    assert one(served).running_since == since
+
+
+def test_it_goes_since_its_deletion_began_and_not_since_its_grace_is_over(served: Served) -> None:
+    add_pod(served, deletionTimestamp="2026-11-20T03:01:00Z", deletionGracePeriodSeconds=60)
+    assert (one(served).going_since, one(served).grace_seconds) == (BEGAN, 60)
+
+
+def test_a_pod_that_is_not_bound_waits_for_its_seat(served: Served) -> None:
+    add_pod(served, node="")
+    found = read(served)
+    assert (found.pods, [str(seat) for seat in found.waiting]) == ((), ["chat/p"])
+    assert found.seats == (SEAT,)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "resource", "waits"),
+    [("chat", NAMES.gpumem, ["chat/p"]), ("chat", "nvidia.com/gpu", []), ("others", NAMES.gpumem, [])],
+)
+def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
+    served: Served, tenant: str, resource: str, waits: list[str]
+) -> None:
+    """Kueue admitted it, and a gate had lent the memory."""
+    quota = QueueQuota(queue="q", flavor="f", pool="t4", resource=resource, nominal=4000)
+    ledger = replace(LEDGER, seats=(), quotas=(quota,), queue_tenants=(tenant,))
+    add_pod(served, node="")
+    found = read_seating(served.api(), ledger, [reading(9000)], served.log())
+    assert [str(each) for each in found.waiting] == waits
+    assert all(each.pools == {"t4"} for each in found.waiting)
+
+
+def test_pods_of_other_nodes_are_not_read(served: Served) -> None:
+    add_pod(served, node="elsewhere")
+    assert read(served).pods == ()

@@ -1,0 +1,269 @@
+"""A seat is always there to be taken: what the gate keeps free for seats, and for whom gates close at once.
+
+The figures are prod's: one T4 of 15360 MiB, a floor of 1536, seats of 13300, and gates that need 2048.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from agents.gate.decide import decide
+from agents.gate.pods import Seating, with_ended
+from agents.gate.seats import STARTING_SECONDS
+from agents.gate.types import Action, Cause, GateState, Intent
+from agents.telemetry.client import NodeTelemetry
+from tenancy.devices.allocate import Ask
+from tests.support.fake_cluster import T4
+from tests.support.gating import (
+    NEEDED_MIB,
+    NIGHTLY,
+    NO,
+    NOW,
+    OPEN_NEXT,
+    PRESSED_BEFORE,
+    TTS,
+    entrance,
+    reading,
+    seat,
+    seat_pod,
+    used,
+    waiting,
+)
+
+BUDGETS = {"immich-ml": 3000, "llama-swap": 5000, "frigate": 2000, "immich-server": 1800, "portal-stt": 1500}
+STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1945, "immich-server": 1229, "portal-stt": 1500}
+SEATS = tuple(seat(name, mib) for name, mib in BUDGETS.items())
+DRIVER_MIB = 450
+YTDLP = replace(TTS, name="ytdlp", deployment="ytdlp")
+
+
+def card(**mib: int) -> NodeTelemetry:
+    """The T4, as so used by pods of these uids."""
+    return used(reading(T4.memory_mib - DRIVER_MIB - sum(mib.values())), **mib)
+
+
+def seating(*absent: str, **changed: object) -> Seating:
+    """Everybody is at his use, but those who are absent; tts, of which the ledger knows no seat, is there as well."""
+    pods = tuple(seat_pod(name, mib) for name, mib in BUDGETS.items() if name not in absent)
+    return replace(Seating(seats=SEATS, pods=(*pods, seat_pod("tts", 0))), **changed)  # type: ignore[arg-type]
+
+
+def without(*names: str) -> dict[str, int]:
+    return {name: mib for name, mib in STEADY.items() if name not in names}
+
+
+def one(found: GateState, measured: NodeTelemetry, seats: Seating) -> Intent:
+    (intent,) = decide([found], [measured], seats, NOW)
+    return intent
+
+
+def opens(measured: NodeTelemetry, seats: Seating) -> bool:
+    return one(entrance(agreed=OPEN_NEXT), measured, seats).act is Action.OPEN
+
+
+def let_in(**fields: object) -> GateState:
+    """tts, which has loaded."""
+    return entrance(**{"replicas": 1, "used_mib": {"GPU-0": 2048}, "nodes": frozenset({"n"}), **fields})
+
+
+def test_into_the_slack_that_the_residents_leave_at_their_use_a_gate_opens() -> None:
+    roomy = {**STEADY, "immich-ml": 1800}
+    assert opens(card(**roomy), seating())
+    assert not opens(card(**{**roomy, "frigate": 2000, "immich-ml": 2200}), seating()), "the slack is too small"
+
+
+def test_after_a_reboot_no_gate_opens_into_what_the_seats_will_claim() -> None:
+    """15000 MiB are free, and nobody is back yet."""
+    assert not opens(used(reading(15000)), seating(*BUDGETS))
+    without_seats = one(entrance(agreed=OPEN_NEXT), used(reading(15000)), Seating())
+    assert without_seats.act is Action.OPEN
+
+
+def test_while_who_was_recycled_is_away_or_loads_no_gate_opens() -> None:
+    """llama-swap was recycled: its 4454 MiB are free, and it will load them again."""
+    away = card(**without("llama-swap"))
+    assert not opens(away, seating("llama-swap"))
+    back = seat_pod("llama-swap", 5000, since=NOW - 10)
+    loads = card(**without("llama-swap"), **{"llama-swap": 300})
+    assert not opens(loads, replace(seating("llama-swap"), pods=(*seating("llama-swap").pods, back)))
+
+
+@pytest.mark.parametrize(
+    ("since", "holds_mib", "free"),
+    [
+        (NOW - STARTING_SECONDS, 300, True),
+        (NOW - STARTING_SECONDS + 1, 300, False),
+        (NOW - STARTING_SECONDS + 1, 5000, True),
+        (None, 300, False),
+        (NOW - 86_400, 0, False),
+    ],
+)
+def test_the_budget_of_who_starts_or_holds_nothing_is_kept(since: int | None, holds_mib: int, free: bool) -> None:
+    """5000 are declared, and 8000 free after what it holds, for 3840 that a gate needs."""
+    pod = seat_pod("llama-swap", 5000, since=since)
+    measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
+    assert opens(measured, Seating(seats=(seat("llama-swap", 5000),), pods=(pod,))) is free
+
+
+def test_who_does_not_show_use_keeps_the_gate_only_while_he_starts() -> None:
+    """NVML does not report who uses the device: free memory is known all the same."""
+    blind = replace(reading(8000), unknown_uses={"GPU-0": "NVML does not report the memory of 1 processes"})
+    old, young = seat_pod("llama-swap", 5000), seat_pod("llama-swap", 5000, since=NOW - 1)
+    assert opens(blind, Seating(pods=(old,)))
+    assert not opens(blind, Seating(pods=(young,)))
+
+
+def test_what_absent_seats_may_claim_is_bounded_by_the_ledgers_room_on_the_device() -> None:
+    """Two devices: one is held by a pod that uses little of it, so an absent seat can only come to the other."""
+    pool = replace(T4, device_count=2)
+    holder = seat_pod("big", 14000, uuids=("GPU-0",))
+    measured = used(reading(14000, 14000, pool=pool), big=900)
+    absent = Seating(seats=(seat("big", 14000), seat("small", 9000)), pods=(holder,))
+    kept = one(entrance(agreed=OPEN_NEXT), measured, absent)
+    assert "n, gpu 1: 14000 MiB are free, 5000 of them for newcomers and 9000 kept for seats" not in kept.lean.why
+    assert kept.act is Action.OPEN, "5000 are left of the second device, and 3840 are needed"
+    more = replace(absent, seats=(*absent.seats, seat("other", 2000)))
+    assert "gpu 1: 14000 MiB are free, 3000 of them" in one(entrance(agreed=OPEN_NEXT), measured, more).lean.why
+
+
+WAITS = replace(seating("llama-swap"), waiting=(waiting("llama-swap", 5000),))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        let_in(),
+        let_in(gate=NIGHTLY),
+        let_in(changed_at=NOW - 1),
+        let_in(answer=None),
+        let_in(answer=NO, idle_since=NOW),
+        let_in(used_mib={}),
+        let_in(used_mib={}, nodes=frozenset()),
+    ],
+    ids=["loaded", "in its window", "just let in", "unanswered", "idle", "loading", "not bound"],
+)
+def test_for_a_seat_that_waits_a_gate_closes_at_the_first_sample(found: GateState) -> None:
+    """P2: 5797 are free, 5000 are asked for, and the floor is 1536. It was refused for ever."""
+    measured = used(reading(5797), tts=2048)
+    for each in (measured, replace(measured, repeated=True)):
+        intent = one(found, each, WAITS)
+        assert (intent.act, intent.lean.cause) == (Action.CLOSE, Cause.SEAT)
+        assert "n, gpu 0: 5797 MiB are free, the floor is 1536; llama-swap/llama-swap waits for 5000" in intent.lean.why
+
+
+def test_for_a_seat_no_more_gates_close_than_it_takes_the_last_first() -> None:
+    both = [let_in(), let_in(gate=YTDLP)]
+    (tts, ytdlp) = decide(both, [reading(5797)], WAITS, NOW)
+    assert (tts.act, ytdlp.act) == (Action.KEEP, Action.CLOSE)
+    (tts, ytdlp) = decide(both, [reading(4000)], WAITS, NOW)
+    assert (tts.act, ytdlp.act) == (Action.CLOSE, Action.CLOSE)
+
+
+def test_what_a_gate_may_still_load_is_not_there_for_the_seat() -> None:
+    """7000 are free, which the seat would fit; tts is loading its 2048 of them."""
+    assert one(let_in(used_mib={"GPU-0": 1}), reading(7000), WAITS).act is Action.CLOSE
+    assert one(let_in(), reading(7000), WAITS).act is Action.KEEP
+
+
+NO_PRESSURE = {
+    "a seat that would fit": (reading(6536), WAITS),
+    "one of another pool": (reading(5797), replace(WAITS, waiting=(waiting("llama-swap", 5000, pool="l4"),))),
+    "one without room by the ledger": (
+        reading(5797),
+        replace(seating("llama-swap"), waiting=(waiting("llama-swap", 5701),)),
+    ),
+    "one that fits the node's other device": (
+        reading(5797, 9000, pool=replace(T4, device_count=2)),
+        replace(WAITS, pods=()),
+    ),
+    "one for which memory is about to be given back": (
+        used(reading(5797), old=4454),
+        replace(WAITS, pods=(*WAITS.pods, seat_pod("old", 5000, going_since=NOW - 5))),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_PRESSURE)
+def test_no_gate_closes_for(case: str) -> None:
+    measured, seats = NO_PRESSURE[case]
+    assert one(let_in(), measured, seats).act is Action.KEEP
+
+
+def test_for_a_seat_that_starts_a_gate_closes_as_for_one_that_waits() -> None:
+    """It was placed while tts loaded: together they would bring the device under its floor."""
+    starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
+    measured = used(reading(7000))
+    assert one(let_in(used_mib={"GPU-0": 1}), measured, starts).lean.cause is Cause.SEAT
+    assert one(let_in(), measured, starts).act is Action.KEEP
+
+
+def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
+    """llama-swap unloads its model when it is idle: its seat is kept from newcomers, and that is all."""
+    idle = card(**without("llama-swap"), tts=2048)
+    assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
+
+
+@pytest.mark.parametrize(
+    ("grace", "seconds", "act"),
+    [
+        (30, 0, Action.KEEP),
+        (30, 44, Action.KEEP),
+        (30, 45, Action.CLOSE),
+        (0, 15, Action.CLOSE),
+        (60, 74, Action.KEEP),
+        (3600, 75, Action.CLOSE),
+    ],
+)
+def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_closes(
+    grace: int, seconds: int, act: Action
+) -> None:
+    """P4: tts is within its need, and was closed while the evicted offender still terminated."""
+    going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
+    seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))
+    measured = used(reading(600), tts=2048, **{"immich-ml": 9000})
+    assert one(let_in(agreed=PRESSED_BEFORE), measured, seats).act is act
+
+
+@pytest.mark.parametrize(
+    ("mib", "seconds", "act"), [(5000, 14, Action.KEEP), (5000, 15, Action.CLOSE), (0, 44, Action.KEEP)]
+)
+def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
+    mib: int, seconds: int, act: Action
+) -> None:
+    """Its own last pod, of its budget, or one that was let in, without any."""
+    going = seat_pod("old", mib, going_since=NOW - seconds)
+    seats = replace(WAITS, pods=(*WAITS.pods, going))
+    assert one(let_in(), used(reading(5797), tts=2048, old=4000), seats).act is act
+
+
+@pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (45, Action.CLOSE)])
+def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
+    """Its process hangs, and the exporter still shows it."""
+    measured = used(reading(600), gone=9000)
+    first_seen = with_ended(Seating(), [measured], Seating(pods=(seat_pod("gone", 0),)), NOW - seconds)
+    seats = with_ended(Seating(), [measured], first_seen, NOW)
+    assert one(let_in(agreed=PRESSED_BEFORE), measured, seats).act is act
+
+
+@pytest.mark.parametrize(("node", "act"), [("a", Action.KEEP), ("b", Action.CLOSE)])
+def test_pressure_on_another_node_than_its_pods_closes_no_gate(node: str, act: Action) -> None:
+    """P4: who uses node a is not known, and node b is pressed."""
+    nodes = [reading(9000, node="a"), replace(reading(100, node="b"), devices=reading(100, 100).devices[1:])]
+    found = let_in(used_mib={}, nodes=frozenset({node}), agreed=PRESSED_BEFORE)
+    (intent,) = decide([found], nodes, Seating(), NOW)
+    assert intent.act is act
+
+
+def test_an_ask_of_two_devices_has_gates_closed_on_both() -> None:
+    pool = replace(T4, device_count=2)
+    pair = waiting("pair", 10000, ask=Ask(5000, 2))
+    on_first, on_second = let_in(), let_in(gate=YTDLP, used_mib={"GPU-1": 2048})
+    acts = [
+        intent.act
+        for intent in decide([on_first, on_second], [reading(5000, 5000, pool=pool)], Seating(waiting=(pair,)), NOW)
+    ]
+    assert acts == [Action.CLOSE, Action.CLOSE]
+
+
+def test_needed_is_what_the_other_tests_say() -> None:
+    assert NEEDED_MIB == 3840

@@ -1,0 +1,190 @@
+"""A label that flaps: what the node showed before counts on for minutes, and never falls below what is bound."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from agents.kube.nodes import Node
+from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide
+from agents.reconcile.labels import HOLD_SECONDS, Verified, remember
+from agents.reconcile.main import Reconciler, Settings
+from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.names import (
+    EVENT_LABELS_GONE,
+    JOURNAL_KEY,
+    LABEL_GPU_COUNT,
+    LABEL_GPU_MEMORY,
+    RECONCILE,
+    journal,
+)
+from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+
+JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{journal(RECONCILE)}"
+START = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
+NOW = int(START.timestamp())
+FULL = ("14k", "1", "14k", "1")
+NOTHING = (None, None, None, None)
+WHOLE = Pool(name="batch", node_selector={"gpu": "batch"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
+LEDGER = Ledger(domain=NAMES.domain, pools=(T4, WHOLE))
+SEEN = {"n": Verified(labels=LABELS)}
+GONE = {"n": Verified(labels=LABELS, missing_since=NOW)}
+
+
+def node(labels: Mapping[str, str], gpumem: str | None = "14k", gpu_count: str | None = "1") -> Node:
+    held = {key: amount for key, amount in ((NAMES.gpumem, gpumem), (NAMES.gpu_count, gpu_count)) if amount}
+    return Node(name="n", labels=labels, capacity=held, allocatable=held)
+
+
+def judged(
+    found: Node, known: Mapping[str, Verified], *, after: int = 0, bound: Bound | None = None, ledger: Ledger = LEDGER
+) -> tuple[Action, ...]:
+    state = ClusterState(nodes=(found,), bound={"n": bound or Bound()}, verified=known, now=NOW + after)
+    return decide(ledger, state)
+
+
+def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, Change)]
+
+
+FLAPS = {
+    "every label is gone": {},
+    "the pool's label is gone": {key: value for key, value in LABELS.items() if key != "gpu"},
+    "the pool's label shows something else": {**LABELS, "gpu": "batch"},
+    "the devices' memory is gone": {"gpu": "t4", LABEL_GPU_COUNT: "1"},
+    "the devices' number is gone": {"gpu": "t4", LABEL_GPU_MEMORY: "15360"},
+}
+
+
+@pytest.mark.parametrize("labels", FLAPS.values(), ids=FLAPS)
+@pytest.mark.parametrize("known", [SEEN, GONE], ids=["at first sight", "later"])
+def test_a_label_that_flaps_takes_nothing_off(labels: Mapping[str, str], known: Mapping[str, Verified]) -> None:
+    actions = judged(node(labels), known, after=HOLD_SECONDS - 1, bound=Bound(mib=13300))
+    assert written(actions) == []
+    (finding,) = actions
+    assert isinstance(finding, NodeFinding)
+    assert (finding.reason, finding.blocking) == (EVENT_LABELS_GONE, False)
+
+
+@pytest.mark.parametrize("labels", FLAPS.values(), ids=FLAPS)
+def test_after_minutes_what_is_bound_stays_and_nothing_new_is_taken(labels: Mapping[str, str]) -> None:
+    assert written(judged(node(labels), GONE, after=HOLD_SECONDS, bound=Bound(mib=13300, devices=1))) == [(13300, 1)]
+    assert written(judged(node(labels), GONE, after=HOLD_SECONDS)) == [(None, None)]
+
+
+def test_a_node_that_the_kubelet_zeroed_meanwhile_is_advertised_as_it_was() -> None:
+    assert written(judged(node({}, gpumem="0", gpu_count="0"), GONE, after=60)) == [(14000, 1)]
+
+
+def test_a_withdrawn_pool_is_taken_off_at_once_whatever_its_nodes_showed() -> None:
+    for ledger in (replace(LEDGER, pools=(WHOLE,)), replace(LEDGER, pools=(replace(T4, node_selector={"gpu": "l4"}),))):
+        for labels in (LABELS, {}):
+            bound = Bound(mib=3000, devices=1)
+            assert written(judged(node(labels), SEEN, bound=bound, ledger=ledger)) == [(None, None)]
+
+
+def test_a_node_that_moves_to_another_memory_pool_is_that_ones_at_once() -> None:
+    two = Pool(name="two", node_selector={"gpu": "two"}, nodes=1, device_count=2, memory_mib=24576, reserve_mib=576)
+    moved = node({"gpu": "two", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"})
+    assert written(judged(moved, SEEN, ledger=replace(LEDGER, pools=(T4, two)))) == [(48000, 2)]
+
+
+def test_a_device_that_is_shown_to_be_lost_takes_nothing_new_at_once() -> None:
+    two = replace(T4, device_count=2)
+    known = {"n": Verified(labels={**LABELS, LABEL_GPU_COUNT: "2"})}
+    bound = Bound(mib=13300, devices=2)
+    found = judged(node(LABELS, "28k", "2"), known, bound=bound, ledger=replace(LEDGER, pools=(two,)))
+    assert written(found) == [(13300, 2)]
+
+
+def test_gpu_count_is_never_lowered_under_what_is_bound() -> None:
+    assert written(judged(node(LABELS, "14k", "4"), SEEN, bound=Bound(mib=8000, devices=3))) == [(14000, 3)]
+
+
+def test_the_wait_begins_when_a_label_is_first_missed_and_ends_when_it_is_back() -> None:
+    first = remember(LEDGER, (node(LABELS),), {}, NOW)
+    assert first == SEEN
+    assert remember(LEDGER, (node({}),), first, NOW) == GONE
+    assert remember(LEDGER, (node({}),), GONE, NOW + 300) == GONE
+    assert remember(LEDGER, (node(LABELS),), GONE, NOW + 300) == SEEN
+
+
+def test_who_has_nothing_left_to_take_off_is_forgotten() -> None:
+    bare = node({}, gpumem=None, gpu_count=None)
+    assert remember(LEDGER, (node({}),), GONE, NOW + HOLD_SECONDS) == GONE
+    assert remember(LEDGER, (bare,), GONE, NOW + HOLD_SECONDS) == {}
+    assert remember(LEDGER, (), GONE, NOW) == {}
+    assert remember(replace(LEDGER, pools=()), (node({}),), GONE, NOW) == {}
+
+
+def run(served: Served, *, seconds: float, run_seconds: int = 20) -> int:
+    """A run of the CronJob that begins so long after the start."""
+    served.time.seconds = seconds
+    settings = Settings(
+        ledger_namespace=SYSTEM, pod_name="one", dry_run=False, interval_seconds=10, run_seconds=run_seconds
+    )
+    clock = replace(served.time.clock(), now=lambda: START + timedelta(seconds=served.time.seconds))
+    return Reconciler(settings=settings, api=served.api(), clock=clock, log=served.log()).run()
+
+
+@pytest.fixture
+def kept(served: Served) -> Served:
+    """A node that was verified, with 13300 MiB bound, whose labels then went."""
+    metadata = {"name": journal(RECONCILE), "resourceVersion": served.cluster.next_version()}
+    served.cluster.objects[JOURNAL] = {"metadata": metadata}
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    served.cluster.add_pod("chat", "k8s-node1", "13300")
+    assert run(served, seconds=0) == 0
+    served.cluster.add_node(labels={}, gpumem="14k", gpu_count="1")
+    return served
+
+
+def test_the_wait_goes_on_across_runs(kept: Served) -> None:
+    assert run(kept, seconds=60) == 0
+    assert run(kept, seconds=600) == 0
+    assert kept.cluster.shown() == FULL
+    assert run(kept, seconds=60 + HOLD_SECONDS) == 0
+    assert kept.cluster.shown()[0] == "13300"
+    kept.cluster.remove_pod("chat")
+    assert run(kept, seconds=120 + HOLD_SECONDS) == 0
+    assert kept.cluster.shown() == NOTHING
+    assert json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY]) == {}
+
+
+def test_labels_that_come_back_leave_no_trace(kept: Served) -> None:
+    assert run(kept, seconds=60) == 0
+    kept.cluster.add_node(gpumem="14k", gpu_count="1")
+    assert run(kept, seconds=300) == 0
+    assert kept.cluster.shown() == FULL
+    known = json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY])
+    assert known == {"k8s-node1": {"labels": LABELS, "missing_since": None}}
+
+
+def test_a_rollout_does_not_miss_a_node_whose_labels_flap(kept: Served) -> None:
+    assert run(kept, seconds=60, run_seconds=0) == 0
+
+
+def test_a_destroy_waits_for_no_label(kept: Served) -> None:
+    kept.cluster.delete_ledger()
+    assert run(kept, seconds=60) == 0
+    assert kept.cluster.shown() == NOTHING
+    assert kept.cluster.ledger_path not in kept.cluster.objects
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"n": 3}'])
+def test_a_journal_that_cannot_be_read_keeps_no_node_from_being_advertised(kept: Served, text: str) -> None:
+    kept.cluster.objects[JOURNAL]["data"] = {JOURNAL_KEY: text}
+    kept.cluster.add_node()
+    assert run(kept, seconds=60) == 0
+    assert kept.cluster.shown() == FULL
+    assert any(line["level"] == "error" and "to start over" in line["message"] for line in kept.lines())
+
+
+def test_a_journal_that_cannot_be_written_keeps_no_node_from_being_advertised(kept: Served) -> None:
+    kept.cluster.faults = [Fault("PATCH", JOURNAL, 403, "Forbidden", "no journal", times=9)]
+    kept.cluster.add_node("second")
+    assert run(kept, seconds=60) == 0
+    assert kept.cluster.shown("second") == FULL

@@ -1,0 +1,163 @@
+"""What else the nodes of a memory pool have: the GPU seat of a workload, and pods that the pool does not declare."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.ledger import Ledger, Pool, Seat
+from tests.support import graphs
+from tests.support.graphs import INFERENCE, LEDGER, NODE_4, Manifest, Program, an_object, judge, put
+
+HOST = {"kubernetes.io/hostname": "node-4"}
+GPUS = Pool(
+    name="gpus",
+    node_selector={**HOST, "nvidia.com/gpu.sharing-strategy": "none"},
+    nodes=1,
+    device_count=1,
+    memory_mib=15360,
+    reserve_mib=1360,
+)
+
+
+def seated(pool: Pool = GPUS) -> Ledger:
+    seat = Seat(name="inference", tenant="inference", pool=pool.name, gpumem_mib=12288)
+    return replace(LEDGER, pools=(*LEDGER.pools, pool), seats=(*LEDGER.seats, seat))
+
+
+def program(ledger: Ledger, *, stamped: str) -> Program:
+    """A platform with the stamps of prod: the GPU class for everybody but `inference`, which has one of its own."""
+    found = without_residents(ledger)
+    for key, operator in (("stamp", "NotIn"), ("stamp tts", "In")):
+        selector = [{"key": names.LABEL_NAMESPACE, "operator": operator, "values": ["tts", "inference"]}]
+        put(found[key], "spec.matchConstraints.namespaceSelector.matchExpressions", selector)
+    put(found["stamp tts"], "spec.mutations", graphs.stamp("", stamped)["spec"]["mutations"])
+    return found
+
+
+def without_residents(ledger: Ledger) -> Program:
+    """Whose pods would have to say on which of two pools they run."""
+    return {key: found for key, found in graphs.platform(ledger).items() if key not in {s.name for s in LEDGER.seats}}
+
+
+def test_a_gpu_pod_that_is_stamped_with_its_memory_pools_class_passes() -> None:
+    assert judge(program(seated(), stamped=INFERENCE.priority)) == []
+
+
+def test_a_gpu_pod_that_is_stamped_with_another_class_would_be_denied() -> None:
+    assert judge(program(seated(), stamped="tier-2-gpu")) == [
+        "memory-gpu: MutatingAdmissionPolicy gpu-tenancy-stamp-priority-tier-2-gpu: stamps tier-2-gpu on inference, "
+        "which has a GPU seat; its memory pool knows it by homelab-critical, and the API server would deny its pods; "
+        "write admission.tenant_priorities.inference: homelab-critical"
+    ]
+
+
+def test_the_general_stamp_counts_where_no_exception_is_made() -> None:
+    reported = judge(without_residents(seated()))
+    assert graphs.rules_of(reported) == {"memory-gpu"}
+    assert any("gpu-tenancy-stamp-priority: stamps gpu-workload on inference" in line for line in reported)
+
+
+def test_a_seat_on_other_nodes_than_the_memory_pools_is_refused() -> None:
+    elsewhere = replace(GPUS, node_selector={**GPUS.node_selector, "kubernetes.io/hostname": "node-5"})
+    assert judge(program(seated(elsewhere), stamped=INFERENCE.priority)) == [
+        "memory-gpu: node-4: inference has a seat on pools.gpus, whose nodes have kubernetes.io/hostname node-5, those "
+        "of memory_pools.node-4 node-4: no node is both; move residents.inference or the workload"
+    ]
+
+
+def test_a_seat_of_another_tenants_workload_of_that_name_is_another_workload() -> None:
+    other = replace(seated().seats[-1], tenant="immich", pool="t4", gpumem_mib=1)
+    ledger = replace(LEDGER, seats=(*LEDGER.seats, other))
+    assert graphs.rules_of(judge(graphs.platform(ledger))) <= {"resource-quota"}
+
+
+def web(memory: dict[str, Any], **spec: Any) -> Manifest:
+    container = {"name": "main", "image": graphs.IMAGE, "resources": memory}
+    return an_object(
+        "apps/v1", "Deployment", "web", "web", spec={"template": {"spec": {"containers": [container], **spec}}}
+    )
+
+
+def memory(request: str | None, limit: str | None) -> dict[str, Any]:
+    given = {"requests": request, "limits": limit}
+    return {part: {"memory": amount} for part, amount in given.items() if amount is not None}
+
+
+def affinity(*terms: tuple[str, str, list[str]]) -> dict[str, Any]:
+    """One alternative for each (label, operator, values)."""
+    wanted = [{"matchExpressions": [{"key": k, "operator": o, "values": v}]} for k, o, v in terms]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": wanted}}}
+
+
+AWAY = ("kubernetes.io/hostname", "NotIn", ["node-4"])
+STRANGERS: dict[str, tuple[Manifest, str]] = {
+    "a burst": (
+        web(memory("1Gi", "2Gi")),
+        "exceed its memory request by 1024 MiB, where the victim agent-microvm holds 512",
+    ),
+    "a request without a limit": (web(memory("1Mi", None)), "exceed its memory request without a limit"),
+    "on that node by name": (web(memory("1Gi", "2Gi"), nodeSelector=HOST), "may run on memory_pools.node-4"),
+    "on any node of a zone": (web(memory("1Gi", "2Gi"), nodeSelector={"zone": "a"}), "may run on memory_pools.node-4"),
+    "away by one alternative of two": (
+        web(memory("1Gi", "2Gi"), affinity=affinity(AWAY, ("zone", "In", ["a"]))),
+        "keep it off these nodes by nodeSelector or nodeAffinity",
+    ),
+    "by an affinity to it": (
+        web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-4", "node-5"]))),
+        "declare it under memory_pools.node-4.workloads",
+    ),
+}
+LET_IN: dict[str, Manifest] = {
+    "what it requests and no more": web(memory("2Gi", "2Gi")),
+    "a limit alone, which is the request": web(memory(None, "2Gi")),
+    "no more beyond than a victim holds": web(memory("1Gi", "1536Mi")),
+    "nothing reserved": web({}),
+    "another node": web(memory("1Gi", "2Gi"), nodeSelector={"kubernetes.io/hostname": "node-5"}),
+    "any node but these": web(memory("1Gi", "2Gi"), affinity=affinity(AWAY)),
+    "nodes of other names": web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-5"]))),
+    "nodes without the label": web(
+        memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "DoesNotExist", []))
+    ),
+}
+
+
+def judged(manifest: Manifest) -> list[str]:
+    """What this rule alone says."""
+    config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
+    return [line for line in judge({"web": manifest}, config) if line.startswith("memory-strangers: ")]
+
+
+@pytest.mark.parametrize("case", STRANGERS)
+def test_a_pod_that_may_burst_on_the_pools_nodes_and_is_not_declared_is_refused(case: str) -> None:
+    manifest, message = STRANGERS[case]
+    (reported,) = judged(manifest)
+    assert "Deployment web/web: " in reported
+    assert message in reported
+
+
+@pytest.mark.parametrize("case", LET_IN)
+def test_a_pod_that_is_killed_after_a_victim_or_runs_elsewhere_passes(case: str) -> None:
+    assert judged(LET_IN[case]) == []
+
+
+def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
+    path = "spec.template.spec.containers.0.resources.limits"
+    assert judged(web({"limits": graphs.UNKNOWN})) == [
+        f"memory-strangers: Deployment web/web: cannot be proven: {path} is unknown until the update"
+    ]
+
+
+def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
+    """Its nodeSelector says nothing of hostnames, and a node has one GPU pool."""
+    llama = graphs.deployment("llama-swap", "llama-swap", 5000)
+    put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
+    put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})
+    put(llama, "spec.template.spec.containers.0.resources.requests", {"memory": "2Gi"})
+    pools = HostMemoryPools(pools=(NODE_4,)).to_data()
+    assert judge({"it": llama}, {"ledger": seated().to_data(), "memory_pools": pools}) == []
+    assert graphs.rules_of(judge({"it": llama}, {"ledger": LEDGER.to_data(), "memory_pools": pools})) == {
+        "memory-strangers"
+    }

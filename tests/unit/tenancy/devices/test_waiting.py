@@ -1,0 +1,131 @@
+"""What a waiting seat lacks: as listed, and as properties of any node."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import DeviceMemory, Lack, lack_of, seats_for, to_free_mib
+from tenancy.ledger import Ledger, Pool, Seat
+
+FLOOR = 1536
+BIG = Pool(name="big", node_selector={"gpu": "a100", "zone": "a"}, nodes=1, device_count=2, memory_mib=40960)
+SMALL = Pool(name="small", node_selector={"gpu": "t4", "zone": "a"}, nodes=1, device_count=1, memory_mib=15360)
+LEDGER = Ledger(
+    domain="example.com",
+    pools=(BIG, SMALL),
+    seats=(
+        Seat(name="llm", tenant="team-a", pool="big", gpumem_mib=20000),
+        Seat(name="ocr", tenant="team-a", pool="small", gpumem_mib=5000),
+    ),
+)
+
+
+def device(room: int, free: int | None, floor: int = FLOOR) -> DeviceMemory:
+    return DeviceMemory(room_mib=room, free_mib=free, floor_mib=floor)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "ask", "selector", "seats"),
+    [
+        ("team-a", Ask(5000), {}, ["llm", "ocr"]),
+        ("team-a", Ask(5001), {}, ["llm"]),
+        ("team-a", Ask(10000, 2), {}, ["llm"]),
+        ("team-a", Ask(10001, 2), {}, []),
+        ("team-a", Ask(5000), {"gpu": "t4"}, ["ocr"]),
+        ("team-a", Ask(5000), {"gpu": "h100"}, []),
+        ("team-a", Ask(5000), {"zone": "a", "disk": "ssd"}, ["llm", "ocr"]),
+        ("team-b", Ask(1), {}, []),
+    ],
+)
+def test_who_keeps_within_a_seat(tenant: str, ask: Ask, selector: Mapping[str, str], seats: list[str]) -> None:
+    assert [seat.name for seat in seats_for(LEDGER, tenant, ask, selector)] == seats
+
+
+@pytest.mark.parametrize(
+    ("devices", "lack"),
+    [
+        ({0: device(5000, 6536)}, Lack(True)),
+        ({0: device(5000, 6535)}, Lack(True, {0: 1})),
+        ({0: device(4999, 15000)}, Lack(False)),
+        ({0: device(5000, None)}, Lack(True)),
+        ({0: device(5000, 0), 1: device(5000, 6536)}, Lack(True)),
+        ({0: device(5000, 0), 1: device(4999, 6536)}, Lack(True, {0: 6536})),
+        ({}, Lack(False)),
+    ],
+)
+def test_what_a_seat_of_5000_mib_lacks(devices: Mapping[int, DeviceMemory], lack: Lack[int]) -> None:
+    assert lack_of(Ask(5000), devices) == lack
+
+
+def test_a_seat_on_two_devices_needs_both() -> None:
+    assert lack_of(Ask(100, 2), {0: device(100, 100, 0), 1: device(100, 40, 0)}) == Lack(True, {1: 60})
+
+
+def test_two_seats_that_wait_for_one_device_need_it_to_free_both() -> None:
+    nodes = {"node-0": {0: device(5000, 1000, 100)}}
+    assert to_free_mib([Ask(2000), Ask(3000)], nodes) == {("node-0", 0): 4100}
+
+
+def test_a_seat_that_can_load_elsewhere_needs_nothing_freed() -> None:
+    assert to_free_mib([Ask(2000)], {"node-0": {0: device(5000, 0)}, "node-1": {0: device(5000, 9000)}}) == {}
+
+
+def test_a_seat_without_room_by_the_ledger_needs_nothing_freed() -> None:
+    assert to_free_mib([Ask(5001)], {"node-0": {0: device(5000, 0)}}) == {}
+
+
+MIB = st.integers(0, 50)
+ASKS = st.builds(Ask, st.integers(1, 30), st.integers(1, 2))
+DEVICES = st.builds(DeviceMemory, room_mib=MIB, free_mib=st.none() | MIB, floor_mib=st.integers(0, 10))
+NODES = st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 3), DEVICES, max_size=4))
+
+
+@given(ask=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
+def test_room_is_by_the_ledger_alone(ask: Ask, devices: Mapping[int, DeviceMemory]) -> None:
+    blind = {key: device(each.room_mib, None) for key, each in devices.items()}
+    assert lack_of(ask, devices).room == lack_of(ask, blind).room
+    assert not lack_of(ask, blind).pressing
+
+
+@given(ask=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
+def test_once_what_lacks_is_freed_nothing_does(ask: Ask, devices: Mapping[int, DeviceMemory]) -> None:
+    lack = lack_of(ask, devices)
+    assert lack.room or not lack.mib
+    assert _freed({"a": devices}, {("a", key): mib for key, mib in lack.mib.items()}, [ask]) == {}
+
+
+@given(asks=st.lists(ASKS, max_size=4), nodes=NODES)
+def test_once_all_is_freed_every_seat_with_room_loads(
+    asks: list[Ask], nodes: Mapping[str, Mapping[int, DeviceMemory]]
+) -> None:
+    freed = to_free_mib(asks, nodes)
+    assert all(mib > 0 for mib in freed.values())
+    assert _freed(nodes, freed, asks) == {}
+
+
+@given(ask=ASKS, nodes=NODES)
+def test_a_pool_presses_where_no_node_has_room_without_a_lack(
+    ask: Ask, nodes: Mapping[str, Mapping[int, DeviceMemory]]
+) -> None:
+    lacks = [lack_of(ask, devices) for devices in nodes.values()]
+    presses = any(lack.room for lack in lacks) and all(lack.pressing for lack in lacks if lack.room)
+    assert bool(to_free_mib([ask], nodes)) == presses
+
+
+def _freed(
+    nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[Ask]
+) -> Mapping[tuple[str, int], int]:
+    """What is still to be freed once that much was."""
+    after = {
+        node: {
+            key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)
+            if each.free_mib is not None
+            else each
+            for key, each in devices.items()
+        }
+        for node, devices in nodes.items()
+    }
+    return to_free_mib(asks, after)
