@@ -101,9 +101,10 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 	@$(INSTALL) python
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(ARGS)
 
-e2e: ## Run the tests on a cluster, all of them on one
+# The two lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
+e2e: ## Run the tests on clusters, in two lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 0 tests/e2e $(ARGS)
+	@$(PYTEST) -n 2 --dist loadgroup tests/e2e $(ARGS)
 
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) python $(ORACLE)
