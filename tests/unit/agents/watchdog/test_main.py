@@ -280,6 +280,16 @@ def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: 
         run(card)
 
 
+def test_a_journal_of_a_later_version_counts(card: Card) -> None:
+    at = (BEGIN - timedelta(minutes=50)).isoformat()
+    entries = [{"at": at, "workload": f"immich/Deployment/{n}", "pods": [], "device": "GPU-0"} for n in range(6)]
+    content = json.dumps({"recycled": entries, "leases": []})
+    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
+    assert run(card) == 0
+    assert not card.gone("immich-ml"), "its cap is reached"
+    assert card.events(names.EVENT_CAPPED)
+
+
 QUEUED = {
     "labels": {"kueue.x-k8s.io/podset": "main"},
     "annotations": {"kueue.x-k8s.io/workload": "job-train"},
