@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents.kube.client import Object
@@ -10,7 +10,7 @@ from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Seat
 from tenancy.names import SCHEDULER_NAME
 from tenancy.workload import at, maps_at, pod_request
 
@@ -185,14 +185,16 @@ class Pod:
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """The seat that waits with a Pod; None for one that does not wait, or is not within a seat of its namespace. Raises
+    """The seat that waits with a Pod; None for one that does not wait, or was promised no such memory. Raises
     PodError."""
     pod = Pod(item)
-    if not pod.waiting:
+    ask = pod.ask(ledger) if pod.waiting else None
+    if ask is None:
         return None
-    ask = pod.ask(ledger)
-    seats = seats_for(ledger, pod.namespace, ask, at(pod.spec, "nodeSelector")) if ask else ()
-    if ask is None or not seats:
+    wanted = at(pod.spec, "nodeSelector")
+    queued = replace(ledger, seats=_quota_seats(pod, ask, ledger))
+    seats = seats_for(ledger, pod.namespace, ask, wanted) or seats_for(queued, pod.namespace, ask, wanted)
+    if not seats:
         return None
     return WaitingSeat(
         uid=pod.uid,
@@ -203,3 +205,11 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
         priority=pod.priority,
         created=pod.created,
     )
+
+
+def _quota_seats(pod: Pod, ask: Ask, ledger: Ledger) -> tuple[Seat, ...]:
+    """A queue's pod is there because Kueue reserved quota for it, which is promised on the ledger as a seat is."""
+    if pod.namespace not in ledger.queue_tenants:
+        return ()
+    pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})
+    return tuple(Seat(name=pod.name, tenant=pod.namespace, pool=pool, gpumem_mib=ask.total_mib) for pool in pools)

@@ -80,7 +80,7 @@ def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
 def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
     """Raises JournalError."""
     try:
-        return {name: decode(Verified, entry, name) for name, entry in content.items()}
+        return {name: decode(Verified, entry, name, ignored=[]) for name, entry in content.items()}
     except DecodeError as error:
         raise JournalError(
             f"what nodes showed cannot be read: {error}; delete the journal's key to start over"

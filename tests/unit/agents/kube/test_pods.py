@@ -1,12 +1,13 @@
 """The one decoder of pods."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from agents.kube.pods import Controller, Pod, PodError, waiting_seat
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
 
@@ -130,3 +131,31 @@ def test_a_pod_that_asks_for_unequal_parts_is_named() -> None:
     uneven = {"name": "c", "resources": {"limits": {NAMES.gpumem: "3", NAMES.gpu_count: "2"}}}
     with pytest.raises(PodError, match=r"pod n/p: \S+/gpumem: 3 MiB cannot be shared out in equal parts"):
         waiting_seat(pod(schedulerName=SCHEDULER_NAME, containers=[uneven]).item, SEATED)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "resource", "fields", "waits"),
+    [
+        ("n", NAMES.gpumem, {}, True),
+        ("n", "nvidia.com/gpu", {}, False),
+        ("others", NAMES.gpumem, {}, False),
+        ("n", NAMES.gpumem, {"nodeSelector": {"gpu": "other"}}, False),
+        ("n", NAMES.gpumem, {"schedulingGates": [{"name": "kueue"}]}, False),
+    ],
+)
+def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
+    tenant: str, resource: str, fields: dict[str, Any], waits: bool
+) -> None:
+    quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=resource, nominal=4000)
+    ledger = replace(LEDGER, quotas=(quota,), queue_tenants=(tenant,))
+    item = pod(**({"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3500")]} | fields)).item
+    found = waiting_seat(item, ledger)
+    assert (found is not None and found.pools == {T4.name}) is waits
+
+
+def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() -> None:
+    quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=NAMES.gpumem, nominal=9000)
+    ledger = replace(SEATED, quotas=(quota,), queue_tenants=("n",))
+    asked = [pod(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]).item for mib in ("3000", "3001")]
+    found = [waiting_seat(item, ledger) for item in asked]
+    assert [each.seats[0].name for each in found if each] == ["s", "p"]
