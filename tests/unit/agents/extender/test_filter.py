@@ -266,6 +266,19 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it(seated: Seated) -> N
     assert (fits.refused, [*fits.hopeless]) == ({}, ["a"])
 
 
+def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
+    """There its sum lacks, which kube-scheduler sees for itself: it asks for victims without asking for the filter."""
+    other = (NodeDevice(0, "GPU-b", 8000),)
+    seated.cache.update_node(NodeDevices(node="b", pool=T4.name, devices=other, cpu_milli=9000))
+    lower = PodInfo(uid="lower", namespace="n", name="lower", node="b", ask=Ask(5000), indices=(0,), uuids=("GPU-b",))
+    seated.cache.update_pod(lower)
+    query = PodVictims(seated.query().pod, {"b": Victims(("lower",))})
+    seated.filter()
+    assert seated.verbs.victims(query, NAMES) == {}
+    seated.served.time.seconds += 60
+    assert seated.verbs.victims(query, NAMES) == {"b": Victims(("lower",))}
+
+
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
     """Else who comes later would take the device, and the ledger have none for the seat that waited."""
     seated.filter()
