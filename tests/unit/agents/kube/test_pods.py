@@ -126,6 +126,34 @@ def test_which_pod_is_a_waiting_seat(fields: dict[str, Any], waits: bool) -> Non
         assert (str(found), found.ask.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
 
 
+NO_MEMORY_NOW = (
+    "0/2 nodes are available: 1 its largest GPU has 500 MiB free, not 3000, as measured and less the floor; the seat "
+    "is held back for at most 60 s for memory in use to be given back, 1 node(s) didn't match Pod's node selector."
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "waits"),
+    [
+        ("Unschedulable", NO_MEMORY_NOW, True),
+        ("Unschedulable", "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", False),
+        ("Unschedulable", 'persistentvolumeclaim "models" not found', False),
+        ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", False),
+        ("SchedulerError", "running Bind plugin: the API was too slow", True),
+        ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", True),
+        ("Unschedulable", None, False),
+    ],
+)
+def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
+    reason: str, message: str | None, waits: bool
+) -> None:
+    """Nobody's giving memory back would help it: gates closed and others were recycled for it, again and again."""
+    told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
+    found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
+    assert (waiting_seat(found.item, SEATED) is not None) == waits
+
+
 def test_a_pod_that_asks_for_unequal_parts_is_named() -> None:
     uneven = {"name": "c", "resources": {"limits": {NAMES.gpumem: "3", NAMES.gpu_count: "2"}}}
     with pytest.raises(PodError, match=r"pod n/p: \S+/gpumem: 3 MiB cannot be shared out in equal parts"):
