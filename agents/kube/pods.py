@@ -24,6 +24,8 @@ BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 _ENDED = ("Succeeded", "Failed")
 # In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
+# That it is a mirror: nobody adds this later, and a kubelet runs no pod that has it.
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodError(AgentError):
@@ -82,7 +84,7 @@ class Pod:
     @property
     def group_uid(self) -> str:
         """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
-        return self.annotations.get(_STATIC_POD_UID, self.uid)
+        return self.annotations.get(_STATIC_POD_UID, self.uid) if _MIRROR in self.annotations else self.uid
 
     @property
     def annotations(self) -> Mapping[str, str]:

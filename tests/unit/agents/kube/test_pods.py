@@ -83,9 +83,15 @@ def test_the_owner_is_the_one_that_controls() -> None:
 
 
 def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:
-    mirror = pod(metadata={"annotations": {"kubernetes.io/config.hash": "hash"}})
+    hashed = {"kubernetes.io/config.hash": "hash"}
+    mirror = pod(metadata={"annotations": {**hashed, "kubernetes.io/config.mirror": "hash"}})
     assert (mirror.uid, mirror.group_uid) == ("u", "hash")
     assert pod().group_uid == "u"
+
+
+def test_a_pod_that_names_another_as_its_control_group_is_known_by_its_own() -> None:
+    """Any tenant may write that annotation; only the mirror of a static pod, which no kubelet runs, has the other."""
+    assert pod(metadata={"annotations": {"kubernetes.io/config.hash": "uid-of-a-neighbour"}}).group_uid == "u"
 
 
 def test_what_a_new_pod_lacks_is_absent() -> None:
