@@ -180,7 +180,16 @@ class _Preemption:
             self.verbs.clock.monotonic(),
             uid=self.uid,
             standing=self.request.standing,
+            seated=self._seated(node),
         )
+
+    def _seated(self, node: str) -> Collection[str]:
+        """The pods of the node that keep within a seat of its pool."""
+        ledger, devices = self.verbs.informers.ledger, self.verbs.informers.devices(node)
+        if ledger is None or devices is None:
+            return ()
+        pods = self.verbs.cache.pods(node)
+        return {p.uid for p in pods if devices.pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
 
     def _lacks_gpumem(self, node: str, pods: Collection[PodInfo]) -> bool:
         """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
