@@ -114,6 +114,11 @@ class Verbs:
         hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
         return Fits((), {}, hopeless, short), replace(request, held=held)
 
+    def _is_held(self, uid: str) -> bool:
+        """Whether the pod is held back now: nobody is evicted for it, also on nodes that its filter did not judge."""
+        last = self.requests.of(uid)
+        return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
+
     def _reclaimable(self, fits: Fits) -> tuple[Shortage, ...]:
         ledger = self.informers.ledger
         return reclaimable(fits.short, ledger) if ledger else fits.short
@@ -132,10 +137,12 @@ class Verbs:
         Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
         kubernetes#135486 asks of no such node, and takes one in the answer for an error.
         """
-        request = request_of(query.pod, names, self.informers.ledger)
+        request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
             return dict(query.victims)
-        preemption = _Preemption(self, query.pod["metadata"]["uid"], request)
+        if self._is_held(uid):
+            return {}
+        preemption = _Preemption(self, uid, request)
         chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
         return {node: victims for node, victims in chosen.items() if victims is not None}
 
@@ -173,7 +180,16 @@ class _Preemption:
             self.verbs.clock.monotonic(),
             uid=self.uid,
             standing=self.request.standing,
+            seated=self._seated(node),
         )
+
+    def _seated(self, node: str) -> Collection[str]:
+        """The pods of the node that keep within a seat of its pool."""
+        ledger, devices = self.verbs.informers.ledger, self.verbs.informers.devices(node)
+        if ledger is None or devices is None:
+            return ()
+        pods = self.verbs.cache.pods(node)
+        return {p.uid for p in pods if devices.pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
 
     def _lacks_gpumem(self, node: str, pods: Collection[PodInfo]) -> bool:
         """Whether the node's sum is what keeps the ask out, as the scheduler sums."""

@@ -85,7 +85,7 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
         declared_mib = 0
     grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
     return BoundPod(
-        uid=pod.group_uid,
+        uid=pod.uid,
         namespace=pod.namespace,
         node=pod.node or "",
         declared_mib=declared_mib,

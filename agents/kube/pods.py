@@ -11,7 +11,7 @@ from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import SCHEDULER_NAME
+from tenancy.names import REFUSED_AS_MEASURED, SCHEDULER_NAME
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
@@ -24,6 +24,8 @@ BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 _ENDED = ("Succeeded", "Failed")
 # In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
+# That it is a mirror: nobody adds this later, and a kubelet runs no pod that has it.
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodError(AgentError):
@@ -82,7 +84,7 @@ class Pod:
     @property
     def group_uid(self) -> str:
         """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
-        return self.annotations.get(_STATIC_POD_UID, self.uid)
+        return self.annotations.get(_STATIC_POD_UID, self.uid) if _MIRROR in self.annotations else self.uid
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -137,9 +139,18 @@ class Pod:
 
     @property
     def waiting(self) -> bool:
-        """It is our scheduler's to place: not bound, not going, held by no scheduling gate."""
+        """It is our scheduler's to place: not bound, not going, held by no scheduling gate, and by nothing else that
+        giving memory back would not help."""
         ours = self.spec.get("schedulerName") == SCHEDULER_NAME
-        return ours and not (self.node or self.terminating or self.ended or self.spec.get("schedulingGates"))
+        held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
+        return ours and not held
+
+    @property
+    def _lacks_more(self) -> bool:
+        """Whether our scheduler's last try found no node that only memory in use keeps it from. Not yet tried, or only
+        failed to try, is no such word."""
+        last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
+        return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
 
     @property
     def controller(self) -> Controller | None:

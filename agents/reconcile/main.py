@@ -233,7 +233,7 @@ class Reconciler:
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
             seen = view.read(self.api, wanted.names)
-            seen.now = int(self.clock.now().timestamp())
+            seen.now = int((self.api.time or self.clock.now()).timestamp())  # the server's: one clock for all runs
             if record is not None:
                 seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now)
             reading = PassReading(view=seen, actions=decide.decide(wanted, seen.snapshot()), refused=refused)

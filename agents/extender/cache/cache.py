@@ -279,13 +279,14 @@ class Cache:
         *,
         uid: str = "",
         standing: Standing = ANYBODY,
+        seated: Collection[str] = (),
     ) -> tuple[str, ...] | None:
         """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
         must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
         nobody knows on which devices it is: its going might free another.
 
         For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
-        what it declared.
+        what it declared; of the `seated` only what goes beyond that, because they come back.
         """
         with self._lock:
             self._expire(now)
@@ -301,7 +302,15 @@ class Cache:
                 if pod.terminating:
                     free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
                 elif pod.uid in candidates and pod.placed:
-                    occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, used_mib=used))
+                    occupants.append(
+                        Occupant(
+                            uid=pod.uid,
+                            priority=pod.priority,
+                            mib=pod.ask.mib,
+                            used_mib=used,
+                            seated=pod.uid in seated,
+                        )
+                    )
             return fewest(ask, free, occupants)
 
     def snapshot(self) -> tuple[NodeUsage, ...]:

@@ -342,6 +342,14 @@ def test_the_pods_of_a_queued_job_are_recycled_as_one() -> None:
 
 
 # Found by the disorder below, and shrunk.
+def test_a_queued_jobs_young_pods_do_not_protect_its_old_ones() -> None:
+    """Else pods of a minute each, one after another and a little over, would keep the runaway next to them for good."""
+    young = replace(JOB, name="train-1", uid="uid-1", started=NOW + timedelta(seconds=100))
+    decision = second(Watch(), (JOB, 11_000), (young, 3_500))
+    assert recycled(decision) == ["train-0", "train-1"]
+    assert recycled(second(Watch(), (replace(JOB, started=young.started), 11_000), (young, 3_500))) == []
+
+
 def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others() -> None:
     hanging = replace(JOB, name="train-1", uid="uid-1", gone_by=NOW - timedelta(seconds=300))
     decision = second(Watch(), (JOB, 7_000), (hanging, 7_000))
