@@ -45,12 +45,11 @@ def to_free(snapshot: PassInput, now: datetime) -> Mapping[tuple[str, str], Seat
 
 def _memory(reading: NodeTelemetry, pods: Sequence[GpuPod]) -> Mapping[str, DeviceMemory]:
     """The node's devices by uuid. A pod of which it is not known where it is counts against each."""
-    pool = reading.pool
     return {
         device.uuid: DeviceMemory(
-            room_mib=pool.offered_mib(device.total_bytes // MIB) - sum(_held_mib(pod, device.uuid) for pod in pods),
+            room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
             free_mib=device.free_bytes // MIB,
-            floor_mib=pool.floor_mib,
+            floor_mib=reading.pool.floor_mib,
         )
         for device in reading.devices
     }

@@ -189,6 +189,14 @@ def test_no_gate_closes_for(case: str) -> None:
     assert one(let_in(), measured, seats).act is Action.KEEP
 
 
+def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() -> None:
+    """It is empty, and its operator has excluded it: the seat can only come to the other."""
+    measured = reading(5797, 9000, pool=replace(T4, device_count=2))
+    seats = replace(WAITS, pods=())
+    assert one(let_in(), measured, seats).act is Action.KEEP
+    assert one(let_in(), replace(measured, excluded=frozenset({"GPU-1"})), seats).lean.cause is Cause.SEAT
+
+
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
     """It was placed while tts loaded: together they would bring the device under its floor. It does not wait, so one
     reading is not enough: a frozen exporter shows the same for ever."""

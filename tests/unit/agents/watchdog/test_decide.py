@@ -458,6 +458,13 @@ def test_the_device_that_a_pod_was_placed_on_is_the_one_whose_room_it_takes() ->
     assert recycled(decision) == [ARENA.name]
 
 
+def test_for_a_seat_nobody_is_recycled_on_a_device_that_takes_no_new_pod() -> None:
+    uses = ((ARENA, 5_000), (LLAMA, 5_000), (EMULATOR, 500))
+    watch = Watch(seats=(waiting(),))
+    watch.sample(*uses, excluded=frozenset({"GPU-0"}))
+    assert recycled(watch.sample(*uses, excluded=frozenset({"GPU-0"}))) == []
+
+
 def test_a_pod_whose_name_the_exporter_does_not_know_yet_is_told_by_its_uid() -> None:
     watch = Watch()
     use = PodUse(uid=ARENA.uid, namespace="", pod="", uuid="GPU-0", used_bytes=14_000 * MIB)
