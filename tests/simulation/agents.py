@@ -30,7 +30,7 @@ from agents.kube.ledger import StoredLedger
 from agents.kube.pods import Pod
 from agents.reconcile import main as reconcile_main
 from agents.reconcile import wait as reconcile_wait
-from agents.runtime import exposition
+from agents.runtime import exposition, http_client
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Sample
@@ -690,6 +690,7 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
             (urllib.request, "build_opener", lambda *_: opener),
             (gate_main, "ThreadPoolExecutor", _Now),
             (telemetry_client, "ThreadPoolExecutor", _Now),
+            (http_client, "_within", lambda _, attempt: attempt()),
             (extender_main, "Api", SimApi),
             (extender_main, "Https", Wire),
             (StoredLedger, "ledger", _ledger),
