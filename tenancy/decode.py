@@ -5,6 +5,7 @@ library alone.
 """
 
 import enum
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -77,11 +78,17 @@ def _scalar(kind: Any, data: object, path: str, problems: list[str]) -> Any:
 _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: "a number"}
 
 
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """Its fields' types; to evaluate them is most of what decoding costs, and they stay as they are."""
+    return typing.get_type_hints(kind)
+
+
 def _dataclass(kind: Any, data: object, path: str, problems: list[str]) -> Any:
     if not isinstance(data, Mapping):
         problems.append(f"{path}: must be a map (got {data!r})")
         return None
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     known = {field.name: field for field in fields(kind) if field.init}
     hint = ", ".join(sorted(known))
     problems.extend(f"{path}.{key}: unknown key; known here: {hint}" for key in data if key not in known)
