@@ -399,6 +399,7 @@ class Exporter:
     world: World
     server: Server
     trouble: str = ""
+    selected: bool = True  # by its DaemonSet
     generation: int = 0
     frozen: tuple[int, str] | None = None
     told: tuple[object, object, str, str] | None = None
@@ -479,7 +480,7 @@ class Exporter:
 
     def answer(self) -> tuple[int, str]:
         """GET /metrics. Raises URLError where nobody answers."""
-        if not self.machine.alive or self.trouble in ("gone", "hangs"):
+        if not self.machine.alive or not self.selected or self.trouble in ("gone", "hangs"):
             if self.trouble == "hangs" or not self.machine.alive:
                 self.world.pass_time(1.5)
             raise urllib.error.URLError(TimeoutError("timed out"))
@@ -491,6 +492,12 @@ class Exporter:
         if self.trouble == "lies" and status == 200:
             text = _shifted(text)
         return status, text
+
+    def serves(self, name: str) -> bool:
+        """Whether a scrape would find that metric now."""
+        if not self.machine.alive or not self.selected or self.trouble in ("gone", "hangs"):
+            return False
+        return f"\n{name}{{" in self._metrics()[1]
 
     def _metrics(self) -> tuple[int, str]:
         """The gauge's own answer; of one that differs by its ages alone, the last with these."""
