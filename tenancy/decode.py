@@ -5,6 +5,7 @@ library alone. What a stack stores and agents of two versions read is decoded wi
 """
 
 import enum
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -90,11 +91,17 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: "a number"}
 
 
+@functools.cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """Its fields' types; to evaluate them is most of what decoding costs, and they stay as they are."""
+    return typing.get_type_hints(kind)
+
+
 def _dataclass(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if not isinstance(data, Mapping):
         notes.problems.append(f"{path}: must be a map (got {data!r})")
         return None
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     known = {field.name: field for field in fields(kind) if field.init}
     unknown = [f"{path}.{key}" for key in data if key not in known]
     if notes.ignored is None:

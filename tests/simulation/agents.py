@@ -19,18 +19,24 @@ from unittest import mock
 
 from agents.exporter.attribution import attribute
 from agents.exporter.main import Gauge
+from agents.exporter.metrics import HELP, HOUR
 from agents.exporter.pod_names import Registrar
 from agents.exporter.publish import Publisher
 from agents.extender import main as extender_main
 from agents.extender.cache import measured
+from agents.gate import deployments as gate_deployments
 from agents.gate import main as gate_main
+from agents.gate import pods as gate_pods
 from agents.gate.types import Action
+from agents.kube import client as kube_client
+from agents.kube import journal as kube_journal
+from agents.kube import nodes as kube_nodes
 from agents.kube.informer import Informer, backoff_seconds
 from agents.kube.ledger import StoredLedger
 from agents.kube.pods import Pod
 from agents.reconcile import main as reconcile_main
 from agents.reconcile import wait as reconcile_wait
-from agents.runtime import exposition
+from agents.runtime import exposition, http_client
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Sample
@@ -38,9 +44,11 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import client as telemetry_client
 from agents.telemetry import device
+from agents.telemetry import reading as telemetry_reading
 from agents.telemetry.sampling import UnsoundError
 from agents.watchdog import main as watchdog_main
 from tenancy.ledger import Ledger
+from tenancy.names import METRIC_API_AGE, METRIC_BUILD_INFO, METRIC_SAMPLE_AGE
 from tests.simulation.api import Followed, KilledError, Object, Server, SimApi, Wire, client, endpoint
 from tests.simulation.devices import Machine
 from tests.simulation.world import BEGIN, World
@@ -391,8 +399,10 @@ class Exporter:
     world: World
     server: Server
     trouble: str = ""
+    selected: bool = True  # by its DaemonSet
     generation: int = 0
     frozen: tuple[int, str] | None = None
+    told: tuple[object, object, str, str] | None = None
 
     def __post_init__(self) -> None:
         self.begin()
@@ -470,7 +480,7 @@ class Exporter:
 
     def answer(self) -> tuple[int, str]:
         """GET /metrics. Raises URLError where nobody answers."""
-        if not self.machine.alive or self.trouble in ("gone", "hangs"):
+        if not self.machine.alive or not self.selected or self.trouble in ("gone", "hangs"):
             if self.trouble == "hangs" or not self.machine.alive:
                 self.world.pass_time(1.5)
             raise urllib.error.URLError(TimeoutError("timed out"))
@@ -478,10 +488,35 @@ class Exporter:
             self.frozen = self.frozen or self.gauge.metrics()
             return self.frozen
         self.frozen = None
-        status, text = self.gauge.metrics()
+        status, text = self._metrics()
         if self.trouble == "lies" and status == 200:
             text = _shifted(text)
         return status, text
+
+    def serves(self, name: str) -> bool:
+        """Whether a scrape would find that metric now."""
+        if not self.machine.alive or not self.selected or self.trouble in ("gone", "hangs"):
+            return False
+        return f"\n{name}{{" in self._metrics()[1]
+
+    def _metrics(self) -> tuple[int, str]:
+        """The gauge's own answer; of one that differs by its ages alone, the last with these."""
+        gauge, last = self.gauge, self.gauge.last
+        recycled = self.registrar.last.recycled or ()
+        recent = sum(self.world.time_of_day() - each.at < HOUR for each in recycled)
+        told = (last.uses, last.unreadable, id(self.registrar.last), recent)
+        if not last.uses or gauge.age_seconds > gauge._limit_seconds:
+            return gauge.metrics()
+        if self.told is None or self.told[0] != told:
+            status, text = gauge.metrics()
+            head, begin, _ = text.partition(f"\n{METRIC_SAMPLE_AGE} ")
+            self.told = (told, self.registrar.last, f"{head}{begin}", text.partition(f"# HELP {METRIC_BUILD_INFO}")[2])
+            return status, text
+        sample, api = round(gauge.age_seconds, 3), round(self.registrar.age_seconds, 3)
+        return 200, f"{self.told[2]}{sample!r}\n{_API_AGE}{api!r}\n# HELP {METRIC_BUILD_INFO}{self.told[3]}"
+
+
+_API_AGE = f"# HELP {METRIC_API_AGE} {HELP[METRIC_API_AGE]}\n# TYPE {METRIC_API_AGE} gauge\n{METRIC_API_AGE} "
 
 
 def _shifted(text: str) -> str:
@@ -690,9 +725,17 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
             (urllib.request, "build_opener", lambda *_: opener),
             (gate_main, "ThreadPoolExecutor", _Now),
             (telemetry_client, "ThreadPoolExecutor", _Now),
+            (http_client, "_within", lambda _, attempt: attempt()),
             (extender_main, "Api", SimApi),
             (extender_main, "Https", Wire),
             (StoredLedger, "ledger", _ledger),
+            (kube_client, "urlencode", _urlencode),
+            (kube_journal, "content_of", _by_identity(kube_journal.content_of)),
+            (kube_nodes, "node_of", _by_identity(kube_nodes.node_of)),
+            (gate_deployments, "_deployment", _by_identity(gate_deployments._deployment)),
+            (gate_pods, "_bound", _by_identity(gate_pods._bound, lambda pod, ledger, _: (pod.item, ledger))),
+            (gate_main, "_entries", _by_identity(gate_main._entries, lambda record: (record.content,))),
+            (telemetry_client, "parse", _Readings()),
             (exposition, "_braces", _braces),
             (exposition, "_sample", _sample),
             (Pod, "request", lambda pod, resource, per_unit=1: known.request(pod, resource, per_unit=per_unit)),
@@ -723,6 +766,49 @@ def _decoded(stored: StoredLedger) -> Ledger:
 def _ledger(stored: StoredLedger) -> Ledger:
     plain = StoredLedger(path="", resource_version="", finalizers=(), deleting=False, text=stored.text)
     return _decoded(plain)
+
+
+def _by_identity(act: Callable[..., Any], of: Callable[..., tuple[object, ...]] = lambda *each: each) -> Any:
+    """What it made of these very objects, which are kept as long as this is."""
+    known: dict[tuple[int, ...], tuple[object, Any]] = {}
+
+    def remembered(*given: Any) -> Any:
+        objects = of(*given)
+        key = tuple(map(id, objects))
+        found = known.get(key)
+        if found is None:
+            known[key] = found = (objects, act(*given))
+        return found[1]
+
+    return remembered
+
+
+_plain_urlencode = kube_client.urlencode
+
+
+def _urlencode(query: Mapping[str, str]) -> str:
+    return _encoded(tuple(query.items()))
+
+
+@lru_cache(maxsize=4096)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    return _plain_urlencode(query)
+
+
+class _Readings:
+    """Answers of exporters that differ by their ages alone are read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, telemetry_reading.Reading] = {}
+
+    def __call__(self, text: str) -> telemetry_reading.Reading:
+        head, _, tail = text.partition(f"\n{METRIC_SAMPLE_AGE} ")
+        age, _, rest = tail.partition("\n")
+        known = self._known.get(head) if rest.endswith("\n") else None
+        if known is None or not 0 <= float(age) <= telemetry_reading.FRESH_SECONDS:
+            known = self._known[head] = telemetry_reading.parse(text)
+            return known
+        return replace(known, age_seconds=float(age))
 
 
 @lru_cache(maxsize=50_000)

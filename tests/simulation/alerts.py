@@ -36,7 +36,8 @@ TELLS: Mapping[str, frozenset[str]] = {
     "exporter partial": frozenset({"GpuTelemetryPartial"}),
     "node_dies k8s": frozenset({"GpuTelemetryMissing", "GpuCapacityDrift"}),
     "outage": frozenset({"GpuAgentSilent", "GpuBudgetsStale"}),
-    "label": frozenset({"GpuCapacityDrift"}),
+    # A label that reconcile alone reads is none: capacity is held, and everybody protected.
+    "label present": frozenset({"GpuTelemetryMissing"}),
     "node_patch": frozenset({"GpuAgentSilent"}),
     "clock": frozenset({"GpuAgentSilent"}),
 }
@@ -46,7 +47,7 @@ def kind_of(entry: Entry) -> str | None:
     """What of TELLS the entry is; None where no alert is due: it is too short, or the agents cope."""
     if entry.given.get("seconds", 0.0) < FIRES_SECONDS:
         return None
-    kind = f"{entry.what} {entry.given.get('kind', '')}".strip()
+    kind = f"{entry.what} {entry.given.get('kind') or entry.given.get('key', '')}".strip()
     if entry.what == "node_dies":
         kind = f"node_dies {str(entry.given['node']).partition('-')[0]}"
     if entry.what == "clock" and abs(entry.given["ahead"]) <= 30:  # agents bear so much

@@ -93,6 +93,8 @@ class Server:
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
     requests: int = 0
+    # Lists of this version, by path and selectors: between two changes each is the same.
+    _lists: dict[tuple[str, tuple[tuple[str, str], ...]], Object] = field(default_factory=dict)
 
     # Objects
 
@@ -262,10 +264,13 @@ class Server:
             return found
         if not any(key == "limit" for key, _ in query):
             raise Refused(404, f"{where} not found")
-        parameters = tuple(sorted((k, v) for k, v in query if k in ("fieldSelector", "labelSelector")))
-        chosen = _selection(parameters)
-        items = [item for item in self._items(where) if chosen(item)]
-        return {"items": items, "metadata": {"resourceVersion": str(self.version)}}
+        listed = self._lists.get((where, query))
+        if listed is None or listed["metadata"]["resourceVersion"] != str(self.version):
+            chosen = _selection(tuple(sorted((k, v) for k, v in query if k in ("fieldSelector", "labelSelector"))))
+            items = [item for item in self._items(where) if chosen(item)]
+            listed = {"items": items, "metadata": {"resourceVersion": str(self.version)}}
+            self._lists[where, query] = listed
+        return listed
 
     def _object(self, where: str) -> Object | None:
         found = self.objects.get(where)

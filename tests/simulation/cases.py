@@ -218,14 +218,13 @@ CASES = (
     ),
     Case(
         "new",
-        "a node whose label flaps is protected by nobody",
-        "pressure stays",
+        "a node whose label flaps is protected by nobody, and that is told",
+        "a stray node is not told of",
         plan(
             (590.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 500.0, "excuse": False}),
             over(600.0, "immich-ml", 2800),
             minutes=20,
         ),
-        open=True,
     ),
     Case(
         "new",

@@ -373,7 +373,8 @@ def reboots(system: System, node: str, forgets: bool = False, boot: float = 10.0
 def label(
     system: System, node: str, key: str, seconds: float, *, value: str | None = None, excuse: bool = True
 ) -> None:
-    """Feature discovery takes a label away, or shows another value. Without `excuse` promises count all the same."""
+    """Feature discovery takes a label away, or shows another value. Without `excuse` promises count all the same. The
+    exporter's DaemonSet selects by the pool's labels: its pod goes with them, and comes back."""
     full = {"memory": LABEL_GPU_MEMORY, "count": LABEL_GPU_COUNT, "present": "nvidia.com/gpu.present"}[key]
 
     def write(shown: str | None) -> None:
@@ -382,6 +383,7 @@ def label(
         if shown is not None:
             labels[full] = shown
         system.server.put_node({**found, "metadata": {**found["metadata"], "labels": labels}})
+        system.world.after(2.0, lambda: system.select_exporter(node))
 
     before = system.server.nodes[node]["metadata"]["labels"].get(full)
     write(value)

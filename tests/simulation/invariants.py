@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
 from tenancy.ledger import Seat
-from tenancy.names import GATE, RECONCILE, WATCHDOG
+from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
 from tests.simulation.devices import Card
 from tests.simulation.scheduler import advertised
@@ -33,6 +33,8 @@ LAG_SECONDS = 75.0
 SILENT_SECONDS = 200.0
 CAPACITY_SECONDS = 150.0
 IDLE_SECONDS = 150.0
+# That nobody protects a node is told within three minutes: what the alert and its scrapes need of them.
+UNTOLD_SECONDS = 75.0
 # A recycle is looked for again so long after the end of the cool-down, the age or the trouble.
 SLACK_SECONDS = 15.0
 HOUR = 3600.0
@@ -129,6 +131,7 @@ class Invariants:
         self._starved()
         self._gates()
         self._capacity()
+        self._untold()
         self._quota()
         self._agents()
 
@@ -222,6 +225,7 @@ class Invariants:
             on = [each for each in self.system.kubelets.running.values() if each.card is card]
             going = sum(each.used_mib for each in on if each.ends and not self._hangs(each))
             pressed = card.free_mib + going < self.system.pools[card.node].floor_mib and self.up(card.node, card.uuid)
+            pressed = pressed and not self._stray(card.node)
             evictable = [each for each in on if self._evictable(each)]
             names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
@@ -230,6 +234,20 @@ class Invariants:
             names = ", ".join(each.workload.name for each in lent)
             text = f"{card.uuid} has {card.free_mib} MiB free, and the gate leaves {names} in"
             self._held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
+
+    def _stray(self, node: str) -> bool:
+        """Whether the node lacks its pool's labels: no agent knows it then."""
+        return not self.system.pools[node].matches(self.system.server.nodes[node]["metadata"]["labels"])
+
+    def _untold(self) -> None:
+        """A node that advertises what nobody protects is told of: by a rule that asks who serves its pool's floor."""
+        system = self.system
+        for name in system.hardware.machines:
+            held = advertised(system.server.nodes[name], system.stack.ledger.names.gpumem)
+            stray = bool(held) and self._stray(name)
+            untold = stray and system.exporters[name].serves(METRIC_POOL_FLOOR)
+            text = f"{name} advertises {held} MiB without its pool's labels, and its exporter says that all is well"
+            self._held("a stray node is not told of", name, untold, UNTOLD_SECONDS, text)
 
     def _hangs(self, running: "Running") -> bool:
         """Its end takes so long that nobody should wait for it."""

@@ -1,16 +1,18 @@
 """python3 -m tests.simulation.run: simulates days, by seeds, and tells what a failing one did.
 
---seeds 200         as many seeds, a day each, from --first on; on --jobs processes
+--seeds 200         as many seeds, a day each, from --first on; on --jobs processes; what fails is printed at once
+--minutes 60        no seed is begun after so long: what was done until then is reported
 --seed 17           one of them, with the timeline around each violation
 --shrink 17 NAME    the entries of its plan without which NAME does not come about
 """
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,10 +24,12 @@ from tests.simulation.invariants import Violation
 from tests.simulation.system import system
 from tests.simulation.timeline import Timeline, clock
 
+PROGRESS = 100  # seeds from one line on how far it is to the next
+
 
 @dataclass(frozen=True)
 class Result:
-    """A plan, and what came of it; `seconds` it took, `jumped` of its virtual time were left out."""
+    """A plan, and what came of it; `seconds` of a core it took, `jumped` of its virtual time were left out."""
 
     plan: Plan
     found: tuple[Violation, ...]
@@ -38,7 +42,7 @@ class Result:
 
 def simulate(plan: Plan, *, jumping: bool = True) -> Result:
     """All of it. The agents' dice are the plan's seed's as well."""
-    began = time.perf_counter()
+    began = time.process_time()
     with system(plan.shape, Random(plan.seed + 1), jumping=jumping) as simulated:  # noqa: S311 (a simulation)
         faults.carry_out(simulated, plan)
         simulated.run(plan.days * DAY)
@@ -47,7 +51,7 @@ def simulate(plan: Plan, *, jumping: bool = True) -> Result:
             plan=plan,
             found=tuple(simulated.invariants.found),
             timeline=world.timeline,
-            seconds=time.perf_counter() - began,
+            seconds=time.process_time() - began,
             jumped=world.jumped,
             passes=world.passes,
             requests=simulated.server.requests,
@@ -116,6 +120,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--days", type=float, default=1.0)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", nargs=2)
     parser.add_argument("--only", action="append", default=[])
@@ -130,34 +135,48 @@ def main(arguments: Sequence[str]) -> int:
         print(report(result, given.only))
         print(f"{result.seconds:.2f} s, {result.passes} passes, {result.requests} requests")
         return bool(result.found)
-    return _many(range(given.first, given.first + given.seeds), given.days, given.jobs)
+    return _many(range(given.first, given.first + given.seeds), given.days, given.jobs, given.minutes)
 
 
-def _many(seeds: Sequence[int], days: float, jobs: int) -> int:
+def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:
+    run = partial(one, days=days)
+    if jobs == 1:
+        yield from map(run, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for start in range(0, len(seeds), 50 * jobs):  # so that who stops asking need not wait for all
+            yield from pool.map(run, seeds[start : start + 50 * jobs], chunksize=4)
+
+
+def _many(seeds: Sequence[int], days: float, jobs: int, minutes: float) -> int:
     began, seen, failed = time.perf_counter(), Counter[str](), Counter[str]()
     examples: dict[str, list[int]] = {}
-    passes, jumped = 0, 0.0
-    run = partial(one, days=days)
-    if jobs > 1:
-        with ProcessPoolExecutor(jobs) as pool:
-            briefs = list(pool.map(run, seeds, chunksize=4))
-    else:
-        briefs = [run(seed) for seed in seeds]
-    for brief in briefs:
+    passes, jumped, done, cpu = 0, 0.0, 0, 0.0
+    for brief in _briefs(seeds, days, jobs):
+        done, cpu = done + 1, cpu + brief.seconds
         seen.update(brief.seen)
         passes, jumped = passes + brief.passes, jumped + brief.jumped
+        for each in brief.found:
+            print(f"seed {brief.seed}: {each.name} at {clock(each.at)}: {each.text}", flush=True)
         for name in {each.name for each in brief.found}:
             failed[name] += 1
             examples.setdefault(name, []).append(brief.seed)
+        if done % PROGRESS == 0:
+            print(
+                f"{done} days, {failed.total()} violations, {done * days / cpu:.1f} days a second of a core", flush=True
+            )
+        if time.perf_counter() - began > minutes * 60:
+            break
     took = time.perf_counter() - began
-    total = len(seeds) * days
+    total = done * days
     print(coverage(seen))
     print(
-        f"\n{total:g} days in {took:.1f} s: {total / took:.1f} days a second; {passes / total:.0f} passes of agents "
-        f"a day, {100 * jumped / total / DAY:.0f} % of the time was quiet and left out"
+        f"\n{total:g} days in {took:.1f} s: {total / took:.1f} days a second, {total / cpu:.1f} of a core's; "
+        f"{passes / total:.0f} passes of agents a day, {100 * jumped / total / DAY:.0f} % of the time was quiet and "
+        "left out"
     )
     for name, count in failed.most_common():
-        print(f"VIOLATED in {count} of {len(seeds)} seeds: {name} (such as {examples[name][:5]})")
+        print(f"VIOLATED in {count} of {done} seeds: {name} (such as {examples[name][:5]})")
     return bool(failed)
 
 

@@ -173,6 +173,16 @@ class System:
             }
         )
 
+    def select_exporter(self, node: str) -> None:
+        """As the DaemonSet's controller does it: a pod where the node has its pool's labels, and none elsewhere."""
+        exporter = self.exporters[node]
+        selected = self.pools[node].matches(self.server.nodes[node]["metadata"]["labels"])
+        if exporter.selected and not selected:
+            self.server.remove_pod((NODES_SPACE, f"exporter-{node}"))
+        elif selected and not exporter.selected:
+            self._exporter_pod(node, exporter.address)
+        exporter.selected = selected
+
     def _workloads(self) -> None:
         for seat in self.stack.ledger.seats:
             steady = STEADY.get(seat.name, seat.gpumem_mib * 3 // 4)

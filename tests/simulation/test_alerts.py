@@ -15,17 +15,10 @@ FAULTS = (
     Entry(900.0, "node_dies", {"node": "k8s-node1", **LONG}),
     Entry(900.0, "outage", LONG),
     Entry(900.0, "label", {"node": "k8s-node1", "key": "present", **LONG}),
-    Entry(900.0, "label", {"node": "k8s-node1", "key": "memory", **LONG}),
 )  # fmt: skip
 
 
-# reconcile keeps the capacity of a node whose labels go for ten minutes, and says so in an Event only.
-MAY_BE_SILENT = pytest.mark.xfail(reason="no alert on labels that went", strict=False)
-
-
-@pytest.mark.parametrize(
-    "entry", [pytest.param(each, marks=MAY_BE_SILENT if each.what == "label" else ()) for each in FAULTS], ids=str
-)
+@pytest.mark.parametrize("entry", FAULTS, ids=str)
 def test_a_fault_that_lasts_has_an_alert(entry: Entry, tmp_path: Path) -> None:
     (heard,) = alerts.listen(Plan(shape=Shape(), entries=(entry,), days=0.02), tmp_path)
     assert not heard.missed, heard
@@ -36,4 +29,4 @@ def test_a_fault_that_lasts_has_an_alert(entry: Entry, tmp_path: Path) -> None:
 def test_the_faults_of_a_seed_have_alerts(seed: int, tmp_path: Path) -> None:
     plan = faults.draw(seed, days=0.5, density=8)
     heard = alerts.listen(plan, tmp_path)
-    assert [each for each in heard if each.missed and each.entry.what != "label"] == []
+    assert [each for each in heard if each.missed] == []

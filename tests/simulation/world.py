@@ -20,7 +20,7 @@ SETTLE_SECONDS = 12.0
 # A jump ends so long before the next event: the agents are in the midst of a run then, as they mostly are.
 BEFORE_SECONDS = 6.5
 # While something is not as it should be: looks, further and further apart, next to those at `timers`.
-LOOKS = (60.0, 300.0, 900.0, 3600.0)
+LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 @dataclass
@@ -109,10 +109,9 @@ class World:
         act()
 
     def _is_quiet(self) -> bool:
-        since = max(self._changed_at, self._resumed_at)
-        if self._depth or self.now - since <= SETTLE_SECONDS:
+        if self._depth or self.now - self._changed_at <= SETTLE_SECONDS:
             return False
-        return self.settled(since) and not self.counting()
+        return self.settled(max(self._changed_at, self._resumed_at)) and not self.counting()
 
     def _jump(self, until: float) -> None:
         kept = [each for each in self._due if not each[2]]

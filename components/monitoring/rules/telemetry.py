@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from components.base.manifest import Manifest
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import ONCE, alert
+from components.monitoring.rules.alert import ONCE, alert, allocatable
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.units import MIB, TOLERANCE
@@ -16,7 +16,7 @@ FRESH_SECONDS = 30
 def rules(args: AlertsArgs) -> Iterator[Manifest]:
     """That on the watchdog's cap only where there is a watchdog."""
     pools = args.ledger.shared_pools
-    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace))
+    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace), _advertising(args))
     yield _frozen()
     yield _partial()
     yield _implausible()
@@ -29,14 +29,22 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
         yield _recycled()
 
 
-def _missing(pools: Sequence[Pool], namespace: str) -> Manifest:
+def _advertising(args: AlertsArgs) -> str | None:
+    """PromQL: the nodes that pods with a budget may be on; None where seats are claimed."""
+    return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
+
+
+def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Manifest:
     """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices.
 
-    By node: a node too many must not make up for one that is dead. Their sum says what no node's name is known of.
+    By node: a node too many must not make up for one that is dead. Their sum says what no node's name is known of. One
+    whose labels went keeps its capacity for minutes, and no exporter serves a pool from it: nobody is recycled there.
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
     blind = [f"(max by (node) ({exporters}) unless on (node) max by (node) ({free}))"]
+    if advertising:
+        blind.append(f"({advertising} unless on (node) max by (node) ({names.METRIC_POOL_FLOOR}))")
     blind += [
         f"(count by (node) (count by (node, uuid) ({free})) < {pool.device_count} and on (node) {_nodes_of(pool)})"
         for pool in pools
@@ -50,12 +58,13 @@ def _missing(pools: Sequence[Pool], namespace: str) -> Manifest:
         hold="1m",
         severity="critical",
         summary=(
-            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured"
+            "{{ if $labels.node }}GPUs of {{ $labels.node }} are not measured, or not as a pool's"
             f"{{{{ else }}}}{{{{ $value }}}} of {devices} GPUs are measured{{{{ end }}}}"
         ),
         description=(
             f"The pools {', '.join(pool.name for pool in pools)} have {devices} devices. Without their telemetry the "
-            f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing."
+            f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing; a node "
+            "without one has lost the labels of its pool."
         ),
     )
 

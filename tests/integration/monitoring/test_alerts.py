@@ -636,6 +636,16 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         ],
         ['alertname="GpuTelemetryMissing", node="dead"'],
     ),
+    "a node lost its pool's labels, and its exporter with them, while another has one too many": (
+        ARGS,
+        [*BEATING, *measured("b", 4000), allocatable("a", 14000)],
+        ['alertname="GpuTelemetryMissing", node="a"'],
+    ),
+    "a node lost its pool's labels, and its exporter still measures": (
+        ARGS,
+        [s for s in HEALTHY if "gpu_pool_memory_floor" not in s["series"]],
+        ['alertname="GpuTelemetryMissing", node="a"'],
+    ),
     "a node lost one of its devices and another has one too many": (
         replace(PAIRS, ledger=replace(PAIRS.ledger, pools=(replace(PAIRS.ledger.pools[0], nodes=2),))),
         [
