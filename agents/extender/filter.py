@@ -94,7 +94,7 @@ class Verbs:
         While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
-        short = self._reclaimable(fits)
+        short = reclaimable(fits.short, self.informers.ledger)
         held = self.holds.hold(pod, short)
         by_ledger = self.cache.fit(
             pod.uid,
@@ -106,7 +106,7 @@ class Verbs:
             until=None if held is None else held.until + RESERVE_SECONDS,
         )
         if held is None:
-            short = self._reclaimable(by_ledger)
+            short = reclaimable(by_ledger.short, self.informers.ledger)
             return by_ledger, replace(request, short=short if crowded(short) else ())
         if before is None or before.held is None:
             self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
@@ -118,10 +118,6 @@ class Verbs:
         """Whether the pod is held back now: nobody is evicted for it, also on nodes that its filter did not judge."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
-
-    def _reclaimable(self, fits: Fits) -> tuple[Shortage, ...]:
-        ledger = self.informers.ledger
-        return reclaimable(fits.short, ledger) if ledger else fits.short
 
     def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
         """0 to 10 for each node. Raises AskError."""
