@@ -104,7 +104,7 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 # The two lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
 e2e: ## Run the tests on clusters, in two lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 2 --dist loadgroup tests/e2e $(ARGS)
+	@$(PYTEST) -n 2 tests/e2e $(ARGS)
 
 day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
 	@$(INSTALL) preview cluster $(NODE)

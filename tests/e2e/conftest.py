@@ -7,10 +7,13 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e import state
 from tests.e2e.rollout import Rollout, eventually
 from tests.integration.preview.cli import workspace
+from tests.support.paths import ROOT
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
@@ -28,19 +31,27 @@ CLUSTER = pytest.StashKey[HeldCluster]()
 KUBERNETES_OWN = {"default", "kube-node-lease", "kube-public", "kube-system"}
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     own = [item for item in items if item.path.is_relative_to(HERE)]
     ordered = iter(sorted(own, key=lambda item: ORDER.index(_part(item.path))))
     items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
-    for item in own:
-        (lane,) = (lane for lane, parts in LANES.items() if _part(item.path) in parts)
-        item.add_marker(pytest.mark.xdist_group(lane))
 
 
 def _part(path: Path) -> str:
     name = str(path.relative_to(HERE))
     return max((part for part in ORDER if name.startswith(part)), key=len)
+
+
+class Lanes(LoadScopeScheduling):
+    """A lane is what one worker has to itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        part = _part(ROOT / nodeid.partition("::")[0])
+        return next(lane for lane, parts in LANES.items() if part in parts)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
+    return Lanes(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
