@@ -54,7 +54,7 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
     guarded = _guarded(settings)
-    node_code = zipapp.build(vendored=zipapp.NVML) if settings.exporter is not None or guarded else None
+    node_code = zipapp.build_for_nodes() if settings.exporter is not None or guarded else None
     system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
     priorities = _declare_priorities(settings)
     queues = _declare_queues(settings, root)

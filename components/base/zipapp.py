@@ -5,7 +5,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -23,6 +23,8 @@ LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/co
 NVML: Mapping[str, Sequence[str]] = {"nvidia-ml-py": ("pynvml.py",)}
 
 _PACKAGES = ("agents", "tenancy")
+# The agents that no DaemonSet runs, by package: a privileged pod has no code that it does not need.
+_NOT_ON_NODES = ("extender", "gate", "reconcile", "watchdog")
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
 
@@ -47,14 +49,23 @@ class Zipapp:
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
-def build(root: Path = CHECKOUT, vendored: Mapping[str, Sequence[str]] | None = None) -> Zipapp:
-    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions next to them.
+def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
+    """The zipapp of the agents that every node runs, with NVML's bindings. Raises as `build` does."""
+    return build(root, NVML, _NOT_ON_NODES)
+
+
+def build(
+    root: Path = CHECKOUT, vendored: Mapping[str, Sequence[str]] | None = None, without: Collection[str] = ()
+) -> Zipapp:
+    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions next to them and
+    `without` these agents.
 
     Raises pulumi.RunError when a distribution is not the one that the checkout locks, and when no ConfigMap could hold
     the archive.
     """
     sources = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
-    members = {path.relative_to(root).as_posix(): path.read_bytes() for path in sources}
+    shipped = (path for path in sources if path.relative_to(root).parts[1] not in without)
+    members = {path.relative_to(root).as_posix(): path.read_bytes() for path in shipped}
     for distribution, modules in (vendored or {}).items():
         members |= _vendored(root, distribution, modules)
     content = _archive({"__main__.py": _MAIN.encode(), **members})

@@ -115,7 +115,7 @@ def exporter(
     lines = ["0", f"device GPU-1 {15360 * MIB} {15360 * MIB - used} {used}"]
     (folder / "card").write_text("\n".join([*lines, *(f"compute {pid} {60 * MIB}" for pid in running)]) + "\n")
     archive = folder / "agents.pyz"
-    archive.write_bytes(zipapp.build(vendored=zipapp.NVML).content)
+    archive.write_bytes(zipapp.build_for_nodes().content)
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {

@@ -131,7 +131,7 @@ def guard(python: str, folder: Path, running: list[Pod]) -> Iterator[subprocess.
     server, _ = serve(cluster, folder)
     served = ServedOverTls(cluster=cluster, port=server.server_address[1], mount=folder)
     archive = folder / "agents.pyz"
-    archive.write_bytes(zipapp.build(vendored=zipapp.NVML).content)
+    archive.write_bytes(zipapp.build_for_nodes().content)
     with socket.create_server(("", 0)) as probe:
         port = probe.getsockname()[1]
     environ = {

@@ -21,7 +21,7 @@ from components.agents.exporter import ExporterArgs, ExporterSpec, daemon_set, e
 from components.agents.reconcile import ledger_config_map
 from components.base.identity import binding, role, service_account
 from components.base.system import ClusterSpec, code_config_map, namespace
-from components.base.zipapp import NVML, build
+from components.base.zipapp import build_for_nodes
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.e2e.processes import assert_ends_in_time_by_sigterm
@@ -79,7 +79,7 @@ def card(real_cluster: HeldCluster) -> Path:
 @pytest.fixture(scope="module")
 def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
     """The pod's name, once it is ready."""
-    code = build(vendored=NVML)
+    code = build_for_nodes()
     agent = exporter_agent(
         ExporterArgs(
             spec=ExporterSpec(interval_seconds=1), cluster=CLUSTER, code=code, ledger=LEDGER, publish_devices=True

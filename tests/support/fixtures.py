@@ -37,9 +37,9 @@ def zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agents as they are shipped to the nodes, with NVML's bindings."""
     path = tmp_path_factory.mktemp("node-zipapp") / "agents.pyz"
-    from components.base.zipapp import NVML, build  # noqa: PLC0415
+    from components.base.zipapp import build_for_nodes  # noqa: PLC0415
 
-    path.write_bytes(build(vendored=NVML).content)
+    path.write_bytes(build_for_nodes().content)
     return path
 
 

@@ -14,7 +14,7 @@ DOMAIN = "example.com"
 SYSTEM, NODES = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
 CLUSTER = ClusterSpec(resource_domain=DOMAIN, agent_image="docker.io/library/python:3.13.9-slim-bookworm")
 CODE = zipapp.build()
-NODE_CODE = zipapp.build(vendored=zipapp.NVML)
+NODE_CODE = zipapp.build_for_nodes()
 T4 = Pool(
     name="t4",
     node_selector={"nvidia.com/gpu.product": "Tesla-T4", "zone": "a"},

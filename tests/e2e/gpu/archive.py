@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from components.base.zipapp import NVML, build
+from components.base.zipapp import build_for_nodes
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(build(vendored=NVML).content)
+    Path(sys.argv[1]).write_bytes(build_for_nodes().content)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.base.zipapp import NVML, build
+from components.base.zipapp import build_for_nodes
 
 COMPARE = Path(__file__).with_name("compare.py")
 
@@ -16,6 +16,6 @@ def test_the_exporter_and_nvidia_smi_agree_under_real_allocations(tmp_path: Path
     if shutil.which("nvidia-smi") is None:
         pytest.skip("NO NVIDIA GPU: the exporter is NOT compared with nvidia-smi")
     archive = tmp_path / "exporter.pyz"
-    archive.write_bytes(build(vendored=NVML).content)
+    archive.write_bytes(build_for_nodes().content)
     run = subprocess.run([sys.executable, "-I", COMPARE, archive], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

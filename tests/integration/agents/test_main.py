@@ -69,8 +69,9 @@ def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -
 
 
 @pytest.mark.parametrize("agent", ["reconcile", "watchdog", "gate", "exporter"])
-def test_an_operators_mistake_is_one_line_and_no_traceback(node_zipapp: Path, agent: str) -> None:
-    status, lines, errors = run(node_zipapp, agent, {"INTERVAL_SECONDS": "soon"})
+def test_an_operators_mistake_is_one_line_and_no_traceback(zipapp: Path, node_zipapp: Path, agent: str) -> None:
+    archive = node_zipapp if agent == "exporter" else zipapp
+    status, lines, errors = run(archive, agent, {"INTERVAL_SECONDS": "soon"})
     assert (status, errors) == (1, "")
     (line,) = lines
     assert line["level"] == "error"

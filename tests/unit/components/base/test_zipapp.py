@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import zipfile
+from collections.abc import Callable
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_it_holds_the_agents_and_the_domain_and_nothing_else() -> None:
 
 
 def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published() -> None:
-    plain, vendored = (zipfile.ZipFile(BytesIO(zipapp.build(vendored=v).content)) for v in (None, zipapp.NVML))
+    plain, vendored = (zipfile.ZipFile(BytesIO(each.content)) for each in (zipapp.build(), zipapp.build_for_nodes()))
     assert set(vendored.namelist()) - set(plain.namelist()) == {"pynvml.py"}
     (recorded,) = (file for file in metadata.files("nvidia-ml-py") or () if file.name == "pynvml.py")
     digest = hashlib.sha256(vendored.read("pynvml.py")).digest()
@@ -52,16 +53,24 @@ def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published()
     assert base64.urlsafe_b64encode(digest).decode().rstrip("=") == recorded.hash.value
 
 
-def test_there_is_room_left_in_a_config_map() -> None:
-    """The nodes' archive is the larger one. At the margin, what is shipped to all agents must shrink or be split."""
-    left = zipapp.LIMIT_BYTES - len(zipapp.build(vendored=zipapp.NVML).content)
+def test_of_the_agents_the_nodes_archive_holds_those_alone_that_a_node_runs() -> None:
+    """In a pod with the host's processes there is no code that evicts, binds or writes a node's capacity."""
+    plain, nodes = (zipfile.ZipFile(BytesIO(each.content)) for each in (zipapp.build(), zipapp.build_for_nodes()))
+    left_out = {name.split("/")[1] for name in set(plain.namelist()) - set(nodes.namelist())}
+    assert left_out == {"extender", "gate", "reconcile", "watchdog"}
+
+
+@pytest.mark.parametrize("build", [zipapp.build, zipapp.build_for_nodes])
+def test_there_is_room_left_in_a_config_map(build: Callable[[], zipapp.Zipapp]) -> None:
+    """At the margin, what is shipped must shrink or be split."""
+    left = zipapp.LIMIT_BYTES - len(build().content)
     assert left >= 100 * 1024, (
         f"{left} bytes are left of {zipapp.LIMIT_BYTES}: make agents/ smaller, or ship less of it"
     )
 
 
 def test_two_builds_with_the_bindings_are_the_same_bytes() -> None:
-    assert zipapp.build(vendored=zipapp.NVML) == zipapp.build(vendored=zipapp.NVML)
+    assert zipapp.build_for_nodes() == zipapp.build_for_nodes()
 
 
 def test_a_distribution_that_is_not_the_locked_one_is_refused(tmp_path: Path) -> None:
