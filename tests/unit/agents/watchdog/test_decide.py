@@ -451,6 +451,23 @@ def test_what_goes_counts_for_a_seat_that_waits() -> None:
     assert (recycled(decision), verdict(decision).seats_mib, verdict(decision).missing_mib) == ([], 376, 0)
 
 
+def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
+    """GPU-0 lacks 676, and 6000 of it are going; GPU-1 lacks 636, by an offender who may stay."""
+    going = replace(ARENA, uid="uid-gone", gone_by=NOW + timedelta(seconds=130), uuids=("GPU-0",))
+    llama = replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
+    assert recycled(decision) == []
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(676, 0), (0, 0)]
+
+
+def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_same_device() -> None:
+    going = replace(EMULATOR, uid="uid-gone", name="gone", gone_by=NOW + timedelta(seconds=130))
+    arena, llama = replace(ARENA, uuids=("GPU-0",)), replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 900, 0), (arena, 9_960, 0), (llama, 10_460, 1))
+    assert recycled(decision) == [ARENA.name]
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(1036, 136), (0, 0)]
+
+
 def test_the_device_that_a_pod_was_placed_on_is_the_one_whose_room_it_takes() -> None:
     """GPU-0 has no room by the ledger, GPU-1 has: what is short there is freed."""
     llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
