@@ -258,7 +258,7 @@ class _Pass:
             return f"{pod.namespace} is not a tenant with a budget, so the watchdog may not evict there"
         if pod.owner is None and not limits.bare_pods:
             return "no controller would recreate it"
-        if pod.owner is not None and pod.owner.kind == "Node":
+        if pod.static:
             return "it is a static pod of its node's kubelet"
         return None
 

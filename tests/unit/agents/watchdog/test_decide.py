@@ -237,7 +237,7 @@ def test_what_a_watchdog_has_just_recycled_is_credited_before_it_is_seen_to_term
     ("pod", "limits", "why", "lasting"),
     [
         (replace(ARENA, owner=None), LIMITS, "no controller would recreate it", True),
-        (replace(ARENA, owner=Controller(kind="Node", name="n", uid="n")), LIMITS, "static pod", True),
+        (replace(ARENA, static=True), LIMITS, "static pod", True),
         (replace(ARENA, namespace="games"), LIMITS, "games is not a tenant with a budget", True),
         (replace(ARENA, started=NOW), LIMITS, "it is 110 s old; it is left alone for 120 s", False),
     ],
@@ -247,6 +247,12 @@ def test_left_alone_is(pod: GpuPod, limits: Limits, why: str, lasting: bool) -> 
     (spared,) = verdict(decision).spared
     assert (recycled(decision), spared.lasting) == ([], lasting)
     assert why in spared.why
+
+
+def test_a_pod_that_names_its_node_as_its_owner_is_no_static_pod_for_that() -> None:
+    """Any tenant that knows the node's uid may write so."""
+    owned = replace(ARENA, owner=Controller(kind="Node", name="n", uid="n"))
+    assert recycled(second(Watch(), (owned, 14_000))) == [ARENA.name]
 
 
 def test_a_bare_pod_goes_when_told() -> None:
