@@ -5,7 +5,7 @@ from typing import Any
 
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
-from stacks.problems import dotted, key, nearest
+from stacks.problems import dotted, got, key, nearest
 from tenancy.names import GPUMEM_SUFFIX
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
@@ -55,7 +55,8 @@ _FOR_SHARED_MEMORY = (
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
-    """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes."""
+    """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes, per
+    tenant's workload in a second pool."""
     return [
         *_dangling(raw),
         *_lacking(raw),
@@ -64,6 +65,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
+        *_in_two_pools(raw),
         *_never_agreeing(raw),
     ]
 
@@ -158,6 +160,27 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
         for path, pool in matches(raw, f"{part}.*.pool"):
             if isinstance(pool, str) and pool in whole:
                 yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"
+
+
+def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A ResourceQuota knows no pools: what a tenant was promised in one it could take in another, where it is others'.
+    Claims are counted by seat."""
+    if _claims_seats(raw):
+        return
+    first: dict[str, tuple[str, str]] = {}
+    for part in ("residents", "on_demand", "unbudgeted"):
+        for (_, name, _), pool in matches(raw, f"{part}.*.pool"):
+            tenant = at(raw, part)[name].get("tenant")
+            if not (isinstance(tenant, str) and isinstance(pool, str)):
+                continue
+            if part == "residents":
+                first.setdefault(tenant, (name, pool))
+            seat, promised = first.get(tenant, ("", pool))
+            if pool != promised:
+                yield (
+                    f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}, or {name} "
+                    f"have a tenant of its own: the ResourceQuota of {tenant} is one sum for all pools{got(pool)}"
+                )
 
 
 def _never_agreeing(raw: Mapping[str, Any]) -> Iterator[str]:

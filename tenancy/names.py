@@ -138,6 +138,7 @@ METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
 METRIC_UNREADABLE = "gpu_device_unreadable"  # by gpu alone: not even its uuid can be read
+METRIC_UNHEALTHY = "gpu_device_unhealthy"  # only of such a device; `fault` is its taint's value
 METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.

@@ -29,6 +29,7 @@ from tenancy.names import (
     METRIC_SEAT,
     METRIC_TENANT_RECYCLES,
     METRIC_UNATTRIBUTED,
+    METRIC_UNHEALTHY,
     METRIC_UNKNOWN_PROCESSES,
     METRIC_UNREADABLE,
 )
@@ -40,6 +41,7 @@ HELP: Mapping[str, str] = {
     METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
     METRIC_DEVICE_FREE: "Memory free on the device.",
     METRIC_UNREADABLE: "Always 1, for a device that NVML cannot read; nothing else is served of it.",
+    METRIC_UNHEALTHY: "Always 1, for a device with a fault that keeps new pods off it.",
     METRIC_UNATTRIBUTED: "Memory in use that no container's series shows, the driver's own included.",
     METRIC_UNKNOWN_PROCESSES: "Processes whose memory NVML does not report; their containers have no series.",
     METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API reported them.",
@@ -92,6 +94,8 @@ def _device(use: DeviceUse, roster: Roster) -> Iterator[Sample]:
         (METRIC_UNKNOWN_PROCESSES, use.unknown_processes),
     ):
         yield Sample(name=name, labels=labels, value=value)
+    if use.device.fault:
+        yield Sample(name=METRIC_UNHEALTHY, labels=labels | {"fault": str(use.device.fault)}, value=1)
     for container, used_bytes in use.used_bytes.items():
         yield Sample(name=METRIC_POD_USED, labels=_container_labels(container, roster) | labels, value=used_bytes)
 

@@ -95,7 +95,7 @@ class Verbs:
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
         short = reclaimable(fits.short, self.informers.ledger)
-        held = self.holds.hold(pod, short)
+        held = self.holds.hold(pod, short, self.informers.server_now)
         by_ledger = self.cache.fit(
             pod.uid,
             request.ask,

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from agents.extender.cache.node_info import Holder, Shortage
 from agents.kube.pods import Pod
@@ -40,15 +41,16 @@ class SeatHolds:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _held: dict[str, HeldSeat] = field(default_factory=dict)
 
-    def hold(self, pod: Pod, short: tuple[Shortage, ...]) -> HeldSeat | None:
-        """The hold on a seat with these shortages; None where it is to be placed now."""
+    def hold(self, pod: Pod, short: tuple[Shortage, ...], server_now: datetime) -> HeldSeat | None:
+        """The hold on a seat with these shortages; None where it is to be placed now. `server_now` is the API server's
+        time of day."""
         now = self.clock.monotonic()
         with self._lock:
             self._held = {uid: each for uid, each in self._held.items() if now - each.tried_at < _GONE_SECONDS}
             if not crowded(short):
                 return None
             known = self._held.get(pod.uid)
-            since = self._began(pod, now) if known is None else known.since
+            since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
             self._held[pod.uid] = held  # also once it is over: the seat is held back once
             return held if now < held.until else None
@@ -66,7 +68,7 @@ class SeatHolds:
             counts = Counter(each.pool for each in self._held.values() if now < each.until)
         return {pool: counts[pool] for pool in {*pools, *counts}}
 
-    def _began(self, pod: Pod, now: float) -> float:
+    def _began(self, pod: Pod, now: float, server_now: datetime) -> float:
         """When the hold began: now, for a pod that nobody else can have held back.
 
         Who led before, or this process before it was restarted, may have held back a pod that is older than this
@@ -76,7 +78,7 @@ class SeatHolds:
         created = pod.metadata.get("creationTimestamp")
         if not created:
             return now
-        age = max((self.clock.now() - pod.created).total_seconds(), 0.0)
+        age = max((server_now - pod.created).total_seconds(), 0.0)
         led = self.led_since()
         return now if led is not None and now - age >= led else now - age
 

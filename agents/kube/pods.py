@@ -84,7 +84,12 @@ class Pod:
     @property
     def group_uid(self) -> str:
         """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
-        return self.annotations.get(_STATIC_POD_UID, self.uid) if _MIRROR in self.annotations else self.uid
+        return self.annotations.get(_STATIC_POD_UID, self.uid) if self.static else self.uid
+
+    @property
+    def static(self) -> bool:
+        """Whether it is the mirror of a static pod. That a Node owns it says nothing: anybody may write that."""
+        return _MIRROR in self.annotations
 
     @property
     def annotations(self) -> Mapping[str, str]:

@@ -30,8 +30,9 @@ class NodeTelemetry:
     """The devices of a pool's node of which something is known. `problem` is why nothing is known of the node, or where
     there are `devices`, why nothing is known of others: of those in `lost`, or of some that are not shown.
 
-    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod. `read_at`
-    is when the exporter read them, on the scale of the reader's monotonic clock. `repeated`: it was read before the
+    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod, by
+    their fault or by the node's annotation. `read_at` is when the exporter read them, on the scale of the reader's
+    monotonic clock. `repeated`: it was read before the
     last sample, too.
     """
 
@@ -83,7 +84,7 @@ class _Exporters:
             found = self._ask(pool, node.name)
         except AgentError as error:
             return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(error), problem=str(error))
-        return replace(found, excluded=_excluded(node, found.devices, self.names))
+        return replace(found, excluded=found.excluded | _excluded(node, found.devices, self.names))
 
     def _ask(self, pool: Pool, node: str) -> NodeTelemetry:
         addresses = self.addresses.get(node, ())

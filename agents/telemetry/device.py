@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What is wrong with a device, so that nothing new should start on it; as the value of a taint."""
+    """What is wrong with a device, so that nothing new should start on it; as the value of a taint and of a label."""
 
     UNREADABLE = "unreadable"  # NVML's calls fail for this one
     PAGES_TO_RETIRE = "pages-to-retire"  # memory that is bad leaves use only when the device is reset

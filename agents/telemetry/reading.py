@@ -19,6 +19,7 @@ from tenancy.names import (
     METRIC_SAMPLE_AGE,
     METRIC_SEAT,
     METRIC_UNATTRIBUTED,
+    METRIC_UNHEALTHY,
     METRIC_UNKNOWN_PROCESSES,
     METRIC_UNREADABLE,
 )
@@ -77,13 +78,15 @@ class LostDevice:
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """The devices of which something is known, and those that are `lost`, by index. `uses` is who uses which, where
-    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why."""
+    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why.
+    `excluded` are the uuids of devices with a fault, which take no new pod."""
 
     devices: tuple[Device, ...]
     age_seconds: float
     uses: tuple[PodUse, ...] = ()
     unknown_uses: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[LostDevice, ...] = ()
+    excluded: frozenset[str] = frozenset()
 
 
 def parse(text: str) -> Reading:
@@ -114,6 +117,7 @@ def parse(text: str) -> Reading:
         age_seconds=age_seconds,
         uses=tuple(use for use in uses if use.uuid in whole),
         unknown_uses=unknown_uses,
+        excluded=frozenset(uuid for _, uuid in _by_device(samples, METRIC_UNHEALTHY)),
         lost=tuple(sorted({each.gpu: each for each in reversed(lost)}.values(), key=lambda each: each.gpu)),
     )
 

@@ -80,7 +80,7 @@ class _Pass:
         self._cooling = {each.workload: each.at for each in snapshot.recycled if now - each.at < cool_down}
         spared = timedelta(seconds=SPARED_SECONDS)
         self._refused = {each.workload: each for each in snapshot.refused if now - each.at < spared}
-        self._to_free = to_free(snapshot, now)
+        self._to_free = to_free(snapshot, now, self._goes)
         self._gone: dict[str, float] = {}
         self._verdicts: list[DeviceVerdict] = []
         self._blind: list[Blind] = []
@@ -191,6 +191,14 @@ class _Pass:
                     )
         return frozenset(ended)
 
+    def _goes(self, uid: str) -> bool:
+        """Whether a pod is going, or has just ended."""
+        pod = self._pods.get(uid)
+        if pod is not None and not pod.ended:
+            return self._is_going(pod)
+        since = self._snapshot.memory.gone.get(uid, self._snapshot.at)
+        return self._snapshot.at - since <= SETTLE_SECONDS
+
     def _is_going(self, pod: GpuPod) -> bool:
         if pod.uid in self._taken or (pod.queued_as and pod.workload in self._stopped):
             return True
@@ -250,7 +258,7 @@ class _Pass:
             return f"{pod.namespace} is not a tenant with a budget, so the watchdog may not evict there"
         if pod.owner is None and not limits.bare_pods:
             return "no controller would recreate it"
-        if pod.owner is not None and pod.owner.kind == "Node":
+        if pod.static:
             return "it is a static pod of its node's kubelet"
         return None
 

@@ -21,7 +21,7 @@ class GpuPod:
 
     `workload` is what it is one of, the same across its replacements: namespace/kind/name. `queued`: Kueue admitted it,
     under the Workload of the name `queued_as`, "" where the pod does not tell. `uuids` are the devices that it was
-    placed on, where that is known.
+    placed on, where that is known. `static`: its node's kubelet runs it from a file.
     """
 
     namespace: str
@@ -39,6 +39,7 @@ class GpuPod:
     owner: Controller | None = None
     queued_as: str | None = None
     uuids: tuple[str, ...] = ()
+    static: bool = False
 
     @property
     def stops_with_its_job(self) -> bool:
@@ -84,6 +85,7 @@ def _pod(pod: Pod, declared_mib: int, ledger: Ledger) -> GpuPod:
         owner=pod.controller,
         queued_as=queued_as,
         uuids=tuple(filter(None, pod.annotations.get(ledger.names.device_uuid, "").split(","))),
+        static=pod.static,
     )
 
 

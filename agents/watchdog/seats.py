@@ -1,7 +1,7 @@
 """What waiting seats need of each device: pods within their seats or admitted by their queue, whose memory others
 have."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,14 +26,15 @@ def ripe(seats: Iterable[WaitingSeat], now: datetime, waiting_seconds: int) -> t
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
 
-def to_free(snapshot: PassInput, now: datetime) -> Mapping[tuple[str, str], SeatDemand]:
-    """By node and uuid. What is not measured is no reason to act."""
+def to_free(snapshot: PassInput, now: datetime, goes: Callable[[str], bool]) -> Mapping[tuple[str, str], SeatDemand]:
+    """By node and uuid; `goes` says of a pod's uid whether what it uses is about to be free. What is not measured is no
+    reason to act."""
     demands: dict[tuple[str, str], SeatDemand] = {}
     seats = ripe(snapshot.seats, now, snapshot.limits.waiting_seconds)
     for pools in dict.fromkeys(seat.pools for seat in seats):
         waiting = [seat for seat in seats if seat.pools == pools]
         nodes = {
-            reading.node: _memory(reading, [pod for pod in snapshot.pods if pod.node == reading.node])
+            reading.node: _memory(reading, [pod for pod in snapshot.pods if pod.node == reading.node], goes)
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
@@ -43,13 +44,14 @@ def to_free(snapshot: PassInput, now: datetime) -> Mapping[tuple[str, str], Seat
     return demands
 
 
-def _memory(reading: NodeTelemetry, pods: Sequence[GpuPod]) -> Mapping[str, DeviceMemory]:
+def _memory(reading: NodeTelemetry, pods: Sequence[GpuPod], goes: Callable[[str], bool]) -> Mapping[str, DeviceMemory]:
     """The node's devices by uuid. A pod of which it is not known where it is counts against each."""
     return {
         device.uuid: DeviceMemory(
             room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
             free_mib=device.free_bytes // MIB,
             floor_mib=reading.pool.floor_mib,
+            going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and goes(u.uid)),
         )
         for device in reading.devices
     }

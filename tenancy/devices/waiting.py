@@ -55,15 +55,20 @@ def seats_for(
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """`room_mib` is what the ledger has left of the device: what it offers, less what pods bound to it asked for.
-    `free_mib` is what is measured to be free, None where that is not known."""
+    `free_mib` is what is measured to be free, None where that is not known; `going_mib` comes free without more ado."""
 
     room_mib: int
     free_mib: int | None
     floor_mib: int = 0
+    going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
         """What must be freed for so much to load and leave the floor free; 0 where nothing must."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
+
+    def missing_mib(self, mib: int) -> int:
+        """What still lacks once that is free which is going."""
+        return max(self.lack_mib(mib) - self.going_mib, 0)
 
     def less(self, mib: int) -> "DeviceMemory":
         """With so much of it taken, and used."""
@@ -99,8 +104,9 @@ def to_free_mib(
 ) -> dict[tuple[str, Device], int]:
     """How much must be freed, by node and device of a pool, for waiting seats to load all at once.
 
-    In the order given each gets the devices with room that lack the least together, and the next finds them taken. One
-    without room by the ledger counts for nothing: freeing memory would not help it.
+    In the order given each gets the devices with room where the least is missing besides what is going, and the next
+    finds them taken: else another device would be freed while the first one's memory is on its way. One without room by
+    the ledger counts for nothing: freeing memory would not help it.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -108,7 +114,7 @@ def to_free_mib(
         ways = [(node, way) for node, devices in left.items() if len(way := _least(ask, devices)) == ask.count]
         if not ways:
             continue
-        node, way = min(ways, key=lambda each: sum(left[each[0]][device].lack_mib(ask.mib) for device in each[1]))
+        node, way = min(ways, key=lambda each: _sums(_lack(left[each[0]][device], ask) for device in each[1]))
         for device in way:
             left[node][device] = left[node][device].less(ask.mib)
             taken.add((node, device))
@@ -117,9 +123,17 @@ def to_free_mib(
 
 
 def _least(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """The devices with room that lack the least, of equals the fullest by the ledger; fewer than asked where there are
-    not enough."""
+    """The devices with room where the least is missing, of equals the fullest by the ledger; fewer than asked where
+    there are not enough."""
     fitting = [device for device, memory in devices.items() if memory.room_mib >= ask.mib]
-    return sorted(fitting, key=lambda device: (devices[device].lack_mib(ask.mib), devices[device].room_mib))[
-        : ask.count
-    ]
+    return sorted(fitting, key=lambda device: (*_lack(devices[device], ask), devices[device].room_mib))[: ask.count]
+
+
+def _lack(memory: DeviceMemory, ask: Ask) -> tuple[int, int]:
+    """What is missing for the ask; then what lacks as yet."""
+    return memory.missing_mib(ask.mib), memory.lack_mib(ask.mib)
+
+
+def _sums(lacks: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    missing, lacking = zip(*lacks, strict=True)
+    return sum(missing), sum(lacking)

@@ -5,6 +5,7 @@ When one watch is lost, all are relisted. The ledger is polled: without it nothi
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from agents.extender.cache.cache import Cache
@@ -60,6 +61,11 @@ class Informers:
     def alive_at(self) -> float:
         """When the thread last came round, monotonic seconds."""
         return self._informer.alive_at
+
+    @property
+    def server_now(self) -> datetime:
+        """The API server's time of day at its last answer, which is seconds old: the ledger is read so often."""
+        return self.api.time or self.clock.now()
 
     @property
     def names(self) -> Names | None:

@@ -262,9 +262,9 @@ def test_the_others_go_to_the_pool_of_their_seats_or_where_they_are_on_record() 
     assert seated["node-4"].node_selector == parsed.pools["node-4"].node_selector
 
 
-def test_seats_in_two_pools_leave_what_the_pools_share_and_a_tenant_that_queues_is_left_alone() -> None:
+def test_a_tenant_of_two_pools_gets_the_labels_they_share_and_one_that_queues_is_left_alone() -> None:
     config = changed(
-        put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100}),
+        put("unbudgeted second", {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}),
         put("residents train", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100}),
     )
     parsed = settings.parse(config)
@@ -272,7 +272,7 @@ def test_seats_in_two_pools_leave_what_the_pools_share_and_a_tenant_that_queues_
     placed = {
         tenant: p for p in admission_args(parsed.admission, parsed, parsed.ledger()).seated for tenant in p.tenants
     }
-    assert placed["inference"].node_selector == {"nvidia.com/gpu.present": "true"}
+    assert placed["android-emulator"].node_selector == {"nvidia.com/gpu.present": "true"}
     assert "team-a" not in placed
 
 

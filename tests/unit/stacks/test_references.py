@@ -75,6 +75,16 @@ DANGLING: dict[str, tuple[Change, str]] = {
         put("residents frigate pool", "batch"),
         "residents.frigate.pool: 'batch' hands out whole devices; name a pool that shares memory",
     ),
+    "a tenant with seats in two pools": (
+        put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100}),
+        "residents.chat.pool: must be node-4 as that of residents.inference, or chat have a tenant of its own: the "
+        "ResourceQuota of inference is one sum for all pools (got 't4')",
+    ),
+    "a tenant with a seat in one pool and on record in another": (
+        put("unbudgeted android-emulator tenant", "inference"),
+        "unbudgeted.android-emulator.pool: must be node-4 as that of residents.inference, or android-emulator have a "
+        "tenant of its own: the ResourceQuota of inference is one sum for all pools (got 't4')",
+    ),
     "residents that nobody advertises for": (
         lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
         "reconcile: is missing though residents is there: nobody would advertise what the residents ask for",
@@ -114,6 +124,16 @@ def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str,
 
 
 CLAIMED = put("scheduler", {"placement": "dra"})
+
+
+def test_claims_are_counted_by_seat_so_that_a_tenant_may_have_them_in_two_pools() -> None:
+    chat = put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100})
+    assert refusal(CLAIMED, chat, drop("reconcile"), drop("admission"), drop("memory_pools")) == []
+
+
+def test_who_has_no_seat_may_be_on_record_in_two_pools() -> None:
+    emulator = {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}
+    assert refusal(put("unbudgeted second", emulator)) == []
 
 
 def test_seats_that_are_claimed_need_neither_who_advertises_nor_who_sends_pods() -> None:

@@ -1,6 +1,7 @@
 """What the scheduler is told of a pod."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tenancy.devices.allocate import Ask
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
+
+START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 
 
 def devices(*mib: int) -> NodeDevices:
@@ -173,9 +176,11 @@ class Seated:
     """The node `a`: a runaway uses one of its devices; on the other the ledger has room for the seat of 6000 MiB, where
     a guest without a budget has slack."""
 
-    def __init__(self, served: Served, *, seconds: float = 60) -> None:
+    def __init__(
+        self, served: Served, *, seconds: float = 60, led_since: float = 0.0, time_of_day: datetime = START
+    ) -> None:
         self.served, self.events = served, list[Event]()
-        clock, self.cache = served.time.clock(), Cache()
+        clock, self.cache = replace(served.time.clock(), now=lambda: time_of_day), Cache()
         served.time.seconds = 100.0
         self.informers = Informers(
             api=served.api(), cache=self.cache, ledger_namespace=SYSTEM, clock=clock, log=served.log()
@@ -187,7 +192,7 @@ class Seated:
         self.cache.update_node(self.informers.known_devices["a"])
         self.verbs = Verbs(
             informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
-            holds=SeatHolds(seconds=seconds, led_since=lambda: 0.0, clock=clock),
+            holds=SeatHolds(seconds=seconds, led_since=lambda: led_since, clock=clock),
         )  # fmt: skip
         hold(self.verbs, "runaway", 2000, 0)
         self.cache.update_pod(Bystander(uid="guest", node="a", cpu_milli=0))
@@ -227,6 +232,23 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
     request = seated.verbs.requests.of("new")
     assert request is not None
     assert [(each.index, each.mib) for each in request.short] == [(1, 3000)]
+
+
+@pytest.mark.parametrize("off", [timedelta(hours=1), timedelta(hours=-1)], ids=["ahead", "behind"])
+@pytest.mark.parametrize(("age", "left"), [(5, 60), (20, 40), (120, None)])
+def test_how_old_a_seat_is_the_api_servers_clock_says(
+    served: Served, off: timedelta, age: float, left: float | None
+) -> None:
+    """By a clock an hour ahead none that is older than the leadership would be held back, by one behind each anew."""
+    served.cluster.now = START
+    seated = Seated(served, led_since=90.0, time_of_day=START + off)
+    list(seated.informers.api.items("/api/v1/nodes"))
+    query = seated.query()
+    query.pod["metadata"]["creationTimestamp"] = (START - timedelta(seconds=age)).isoformat()
+    seated.verbs.fits(query, NAMES)
+    request = seated.verbs.requests.of("new")
+    assert request is not None
+    assert (None if request.held is None else request.held.until - 100) == left
 
 
 def test_a_seat_is_told_once_that_it_is_held_back(seated: Seated) -> None:

@@ -36,7 +36,7 @@ class Bench:
 
     def left(self, pod: Pod, shortage: Shortage = LACKS_MEMORY) -> float | None:
         """For how many seconds more it is held back."""
-        held = self.holds.hold(pod, (shortage,))
+        held = self.holds.hold(pod, (shortage,), self.clock.now())
         return None if held is None else held.until - self.clock.monotonic()
 
 

@@ -9,7 +9,7 @@ from agents.kube.nodes import Node
 from agents.runtime.http_client import FetchError
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.device import Device
+from agents.telemetry.device import Device, Fault
 from agents.telemetry.reading import Trouble
 from tenancy.ledger import Ledger, Pool, Sharing
 from tests.support.exporters import add_exporter, card, gauge, measured
@@ -103,6 +103,16 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
         served.api(), ledger(T4), (node,), namespace="nodes", port=9401, get=lambda _: served_text(big).encode()
     )
     assert (found.devices, found.problem, found.offered_mib(big)) == ((big,), None, offered_mib)
+
+
+@pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
+def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
+    """As its taint keeps new pods off it: else gates close, and others are recycled, for a seat that cannot come."""
+    add_exporter(served)
+    bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
+    found = read(served, served_text(bad, good), replace(T4, device_count=2))[1]
+    assert (found.devices, found.problem) == ((replace(bad, fault=None), good), None)
+    assert [found.offered_mib(device) for device in found.devices] == [0, 14000]
 
 
 def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> None:

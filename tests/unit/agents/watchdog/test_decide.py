@@ -237,7 +237,7 @@ def test_what_a_watchdog_has_just_recycled_is_credited_before_it_is_seen_to_term
     ("pod", "limits", "why", "lasting"),
     [
         (replace(ARENA, owner=None), LIMITS, "no controller would recreate it", True),
-        (replace(ARENA, owner=Controller(kind="Node", name="n", uid="n")), LIMITS, "static pod", True),
+        (replace(ARENA, static=True), LIMITS, "static pod", True),
         (replace(ARENA, namespace="games"), LIMITS, "games is not a tenant with a budget", True),
         (replace(ARENA, started=NOW), LIMITS, "it is 110 s old; it is left alone for 120 s", False),
     ],
@@ -247,6 +247,12 @@ def test_left_alone_is(pod: GpuPod, limits: Limits, why: str, lasting: bool) -> 
     (spared,) = verdict(decision).spared
     assert (recycled(decision), spared.lasting) == ([], lasting)
     assert why in spared.why
+
+
+def test_a_pod_that_names_its_node_as_its_owner_is_no_static_pod_for_that() -> None:
+    """Any tenant that knows the node's uid may write so."""
+    owned = replace(ARENA, owner=Controller(kind="Node", name="n", uid="n"))
+    assert recycled(second(Watch(), (owned, 14_000))) == [ARENA.name]
 
 
 def test_a_bare_pod_goes_when_told() -> None:
@@ -449,6 +455,23 @@ def test_what_goes_counts_for_a_seat_that_waits() -> None:
     going = replace(EMULATOR, gone_by=NOW + timedelta(seconds=130))
     decision = second(Watch(seats=(waiting(),)), (ARENA, 5_000), (LLAMA, 4_300), (going, 900))
     assert (recycled(decision), verdict(decision).seats_mib, verdict(decision).missing_mib) == ([], 376, 0)
+
+
+def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
+    """GPU-0 lacks 676, and 6000 of it are going; GPU-1 lacks 636, by an offender who may stay."""
+    going = replace(ARENA, uid="uid-gone", gone_by=NOW + timedelta(seconds=130), uuids=("GPU-0",))
+    llama = replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
+    assert recycled(decision) == []
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(676, 0), (0, 0)]
+
+
+def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_same_device() -> None:
+    going = replace(EMULATOR, uid="uid-gone", name="gone", gone_by=NOW + timedelta(seconds=130))
+    arena, llama = replace(ARENA, uuids=("GPU-0",)), replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 900, 0), (arena, 9_960, 0), (llama, 10_460, 1))
+    assert recycled(decision) == [ARENA.name]
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(1036, 136), (0, 0)]
 
 
 def test_the_device_that_a_pod_was_placed_on_is_the_one_whose_room_it_takes() -> None:

@@ -50,6 +50,13 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
     )
 
 
+def test_a_static_pod_is_known_by_its_mirror_and_not_by_its_owner(served: Served) -> None:
+    owners = owner("Node", "n")
+    assert not read(served, ownerReferences=owners).static
+    assert not read(served, ownerReferences=owners, annotations={"kubernetes.io/config.hash": "h"}).static
+    assert read(served, ownerReferences=owners, annotations={"kubernetes.io/config.mirror": "h"}).static
+
+
 def test_only_the_pods_of_the_node_are_read(served: Served) -> None:
     read(served)
     assert list(read_pods(served.api(), "m", LEDGER, served.log())) == []
