@@ -66,7 +66,7 @@ class System:
         self.tenants = Tenants(self.world, self.server, names, self.stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)
-        self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib)
+        self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib, self.pool.node_selector)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
         self.gates: dict[str, GateConfig] = {
             gate.deployment: gate for gate in declared(self.stack.environ[GATE]["GATES"])
