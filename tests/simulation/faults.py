@@ -162,7 +162,7 @@ def blocks(system: System, name: str, seconds: float) -> None:
 def refuses(system: System, name: str, status: int, seconds: float) -> None:
     """Evictions of its pods are answered with an error: two disruption budgets (500), a webhook or RBAC (403)."""
     workload = system.workload(name)
-    part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}"
+    part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     system.server.network.refused[part] = (cause, status)
     system.invariants.blocked[name] = system.world.now + seconds + 60.0
