@@ -263,13 +263,13 @@ class System:
 
 
 @contextmanager
-def system(shape: Shape, dice: Random, *, jumping: bool = True) -> Iterator[System]:
+def system(shape: Shape, dice: Random, *, jumping: bool = True, remembering: bool = True) -> Iterator[System]:
     """A system whose agents can reach it."""
     hold: list[System] = []
 
     def get(url: str) -> tuple[int, str]:
         return hold[0].get(url)
 
-    with running.wired(get):
+    with running.wired(get, remembering=remembering):
         hold.append(System(shape, dice, jumping=jumping))
         yield hold[0]
