@@ -41,7 +41,7 @@ GATED := --policy-pack policy --suppress-outputs
 PREVIEW = $(PYTHON) -m stacks preview --stack $(STACK) $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,9 +101,14 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 	@$(INSTALL) python
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(ARGS)
 
-e2e: ## Run the tests on a cluster, all of them on one
+# The two lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
+e2e: ## Run the tests on clusters, in two lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 0 tests/e2e $(ARGS)
+	@$(PYTEST) -n 2 tests/e2e $(ARGS)
+
+day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
+	@$(INSTALL) preview cluster $(NODE)
+	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_day.py $(ARGS)
 
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) python $(ORACLE)

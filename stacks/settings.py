@@ -27,7 +27,7 @@ from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import problems, references, reserved, stackfile
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
 from tenancy.names import PROJECT
 
 
@@ -126,7 +126,7 @@ def _pool(name: str, spec: PoolSpec) -> Pool:
         sharing=spec.sharing,
         memory_mib=spec.memory_mib or 0,
         reserve_mib=spec.reserve_mib,
-        driver_reserved_mib=spec.driver_reserved_mib if spec.sharing is Sharing.MEMORY else 0,
+        driver_reserved_mib=spec.driver_reserved_mib,
         floor_mib=spec.floor_mib,
     )
 

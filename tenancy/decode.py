@@ -1,7 +1,7 @@
 """Plain data to frozen dataclasses, strictly: every problem at once, each with its path.
 
 The agents and the policy pack read the ledger with it; pydantic stays outside because privileged pods run the standard
-library alone.
+library alone. What a stack stores and agents of two versions read is decoded with `ignored` (docs/adr/0022).
 """
 
 import enum
@@ -9,7 +9,7 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,54 +23,67 @@ class DecodeError(ValueError):
         self.problems = problems
 
 
-def decode(kind: type[T], data: object, path: str = "") -> T:
-    """An instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems."""
-    problems: list[str] = []
-    value = _value(kind, data, path or kind.__name__.lower(), problems)
-    if problems:
-        raise DecodeError(problems)
+def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | None = None) -> T:
+    """An instance of the dataclass `kind` from JSON-like data. Raises DecodeError with all problems.
+
+    An unknown key is a problem; given `ignored`, it is left out and its path is added there.
+    """
+    notes = _Notes([], ignored)
+    value = _value(kind, data, path or kind.__name__.lower(), notes)
+    if notes.problems:
+        raise DecodeError(notes.problems)
     return typing.cast(T, value)
 
 
-def _value(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+@dataclass(frozen=True)
+class _Notes:
+    """What is said of the data; `ignored` is None where an unknown key is a problem."""
+
+    problems: list[str]
+    ignored: list[str] | None
+
+
+def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):  # only `X | None` is used
         inner = next(arg for arg in args if arg is not type(None))
-        return None if data is None else _value(inner, data, path, problems)
+        return None if data is None else _value(inner, data, path, notes)
     if is_dataclass(kind):
-        return _dataclass(kind, data, path, problems)
+        return _dataclass(kind, data, path, notes)
     if origin is tuple:
-        return _tuple(args[0], data, path, problems)
+        return _tuple(args[0], data, path, notes)
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(args[1], data, path, problems)
-    return _scalar(kind, data, path, problems)
+        return _mapping(args[1], data, path, notes)
+    return _scalar(kind, data, path, notes)
 
 
-def _tuple(kind: Any, data: object, path: str, problems: list[str]) -> tuple[Any, ...]:
+def _tuple(kind: Any, data: object, path: str, notes: _Notes) -> tuple[Any, ...]:
     if not isinstance(data, list | tuple):
-        problems.append(f"{path}: must be a list (got {data!r})")
+        notes.problems.append(f"{path}: must be a list (got {data!r})")
         return ()
-    return tuple(_value(kind, item, f"{path}.{index}", problems) for index, item in enumerate(data))
+    return tuple(_value(kind, item, f"{path}.{index}", notes) for index, item in enumerate(data))
 
 
-def _mapping(kind: Any, data: object, path: str, problems: list[str]) -> dict[str, Any]:
+def _mapping(kind: Any, data: object, path: str, notes: _Notes) -> dict[str, Any]:
     if not isinstance(data, Mapping):
-        problems.append(f"{path}: must be a map (got {data!r})")
+        notes.problems.append(f"{path}: must be a map (got {data!r})")
         return {}
-    return {str(key): _value(kind, item, f"{path}.{key}", problems) for key, item in data.items()}
+    return {str(key): _value(kind, item, f"{path}.{key}", notes) for key, item in data.items()}
 
 
-def _scalar(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if issubclass(kind, enum.Enum):
         try:
             return kind(data)
         except ValueError:
-            problems.append(f"{path}: must be one of {', '.join(str(member.value) for member in kind)} (got {data!r})")
+            notes.problems.append(
+                f"{path}: must be one of {', '.join(str(member.value) for member in kind)} (got {data!r})"
+            )
             return next(iter(kind))
     if kind is int and isinstance(data, float) and data.is_integer():
         data = int(data)  # numbers that travelled through protobuf arrive as floats
     if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
-        problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
+        notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()
     return data
 
@@ -84,24 +97,28 @@ def _hints(kind: type) -> Mapping[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _dataclass(kind: Any, data: object, path: str, problems: list[str]) -> Any:
+def _dataclass(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if not isinstance(data, Mapping):
-        problems.append(f"{path}: must be a map (got {data!r})")
+        notes.problems.append(f"{path}: must be a map (got {data!r})")
         return None
     hints = _hints(kind)
     known = {field.name: field for field in fields(kind) if field.init}
-    hint = ", ".join(sorted(known))
-    problems.extend(f"{path}.{key}: unknown key; known here: {hint}" for key in data if key not in known)
+    unknown = [f"{path}.{key}" for key in data if key not in known]
+    if notes.ignored is None:
+        hint = ", ".join(sorted(known))
+        notes.problems.extend(f"{key}: unknown key; known here: {hint}" for key in unknown)
+    else:
+        notes.ignored.extend(unknown)
     values = {}
     for name, field in known.items():
         if name in data:
-            values[name] = _value(hints[name], data[name], f"{path}.{name}", problems)
+            values[name] = _value(hints[name], data[name], f"{path}.{name}", notes)
         elif field.default is MISSING and field.default_factory is MISSING:
-            problems.append(f"{path}.{name}: is missing")
-    if problems:
+            notes.problems.append(f"{path}.{name}: is missing")
+    if notes.problems:
         return None
     try:
         return kind(**values)
     except ValueError as error:
-        problems.append(f"{path}: {error}")
+        notes.problems.append(f"{path}: {error}")
         return None

@@ -226,6 +226,9 @@ SCHEDULER_ACCOUNT = "system:kube-scheduler"
 # schedulerName of the pods that it places.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
+# In the extender's refusal where the ledger has room and memory in use keeps the pod out; kube-scheduler writes it into
+# the pod's condition, by which gate and watchdog know that giving memory back would help.
+REFUSED_AS_MEASURED = "as measured and less the floor"
 # kube-scheduler waits so long for an answer of the extender (httpTimeout).
 EXTENDER_TIMEOUT_SECONDS = 5
 # Upstream's name for the program, its container and its ConfigMap's key.

@@ -94,7 +94,7 @@ class Verbs:
         While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
-        short = self._reclaimable(fits)
+        short = reclaimable(fits.short, self.informers.ledger)
         held = self.holds.hold(pod, short)
         by_ledger = self.cache.fit(
             pod.uid,
@@ -106,7 +106,7 @@ class Verbs:
             until=None if held is None else held.until + RESERVE_SECONDS,
         )
         if held is None:
-            short = self._reclaimable(by_ledger)
+            short = reclaimable(by_ledger.short, self.informers.ledger)
             return by_ledger, replace(request, short=short if crowded(short) else ())
         if before is None or before.held is None:
             self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
@@ -114,9 +114,10 @@ class Verbs:
         hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
         return Fits((), {}, hopeless, short), replace(request, held=held)
 
-    def _reclaimable(self, fits: Fits) -> tuple[Shortage, ...]:
-        ledger = self.informers.ledger
-        return reclaimable(fits.short, ledger) if ledger else fits.short
+    def _is_held(self, uid: str) -> bool:
+        """Whether the pod is held back now: nobody is evicted for it, also on nodes that its filter did not judge."""
+        last = self.requests.of(uid)
+        return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
         """0 to 10 for each node. Raises AskError."""
@@ -132,10 +133,12 @@ class Verbs:
         Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
         kubernetes#135486 asks of no such node, and takes one in the answer for an error.
         """
-        request = request_of(query.pod, names, self.informers.ledger)
+        request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
             return dict(query.victims)
-        preemption = _Preemption(self, query.pod["metadata"]["uid"], request)
+        if self._is_held(uid):
+            return {}
+        preemption = _Preemption(self, uid, request)
         chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
         return {node: victims for node, victims in chosen.items() if victims is not None}
 
@@ -173,7 +176,16 @@ class _Preemption:
             self.verbs.clock.monotonic(),
             uid=self.uid,
             standing=self.request.standing,
+            seated=self._seated(node),
         )
+
+    def _seated(self, node: str) -> Collection[str]:
+        """The pods of the node that keep within a seat of its pool."""
+        ledger, devices = self.verbs.informers.ledger, self.verbs.informers.devices(node)
+        if ledger is None or devices is None:
+            return ()
+        pods = self.verbs.cache.pods(node)
+        return {p.uid for p in pods if devices.pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
 
     def _lacks_gpumem(self, node: str, pods: Collection[PodInfo]) -> bool:
         """Whether the node's sum is what keeps the ask out, as the scheduler sums."""

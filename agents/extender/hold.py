@@ -90,10 +90,14 @@ def crowded(short: Iterable[Shortage]) -> bool:
     return bool(by_node) and all(by_node.values())
 
 
-def reclaimable(short: Iterable[Shortage], ledger: Ledger) -> tuple[Shortage, ...]:
+def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
     """The shortages, with only those holders from whom somebody may reclaim: not who is on record as unbudgeted, and
     has no more than was measured then."""
-    recorded = {(each.tenant, each.pool): each.measured_mib for each in ledger.unbudgeted}
+    if ledger is None:
+        return tuple(short)
+    # The last of a tenant's counts, and is the largest: nobody says which of them a pod is.
+    by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
+    recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 
     def over(shortage: Shortage, holder: Holder) -> bool:
         return holder.mib > recorded.get((holder.namespace, shortage.pool), 0)

@@ -145,7 +145,9 @@ class Extender:
         self._namespace = settings.ledger_namespace
         self._claims, self._lists, self._telemetry = api(), api(), api()
         cache = Cache(Scoring(settings.scoring))
-        self._waiting = PendingPods(cache=cache, nudge=self._nudge, clock=clock, log=log)
+        self._waiting = PendingPods(
+            cache=cache, ledger=lambda: self._informers.ledger, nudge=self._nudge, clock=clock, log=log
+        )
         self._informers = Informers(
             api=api(),
             cache=cache,

@@ -14,9 +14,11 @@ from typing import NoReturn
 
 from agents.extender.cache.cache import Cache
 from agents.extender.filter import Request
+from agents.extender.hold import crowded, reclaimable
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import Problem, keep_running
+from tenancy.ledger import Ledger
 
 # What the scheduler needs to try again by itself: its shortest back-off, and a little.
 GRACE_SECONDS = 1.5
@@ -41,6 +43,7 @@ class PendingPods:
     """Any thread tells of pods, one runs `keep`. `nudge` makes the event; it raises AgentError."""
 
     cache: Cache
+    ledger: Callable[[], Ledger | None]
     nudge: Callable[[], None]
     clock: Clock
     log: Log
@@ -99,14 +102,23 @@ class PendingPods:
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
-            ask, standing, held = pod.request.ask, pod.request.standing, pod.request.held
-            keeper = uid if held is not None or self.cache.nominated(uid) else ""  # who has room that others do not
-            key = ask, standing, held is None, keeper
+            ask, standing = pod.request.ask, pod.request.standing
+            if pod.request.held is not None:
+                if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
+                    fitting[uid] = pod
+                continue
+            keeper = uid if self.cache.nominated(uid) else ""  # who has room that others do not
+            key = ask, standing, keeper
             if key not in rooms:
-                rooms[key] = self.cache.feasible_nodes(ask, now, keeper, standing, by_ledger=held is None)
-            if (held is not None and held.until <= now) or not rooms[key].isdisjoint(pod.nodes):
+                rooms[key] = self.cache.feasible_nodes(ask, now, keeper, standing, by_ledger=True)
+            if not rooms[key].isdisjoint(pod.nodes):
                 fitting[uid] = pod
         return fitting
+
+    def _is_crowded(self, uid: str, pod: PendingPod, now: float) -> bool:
+        """Whether a seat that is held back would still be: as its filter asks, which lets it load under the floor."""
+        short = self.cache.shortages(uid, pod.request.ask, pod.nodes, now, pod.request.standing)
+        return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:
         """Until there may be more room, or a while."""

@@ -11,12 +11,19 @@ from tenancy.devices.allocate import Ask
 
 @dataclass(frozen=True, kw_only=True)
 class Occupant:
-    """A pod that may be evicted: it declared `mib` on each of its devices, and measurably uses so much of each."""
+    """A pod that may be evicted: it declared `mib` on each of its devices, and measurably uses so much of each.
+    `seated`: it comes back by the ledger, and loads what it declared again."""
 
     uid: str
     priority: int
     mib: int
     used_mib: Mapping[int, int] = field(hash=False)
+    seated: bool = False
+
+    def frees_mib(self, index: int) -> int:
+        """What its leaving frees of a device, where the ledger keeps its room."""
+        used_mib = self.used_mib[index]
+        return max(used_mib - self.mib, 0) if self.seated else used_mib
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ def _clear_both(ask: Ask, index: int, left: Room, occupants: Sequence[Occupant])
     for each in leaving:
         left = left.more(each.mib, each.used_mib[index])
     staying = {each.uid: each for each in occupants if each not in leaving}
-    users = [replace(each, mib=each.used_mib[index]) for each in staying.values()]
+    users = [replace(each, mib=each.frees_mib(index)) for each in staying.values()]
     also = _clear(left.lacks_mib(ask)[1], users)
     return None if also is None else [*leaving, *(staying[each.uid] for each in also)]
 
@@ -111,7 +118,8 @@ def _burden(leaving: Sequence[Occupant]) -> tuple[int, list[int], int]:
 
 
 def _suffices(ask: Ask, index: int, left: Room, leaving: Sequence[Occupant]) -> bool:
+    has_room = left.mib >= ask.mib
     for each in leaving:
         if index in each.used_mib:
-            left = left.more(each.mib, each.used_mib[index])
+            left = left.more(each.mib, each.frees_mib(index) if has_room else each.used_mib[index])
     return max(left.lacks_mib(ask)) <= 0

@@ -80,8 +80,8 @@ def _leaving(entrance: GateState, slack: Headroom, now: int) -> Signal:
     gate, answer = entrance.gate, entrance.answer
     pressure = slack.pressure(gate)
     if pressure is not None:
-        # A probe that fails does not keep a tenant where its neighbours starve, and a seat's pod waits for nobody.
-        cause, needed = (Cause.SEAT, 1) if pressure.for_seat else (Cause.PRESSURE, PRESSED_SAMPLES)
+        # A probe that fails does not keep a tenant where its neighbours starve, and a seat's pod waits for no sample.
+        cause, needed = (Cause.SEAT, 1) if slack.seat_waits(pressure) else (Cause.PRESSURE, PRESSED_SAMPLES)
         return Signal(act=Action.CLOSE, cause=cause, why=slack.why(pressure), needed=needed)
     if answer is None:
         return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)

@@ -31,10 +31,10 @@ def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[s
 
 @dataclass(frozen=True)
 class Pressure:
-    """The device for which a gate must close: for a seat at once, for the floor when it is under it again."""
+    """The device for which a gate must close: for seats' pods, which have yet to load, or for the floor."""
 
     uuid: str
-    for_seat: bool
+    for_seats: bool
 
 
 class Headroom:
@@ -72,12 +72,16 @@ class Headroom:
 
     def why(self, pressure: Pressure) -> str:
         found = f"{self._places[pressure.uuid]}: {self._free_mib[pressure.uuid]} MiB are free"
-        if not pressure.for_seat:
+        if not pressure.for_seats:
             return f"{found}, the floor is {self.floor_mib}"
         starting_mib = self._seats.starting_mib[pressure.uuid]
         wanted = [f"{seat} waits for {seat.ask.total_mib} MiB" for seat in self._seats.waiting[:_NAMED]]
         wanted += [f"seats that have just started may load {starting_mib} MiB"] if starting_mib else []
         return f"{found}, the floor is {self.floor_mib}; {', '.join(wanted)}"
+
+    def seat_waits(self, pressure: Pressure) -> bool:
+        """Whether a pod waits for what a gate holds there; one that starts has its place."""
+        return pressure.for_seats and bool(self._seats.waiting)
 
     def repeats(self, gate: GateConfig) -> bool:
         """Whether the sample before saw the same reading: of the device for which the gate must close, else of any that
@@ -143,7 +147,7 @@ class Headroom:
                 if not entrance.open or uuid not in self._devices_of(entrance):
                     continue
                 before = leaving.get(entrance.gate.name)
-                if before is None or (seats_mib > 0 and not before.for_seat):
+                if before is None or (seats_mib > 0 and not before.for_seats):
                     leaving[entrance.gate.name] = Pressure(uuid, seats_mib > 0)
                 seats_mib -= entrance.used_mib.get(uuid, 0) + entrance.claimed_mib
                 floor_mib -= entrance.used_mib.get(uuid, 0)

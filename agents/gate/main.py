@@ -314,6 +314,6 @@ def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateS
 def _entries(record: Record) -> dict[str, JournalEntry]:
     """Raises JournalError."""
     try:
-        return {name: decode(JournalEntry, entry, name) for name, entry in record.content.items()}
+        return {name: decode(JournalEntry, entry, name, ignored=[]) for name, entry in record.content.items()}
     except DecodeError as error:
         raise JournalError(f"ConfigMap {names.journal(names.GATE)}: {error}; delete its data to start over") from None

@@ -8,7 +8,7 @@ from agents.kube.client import Api
 from agents.kube.pods import PODS, UNSCHEDULED, Pod, PodError, on_node, waiting_seat
 from agents.runtime.log import Log
 from agents.telemetry.client import NodeTelemetry
-from tenancy.devices.waiting import WaitingSeat, seats_for
+from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger, Seat
 from tenancy.workload import at, maps_at
 
@@ -69,34 +69,12 @@ def with_ended(seating: Seating, readings: Iterable[NodeTelemetry], before: Seat
 def _waiting(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
     for item in api.items(PODS, **UNSCHEDULED):
         try:
-            seat = waiting_seat(item, ledger) or _admitted(Pod(item), ledger)
+            seat = waiting_seat(item, ledger)
         except PodError as error:
             log.warning(f"it is no waiting seat: {error}")
             continue
         if seat is not None:
             yield seat
-
-
-def _admitted(pod: Pod, ledger: Ledger) -> WaitingSeat | None:
-    """A queue's pod, which is there because Kueue reserved quota for it: that is promised on the ledger as a seat is.
-    Raises PodError."""
-    pools = {quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem}
-    ask = pod.ask(ledger) if pod.waiting and pools and pod.namespace in ledger.queue_tenants else None
-    if ask is None:
-        return None
-    shares = (Seat(name=pod.name, tenant=pod.namespace, pool=pool, gpumem_mib=ask.total_mib) for pool in sorted(pools))
-    seats = seats_for(replace(ledger, seats=tuple(shares)), pod.namespace, ask, at(pod.spec, "nodeSelector"))
-    if not seats:
-        return None
-    return WaitingSeat(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        ask=ask,
-        seats=seats,
-        priority=pod.priority,
-        created=pod.created,
-    )
 
 
 def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
@@ -107,7 +85,7 @@ def _bound(pod: Pod, ledger: Ledger, log: Log) -> BoundPod:
         declared_mib = 0
     grace: int = pod.metadata.get("deletionGracePeriodSeconds") or 0
     return BoundPod(
-        uid=pod.group_uid,
+        uid=pod.uid,
         namespace=pod.namespace,
         node=pod.node or "",
         declared_mib=declared_mib,

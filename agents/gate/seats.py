@@ -102,7 +102,7 @@ class SeatClaims:
 
     def _ledger_room_mib(self) -> dict[str, int]:
         return {
-            device.uuid: reading.pool.offered_mib(device.total_bytes // MIB) - self._held_mib[device.uuid]
+            device.uuid: reading.offered_mib(device) - self._held_mib[device.uuid]
             for reading in self._readings
             for device in reading.devices
         }

@@ -30,11 +30,20 @@ class StoredLedger:
         return self.path.rpartition("/")[0]
 
     def ledger(self) -> Ledger:
-        """Raises LedgerError."""
+        """What of it this version of the agents knows (docs/adr/0022). Raises LedgerError."""
+        return self._decoded([])
+
+    def unknown_keys(self) -> tuple[str, ...]:
+        """The paths of what `ledger` leaves out: another version wrote it. Raises LedgerError."""
+        ignored: list[str] = []
+        self._decoded(ignored)
+        return tuple(ignored)
+
+    def _decoded(self, ignored: list[str]) -> Ledger:
         if self.text is None:
             raise LedgerError(f"ConfigMap {LEDGER}: has no key {LEDGER_KEY}; run pulumi up")
         try:
-            return Ledger.from_data(json.loads(self.text))
+            return Ledger.from_data(json.loads(self.text), ignored)
         except DecodeError as error:
             raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: {error}; run pulumi up") from None
         except ValueError as error:

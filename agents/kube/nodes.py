@@ -5,24 +5,33 @@ from dataclasses import dataclass, field
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
+from tenancy.names import Names
 
 NODES = "/api/v1/nodes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A Node object; capacity and allocatable hold quantities as the API spells them. Its version is no part of it."""
+    """A Node object; capacity and allocatable hold quantities as the API spells them. Its version and its annotations
+    do not tell two apart."""
 
     name: str
     uid: str = ""
     resource_version: str = field(default="", compare=False)
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict, compare=False)
     capacity: Mapping[str, str] = field(default_factory=dict)
     allocatable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reference(self) -> Reference:
         return Reference(api_version="v1", kind="Node", name=self.name, uid=self.uid)
+
+
+def excluded(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
+    """The indices of the devices that are to take no new pod. Raises ValueError."""
+    text = annotations.get(names.device_excluded, "")
+    return frozenset(int(part) for part in str(text).split(",") if part.strip())
 
 
 def read_nodes(api: Api) -> tuple[Node, ...]:
@@ -38,6 +47,7 @@ def node_of(item: Object) -> Node:
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         labels=metadata.get("labels") or {},
+        annotations=metadata.get("annotations") or {},
         capacity=status.get("capacity") or {},
         allocatable=status.get("allocatable") or {},
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents.kube.client import Object
@@ -10,8 +10,8 @@ from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
-from tenancy.ledger import Ledger
-from tenancy.names import SCHEDULER_NAME
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import REFUSED_AS_MEASURED, SCHEDULER_NAME
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
@@ -24,6 +24,8 @@ BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 _ENDED = ("Succeeded", "Failed")
 # In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
+# That it is a mirror: nobody adds this later, and a kubelet runs no pod that has it.
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodError(AgentError):
@@ -82,7 +84,7 @@ class Pod:
     @property
     def group_uid(self) -> str:
         """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
-        return self.annotations.get(_STATIC_POD_UID, self.uid)
+        return self.annotations.get(_STATIC_POD_UID, self.uid) if _MIRROR in self.annotations else self.uid
 
     @property
     def annotations(self) -> Mapping[str, str]:
@@ -137,9 +139,18 @@ class Pod:
 
     @property
     def waiting(self) -> bool:
-        """It is our scheduler's to place: not bound, not going, held by no scheduling gate."""
+        """It is our scheduler's to place: not bound, not going, held by no scheduling gate, and by nothing else that
+        giving memory back would not help."""
         ours = self.spec.get("schedulerName") == SCHEDULER_NAME
-        return ours and not (self.node or self.terminating or self.ended or self.spec.get("schedulingGates"))
+        held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
+        return ours and not held
+
+    @property
+    def _lacks_more(self) -> bool:
+        """Whether our scheduler's last try found no node that only memory in use keeps it from. Not yet tried, or only
+        failed to try, is no such word."""
+        last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
+        return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
 
     @property
     def controller(self) -> Controller | None:
@@ -185,14 +196,16 @@ class Pod:
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """The seat that waits with a Pod; None for one that does not wait, or is not within a seat of its namespace. Raises
+    """The seat that waits with a Pod; None for one that does not wait, or was promised no such memory. Raises
     PodError."""
     pod = Pod(item)
-    if not pod.waiting:
+    ask = pod.ask(ledger) if pod.waiting else None
+    if ask is None:
         return None
-    ask = pod.ask(ledger)
-    seats = seats_for(ledger, pod.namespace, ask, at(pod.spec, "nodeSelector")) if ask else ()
-    if ask is None or not seats:
+    wanted = at(pod.spec, "nodeSelector")
+    queued = replace(ledger, seats=_quota_seats(pod, ask, ledger))
+    seats = seats_for(ledger, pod.namespace, ask, wanted) or seats_for(queued, pod.namespace, ask, wanted)
+    if not seats:
         return None
     return WaitingSeat(
         uid=pod.uid,
@@ -203,3 +216,11 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
         priority=pod.priority,
         created=pod.created,
     )
+
+
+def _quota_seats(pod: Pod, ask: Ask, ledger: Ledger) -> tuple[Seat, ...]:
+    """A queue's pod is there because Kueue reserved quota for it, which is promised on the ledger as a seat is."""
+    if pod.namespace not in ledger.queue_tenants:
+        return ()
+    pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})
+    return tuple(Seat(name=pod.name, tenant=pod.namespace, pool=pool, gpumem_mib=ask.total_mib) for pool in pools)

@@ -54,7 +54,8 @@ class Roster:
 
     @cached_property
     def _by_group(self) -> Mapping[str, NodePod]:
-        return {pod.group_uid: pod for pod in self.pods}
+        """What bears a pod's own UID is that pod's, whatever another calls itself."""
+        return {pod.group_uid: pod for pod in self.pods} | {pod.uid: pod for pod in self.pods}
 
 
 def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:

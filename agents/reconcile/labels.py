@@ -27,7 +27,7 @@ class Verified:
 
     def lapsed(self, now: int) -> bool:
         """Whether it has been gone for so long that it counts no more."""
-        return self.missing_since is not None and not 0 <= now - self.missing_since < HOLD_SECONDS
+        return self.missing_since is not None and now - self.missing_since >= HOLD_SECONDS
 
     def pool(self, ledger: Ledger) -> Pool | None:
         """The memory pool that these labels belong to; None where the ledger does not declare it any more."""
@@ -64,7 +64,8 @@ def remember(ledger: Ledger, nodes: Iterable[Node], before: Mapping[str, Verifie
         if evidence is not None:
             after[node.name] = Verified(labels=evidence)
         elif known is not None and known.pool(ledger) is not None:
-            since = now if known.missing_since is None else known.missing_since
+            # Not later than now: what a clock ahead of this one wrote would hold for as long as it was ahead.
+            since = now if known.missing_since is None else min(known.missing_since, now)
             entry = Verified(labels=known.labels, missing_since=since)
             keys = {ledger.names.gpumem, ledger.names.gpu_count}
             if not entry.lapsed(now) or keys & {*node.capacity, *node.allocatable}:
@@ -80,7 +81,7 @@ def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
 def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
     """Raises JournalError."""
     try:
-        return {name: decode(Verified, entry, name) for name, entry in content.items()}
+        return {name: decode(Verified, entry, name, ignored=[]) for name, entry in content.items()}
     except DecodeError as error:
         raise JournalError(
             f"what nodes showed cannot be read: {error}; delete the journal's key to start over"

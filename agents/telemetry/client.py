@@ -1,12 +1,12 @@
 """The exporters' client: what each node's exporter measures, or why that is not known."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agents.kube.client import Api
-from agents.kube.nodes import Node
+from agents.kube.nodes import Node, excluded
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import ExpositionError
@@ -14,7 +14,8 @@ from agents.runtime.http_client import fetch
 from agents.telemetry.device import Device
 from agents.telemetry.reading import LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
-from tenancy.names import EXPORTER, LABEL_NAME
+from tenancy.names import EXPORTER, LABEL_NAME, Names
+from tenancy.units import MIB
 
 # Two readings less than this apart are one, asked for twice.
 _STEP_SECONDS = 1.0
@@ -29,8 +30,9 @@ class NodeTelemetry:
     """The devices of a pool's node of which something is known. `problem` is why nothing is known of the node, or where
     there are `devices`, why nothing is known of others: of those in `lost`, or of some that are not shown.
 
-    `uses` and `unknown_uses` are as in a Reading. `read_at` is when the exporter read them, on the scale of the
-    reader's monotonic clock. `repeated`: it was read before the last sample, too.
+    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod. `read_at`
+    is when the exporter read them, on the scale of the reader's monotonic clock. `repeated`: it was read before the
+    last sample, too.
     """
 
     pool: Pool
@@ -39,11 +41,16 @@ class NodeTelemetry:
     uses: tuple[PodUse, ...] = ()
     unknown_uses: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[LostDevice, ...] = ()
+    excluded: frozenset[str] = frozenset()
     age_seconds: float = 0
     read_at: float = 0
     trouble: Trouble | None = None
     problem: str | None = None
     repeated: bool = False
+
+    def offered_mib(self, device: Device) -> int:
+        """What the device may hand out in all."""
+        return 0 if device.uuid in self.excluded else self.pool.offered_mib(device.total_bytes // MIB)
 
     def stands_still(self, before: "NodeTelemetry | None") -> bool:
         """Whether nothing in it differs from the answer `before`, not even its age: then it may be that very answer."""
@@ -63,18 +70,20 @@ class _Exporters:
     """Where the exporters are, by node, and how they are asked."""
 
     addresses: Mapping[str, Sequence[str]]
+    names: Names
     port: int
     get: Callable[[str], bytes]
     monotonic: Callable[[], float]
     until: float
 
-    def ask(self, pool: Pool, node: str) -> NodeTelemetry:
+    def ask(self, pool: Pool, node: Node) -> NodeTelemetry:
         try:
             if self.monotonic() > self.until:
                 raise TelemetryError(Trouble.MISSING, "not asked: too many exporters before it did not answer")
-            return self._ask(pool, node)
+            found = self._ask(pool, node.name)
         except AgentError as error:
-            return NodeTelemetry(pool=pool, node=node, trouble=_trouble(error), problem=str(error))
+            return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(error), problem=str(error))
+        return replace(found, excluded=_excluded(node, found.devices, self.names))
 
     def _ask(self, pool: Pool, node: str) -> NodeTelemetry:
         addresses = self.addresses.get(node, ())
@@ -118,8 +127,10 @@ def read(
     match nothing is known: no pool's floor is its. Raises ApiError."""
     addresses = _addresses(api, namespace)
     until = monotonic() + _ROUND_SECONDS
-    exporters = _Exporters(addresses=addresses, port=port, get=get, monotonic=monotonic, until=until)
-    wanted: list[tuple[Pool, str]] = []
+    exporters = _Exporters(
+        addresses=addresses, names=ledger.names, port=port, get=get, monotonic=monotonic, until=until
+    )
+    wanted: list[tuple[Pool, Node]] = []
     unowned: list[NodeTelemetry] = []
     for node in nodes:
         try:
@@ -128,11 +139,20 @@ def read(
             unowned += _unowned(node, error)
             continue
         if pool is not None and pool.sharing is Sharing.MEMORY:
-            wanted.append((pool, node.name))
+            wanted.append((pool, node))
     if len(wanted) < 2:
         return (*(exporters.ask(pool, node) for pool, node in wanted), *unowned)
     with ThreadPoolExecutor(min(len(wanted), _AT_ONCE)) as threads:
         return (*threads.map(lambda each: exporters.ask(*each), wanted), *unowned)
+
+
+def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[str]:
+    """All of them where the node's annotation cannot be read: then placement takes no device of it either."""
+    try:
+        out = excluded(node.annotations, names)
+    except ValueError:
+        return frozenset(device.uuid for device in devices)
+    return frozenset(device.uuid for device in devices if device.gpu in out)
 
 
 def _unowned(node: Node, error: SeveralPoolsError) -> Iterator[NodeTelemetry]:

@@ -256,9 +256,9 @@ class _Pass:
 
     def _not_now(self, target: Target) -> str | None:
         limits = self._snapshot.limits
-        youngest = min(self._age_seconds(each) for each in target.pods)
-        if youngest < limits.minimum_age_seconds:
-            return f"it is {youngest:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
+        oldest = max(self._age_seconds(each) for each in target.pods)
+        if oldest < limits.minimum_age_seconds:
+            return f"it is {oldest:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
         # One that terminates takes longer than it may: to shorten that is no second recycle of its workload.
         if target.workload in self._cooling and target.first.gone_by is None:
             ago = (self._now - self._cooling[target.workload]).total_seconds()

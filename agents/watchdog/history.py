@@ -115,8 +115,8 @@ def _data(entries: Iterable[Recycled | Refused]) -> list[dict[str, Any]]:
 def _entries(content: Mapping[str, object]) -> tuple[tuple[Recycled, ...], tuple[Refused, ...]]:
     """Raises JournalError."""
     try:
-        entries = decode(tuple[_Entry, ...], content.get(_RECYCLED, []), _RECYCLED)
-        refusals = decode(tuple[_Refusal, ...], content.get(_REFUSED, []), _REFUSED)
+        entries = decode(tuple[_Entry, ...], content.get(_RECYCLED, []), _RECYCLED, ignored=[])
+        refusals = decode(tuple[_Refusal, ...], content.get(_REFUSED, []), _REFUSED, ignored=[])
         recycled = sorted((entry.read() for entry in entries), key=lambda each: each.at)
         refused = sorted((refusal.read() for refusal in refusals), key=lambda each: each.at)
     except (ValueError, TypeError) as error:

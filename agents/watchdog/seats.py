@@ -1,4 +1,5 @@
-"""What waiting seats need of each device: pods that keep within their seats, and whose memory others have."""
+"""What waiting seats need of each device: pods within their seats or admitted by their queue, whose memory others
+have."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,9 @@ class SeatDemand:
 
 
 def ripe(seats: Iterable[WaitingSeat], now: datetime, waiting_seconds: int) -> tuple[WaitingSeat, ...]:
-    """Those for which the gates had their time, the longest waiting first."""
+    """Those for which the gates had their time, in the order in which they are placed."""
     found = (seat for seat in seats if (now - seat.created).total_seconds() >= waiting_seconds)
-    return tuple(sorted(found, key=lambda seat: (seat.created, seat.uid)))
+    return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
 
 def to_free(snapshot: PassInput, now: datetime) -> Mapping[tuple[str, str], SeatDemand]:
@@ -44,12 +45,11 @@ def to_free(snapshot: PassInput, now: datetime) -> Mapping[tuple[str, str], Seat
 
 def _memory(reading: NodeTelemetry, pods: Sequence[GpuPod]) -> Mapping[str, DeviceMemory]:
     """The node's devices by uuid. A pod of which it is not known where it is counts against each."""
-    pool = reading.pool
     return {
         device.uuid: DeviceMemory(
-            room_mib=pool.offered_mib(device.total_bytes // MIB) - sum(_held_mib(pod, device.uuid) for pod in pods),
+            room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
             free_mib=device.free_bytes // MIB,
-            floor_mib=pool.floor_mib,
+            floor_mib=reading.pool.floor_mib,
         )
         for device in reading.devices
     }

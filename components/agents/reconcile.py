@@ -19,10 +19,7 @@ from components.base.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import Ledger, Sharing
-
-# nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
-DRIVER_RESERVED_MIB = 450
+from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger, Sharing
 
 
 class PoolSpec(Spec):

@@ -1,8 +1,9 @@
-"""A waiting seat: a resident's pod that is not placed yet. Has it room, and how much must be freed for it to load?
+"""A waiting seat: a pod that is not placed yet, of a resident or admitted by its queue, to whom the ledger promised
+memory. Has it room, and how much must be freed for it to load?
 
 The one definition for those who place it, close gates for it and recycle for it. Seats are by ledger: a pod within its
-seat is placed wherever the ledger has room. What is measured says only whether it could load there now. What is not
-measured is no reason to act. Units: whole MiB of GPU memory.
+seat is placed wherever the ledger has room; a queue's pod waits until what it asks for is free. What is measured says
+only whether it could load there now. What is not measured is no reason to act. Units: whole MiB of GPU memory.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One cluster for all tests, and one rollout of prod on it for those that need it.
+"""One cluster for all tests of a lane, and one rollout of prod on it for those that need it.
 
 Where a part of the cluster cannot be had, the tests that need it are skipped and say so.
 """
@@ -7,27 +7,25 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e import state
 from tests.e2e.rollout import Rollout, eventually
 from tests.integration.preview.cli import workspace
+from tests.support.paths import ROOT
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
 
-# The modules in their order: an API server alone, the cluster as it starts, and prod from its first `up` to its last
-# `destroy`. What only looks at prod comes before what changes it.
-ORDER = (
-    "api",
-    "",
-    "prod/test_interrupted_up",
-    "prod/test_rollout",
-    "prod",
-    "faults",
-    "prod/test_watchdog",
-    "prod/test_withdrawn_capacity",
-    "prod/test_interrupted_destroy",
-)
+# The modules in their order, in two lanes that may go on side by side, each on its own cluster: tests wait more than
+# they compute. One has an API server alone, the cluster as it starts, and prod from its first `up` on; the other what
+# changes prod, down to its last `destroy`. Without workers they are one, on one cluster.
+LANES = {
+    "begin": ("api", "", "prod/test_interrupted_up", "prod/test_rollout", "prod"),
+    "end": ("faults", "prod/test_watchdog", "prod/test_withdrawn_capacity", "prod/test_interrupted_destroy"),
+}
+ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
 CLUSTER = pytest.StashKey[HeldCluster]()
 KUBERNETES_OWN = {"default", "kube-node-lease", "kube-public", "kube-system"}
@@ -35,13 +33,25 @@ KUBERNETES_OWN = {"default", "kube-node-lease", "kube-public", "kube-system"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     own = [item for item in items if item.path.is_relative_to(HERE)]
-    ordered = iter(sorted(own, key=lambda item: _position(item.path)))
+    ordered = iter(sorted(own, key=lambda item: ORDER.index(_part(item.path))))
     items[:] = [next(ordered) if item.path.is_relative_to(HERE) else item for item in items]
 
 
-def _position(path: Path) -> int:
+def _part(path: Path) -> str:
     name = str(path.relative_to(HERE))
-    return ORDER.index(max((part for part in ORDER if name.startswith(part)), key=len))
+    return max((part for part in ORDER if name.startswith(part)), key=len)
+
+
+class Lanes(LoadScopeScheduling):
+    """A lane is what one worker has to itself."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        part = _part(ROOT / nodeid.partition("::")[0])
+        return next(lane for lane, parts in LANES.items() if part in parts)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
+    return Lanes(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,8 +85,8 @@ def real_cluster(
 
 
 @pytest.fixture(scope="session")
-def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    """Prod on a cluster without anybody else's namespaces. It need not be rolled out, and goes with the session."""
+def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
+    """Prod on a cluster without anybody else's namespaces. It need not be rolled out, and goes with the cluster."""
 
     def is_empty() -> bool:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
@@ -85,10 +95,7 @@ def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -
     eventually(is_empty, "the namespaces of other tests are gone")
     rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("prod")))
     rollout.init()
-    yield rollout
-    if not rollout.is_gone:
-        rollout.recover()
-        rollout.destroy()
+    return rollout
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ Object = Mapping[str, Any]
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ARGS = SchedulerArgs(
-    spec=SchedulerSpec(placement=PlacementMode.EXTENDER, measured=False),
+    spec=SchedulerSpec(placement=PlacementMode.EXTENDER),
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
     code=Zipapp(b""),
     ledger=LEDGER,

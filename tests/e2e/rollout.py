@@ -32,7 +32,6 @@ class Rollout:
     cluster: HeldCluster
     workspace: Workspace
     rolled_out: str | None = None  # the stack file that is; None where that is not known
-    is_gone: bool = True
 
     def init(self) -> None:
         self._succeed("stack", "init", "prod")
@@ -45,7 +44,6 @@ class Rollout:
 
     def attempt_up(self) -> Outcome:
         """The same, which may also fail."""
-        self.is_gone = False
         return self._attempt(*_UP, *_GATED)
 
     def _attempt(self, *arguments: str) -> Outcome:
@@ -59,7 +57,6 @@ class Rollout:
         self.workspace.reset()
         self.workspace.change(change)
         if self.rolled_out != self.workspace.stack_file.read_text():
-            self.is_gone = False
             outcome = self._attempt(*_UP)
             assert outcome.code == 0, self._told(outcome)
 
@@ -72,9 +69,7 @@ class Rollout:
 
     def destroy(self) -> Outcome:
         self.rolled_out = None
-        outcome = self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
-        self.is_gone = True
-        return outcome
+        return self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
 
     def recover(self) -> str:
         """As `make up` and `make destroy` begin; what it said. Raises AssertionError with it."""

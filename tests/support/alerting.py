@@ -44,9 +44,10 @@ class TimeLine:
     series: Series
     folder: Path
 
-    def quiet_before(self) -> bool:
-        """Whether no alert at all fires when the fault begins."""
-        return self._holds('ALERTS{alertstate="firing"}', FAULT, [])
+    def assert_quiet_before(self) -> None:
+        """No alert at all fires when the fault begins. Raises AssertionError with those that do."""
+        told = self._contradiction('ALERTS{alertstate="firing"}', FAULT, [])
+        assert told is None, told
 
     def seconds_until(self, alert: str) -> int | None:
         """From the fault until the alert fires, in steps of the rules' evaluation; None where it does not."""
@@ -62,9 +63,10 @@ class TimeLine:
     def fires(self, alert: str, after_seconds: int) -> bool:
         """Whether the alert fires so long after the fault."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
-        return self._holds(firing, FAULT + after_seconds, [{"labels": "{}", "value": 1}])
+        return self._contradiction(firing, FAULT + after_seconds, [{"labels": "{}", "value": 1}]) is None
 
-    def _holds(self, expression: str, second: int, samples: list[dict[str, Any]]) -> bool:
+    def _contradiction(self, expression: str, second: int, samples: list[dict[str, Any]]) -> str | None:
+        """What promtool got instead of these samples; None where it got them."""
         (group,) = self.rules["groups"]
         expected = {"expr": expression, "eval_time": f"{second}s", "exp_samples": samples}
         test = {
@@ -83,8 +85,9 @@ class TimeLine:
         told = subprocess.run(
             [promtool(), "test", "rules", self.folder / "test.yaml"], capture_output=True, text=True, check=False
         )
-        assert told.returncode == 0 or "got:" in told.stdout + told.stderr, told.stdout + told.stderr
-        return told.returncode == 0
+        said = told.stdout + told.stderr
+        assert told.returncode == 0 or "got:" in said, said
+        return said if told.returncode else None
 
 
 def _values(at: Callable[[int], float | None]) -> str:

@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from unittest import mock
 
+from agents.kube import informer as informers
 from agents.kube.informer import Informer
 from agents.runtime.clock import Clock
 from tests.support.fake_cluster import FakeCluster
@@ -35,16 +37,22 @@ def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda
         time.sleep(0.01)
 
 
+def wakeful() -> AbstractContextManager[object]:
+    """Informers look every few milliseconds whether they were stopped, or what they wait for has come."""
+    return mock.patch.object(informers, "_TAKE_SECONDS", 0.02)
+
+
 @contextmanager
 def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> Iterator[None]:
     """Once it watches; no thread is left behind for the tests that follow."""
     cluster.watches_last = True
     thread = threading.Thread(target=informer.run, daemon=True)
-    thread.start()
-    try:
-        cluster.await_watches(watches)
-        yield
-    finally:
-        informer.stop()
-        thread.join(PATIENCE_SECONDS)
+    with wakeful():
+        thread.start()
+        try:
+            cluster.await_watches(watches)
+            yield
+        finally:
+            informer.stop()
+            thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()

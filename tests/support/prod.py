@@ -1,6 +1,8 @@
 """Prod's configuration as plain data, to be broken by tests."""
 
+import pickle
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from stacks import platform, settings, stackfile
@@ -15,8 +17,14 @@ Change = Callable[[Raw], object]
 
 
 def raw() -> Raw:
-    """Read anew, so that a test may change it."""
-    return stackfile.read(PROD)
+    """A copy of its own, which a test may change."""
+    config: Raw = pickle.loads(_pickled())  # noqa: S301 (our own)
+    return config
+
+
+@cache
+def _pickled() -> bytes:
+    return pickle.dumps(stackfile.read(PROD))
 
 
 def put(path: str, value: object) -> Change:

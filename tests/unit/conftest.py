@@ -1,5 +1,6 @@
 """Keeps the unit tests within one process: none of them listens, connects or starts a program."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -32,6 +33,12 @@ def _one_process() -> Iterator[None]:
         for owner, name, what in REFUSED:
             patch.setattr(owner, name, _refuse(f"{name}: a unit test starts no {what}; tests/integration is for those"))
         yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _seldom_collected() -> None:
+    """What the SDK and Hypothesis leave behind is looked through hundreds of times, a tenth of all the time."""
+    gc.set_threshold(100_000, 50, 50)
 
 
 def _refuse(message: str) -> Callable[..., NoReturn]:

@@ -164,10 +164,9 @@ class Cache:
             self._unreserve(uid)
             rooms = {name: self._left(name, uid, standing, now) for name in nodes}
             found = [room for room in rooms.values() if room.fits(ask)]
-            seats = [] if found else [room for room in rooms.values() if room.seats(standing)]
-            short = tuple(each for room in seats for each in room.shortages(ask))
-            if by_ledger:
-                found += [room for room in seats if self._seats(room, ask, standing)]
+            short = () if found else _shortages(rooms.values(), ask, standing)
+            if by_ledger and not found:
+                found = [room for room in rooms.values() if self._seats(room, ask, standing)]
             refused, hopeless = {}, {}
             fitting = {room.node for room in found}
             for name, room in rooms.items():
@@ -181,6 +180,15 @@ class Cache:
                 until = now + RESERVE_SECONDS if until is None else until
                 self._reserve(uid, ask, self._best(ask, found, standing), until, standing)
             return Fits(tuple(room.node for room in found), refused, hopeless, short)
+
+    def shortages(
+        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing
+    ) -> tuple[Shortage, ...]:
+        """As `fit` has them; nobody is promised any."""
+        with self._lock:
+            self._expire(now)
+            rooms = [self._left(name, uid, standing, now) for name in nodes]
+            return () if any(room.fits(ask) for room in rooms) else _shortages(rooms, ask, standing)
 
     def feasible_nodes(
         self, ask: Ask, now: float, uid: str = "", standing: Standing = ANYBODY, *, by_ledger: bool = False
@@ -279,13 +287,14 @@ class Cache:
         *,
         uid: str = "",
         standing: Standing = ANYBODY,
+        seated: Collection[str] = (),
     ) -> tuple[str, ...] | None:
         """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
         must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
         nobody knows on which devices it is: its going might free another.
 
         For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
-        what it declared.
+        what it declared; of the `seated` only what goes beyond that, because they come back.
         """
         with self._lock:
             self._expire(now)
@@ -301,7 +310,15 @@ class Cache:
                 if pod.terminating:
                     free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
                 elif pod.uid in candidates and pod.placed:
-                    occupants.append(Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, used_mib=used))
+                    occupants.append(
+                        Occupant(
+                            uid=pod.uid,
+                            priority=pod.priority,
+                            mib=pod.ask.mib,
+                            used_mib=used,
+                            seated=pod.uid in seated,
+                        )
+                    )
             return fewest(ask, free, occupants)
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
@@ -462,3 +479,8 @@ class Cache:
 
 # For nodes of which nothing is known.
 _NOWHERE = NodeInfo("")
+
+
+def _shortages(rooms: Iterable[NodeInfo], ask: Ask, standing: Standing) -> tuple[Shortage, ...]:
+    """What keeps a seat out of each of these nodes by measurement alone."""
+    return tuple(each for room in rooms if room.seats(standing) for each in room.shortages(ask))

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
+from agents.kube.nodes import excluded
 from agents.runtime.errors import AgentError
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
@@ -59,8 +60,8 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
     try:
         pool = _pool(at(node, "metadata", "labels"), ledger)
         devices = _published(name, slices, ledger.names)
-        excluded = _excluded(at(node, "metadata", "annotations"), ledger.names)
-        offered = tuple(_device(device, pool, excluded) for device in devices)
+        out = _excluded(at(node, "metadata", "annotations"), ledger.names)
+        offered = tuple(_device(device, pool, out) for device in devices)
         _distinct(offered)
         cpu_milli = _cpu_milli(node)
     except (InventoryError, ShapeError, QuantityError) as error:
@@ -106,14 +107,14 @@ def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Ob
 
 
 def _excluded(annotations: Object, names: Names) -> Collection[int]:
-    text = annotations.get(names.device_excluded, "")
     try:
-        return {int(part) for part in str(text).split(",") if part.strip()}
+        return excluded(annotations, names)
     except ValueError:
+        text = annotations[names.device_excluded]
         raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
 
 
-def _device(device: Object, pool: Pool, excluded: Collection[int]) -> NodeDevice:
+def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
     name = device.get("name")
     try:
         index = _integer(at(device, "attributes", DEVICE_INDEX), "int")
@@ -128,7 +129,7 @@ def _device(device: Object, pool: Pool, excluded: Collection[int]) -> NodeDevice
         uuid=uuid,
         mib=pool.offered_mib(size // MIB),
         healthy=not any(taint.get("effect") in _REPELLENT for taint in maps_at(device, "taints")),
-        excluded=index in excluded,
+        excluded=index in out,
     )
 
 

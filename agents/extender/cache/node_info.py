@@ -11,6 +11,7 @@ from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask, Chooser, DeviceChoice, best_fit
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import DeviceMemory, lack_of
+from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
 # More than what any choice of devices that lack nothing costs.
@@ -295,7 +296,7 @@ class NodeInfo:
     def not_now(self, ask: Ask) -> str:
         """Why an ask that does not fit does not, though it would on the empty node."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
-        measured = "" if by_ledger[ask.count - 1] < ask.mib else ", as measured and less the floor"
+        measured = "" if by_ledger[ask.count - 1] < ask.mib else f", {REFUSED_AS_MEASURED}"
         return _shortage(ask, self.freest, "free") + measured
 
 

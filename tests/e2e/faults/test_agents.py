@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from components.base.agent import DEADLINE_SECONDS
 from tenancy import names
 from tests.e2e.faults.agents import ended, pod_of, pods_of, run_once, succeeds, without_runs
 from tests.e2e.processes import assert_ends_in_time_by_sigterm
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, jobs, pods
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from tests.support import search
 
 NODE = "/api/v1/nodes/k8s-node1"
@@ -98,42 +98,55 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 
 @contextmanager
-def runs_on_a_dead_node(prod: Rollout, agent: str) -> Iterator[str]:
-    """The CronJob's own run, once it is bound to a node that no kubelet keeps; the runs after it are as ever."""
-    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
+def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
+    """The CronJobs' own runs, once they are bound to a node that no kubelet keeps; the runs after them are as ever."""
 
-    def have(deadline_seconds: int, node: str | None) -> None:
+    def have(agent: str, deadline_seconds: int, node: str | None) -> None:
         job = {"activeDeadlineSeconds": deadline_seconds, "template": {"spec": {"nodeName": node}}}
-        prod.cluster.api.patch(cron_job, {"spec": {"jobTemplate": {"spec": job}}})
+        prod.cluster.api.patch(cron_job(agent), {"spec": {"jobTemplate": {"spec": job}}})
 
-    def bound() -> list[str]:
+    def bound(agent: str) -> list[Object]:
         found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
-        return [pod["metadata"]["name"] for pod in found if pod["spec"].get("nodeName") == DEAD]
+        return [pod for pod in found if pod["spec"].get("nodeName") == DEAD]
 
     prod.cluster.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD}})
     try:
-        have(5, DEAD)
-        eventually(bound, "a run is bound to the dead node")
-        have(DEADLINE_SECONDS, None)
-        (pod,) = bound()
-        terminating = pods(SYSTEM, pod)
-        eventually(lambda: prod.get(terminating)["metadata"].get("deletionTimestamp"), "its deadline has passed")
-        yield prod.get(terminating)["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+        for agent in agents:
+            have(agent, 5, DEAD)
+        for agent in agents:
+            eventually(lambda a=agent: bound(a), f"a run of {agent} is bound to the dead node")
+            have(agent, DEADLINE_SECONDS, None)
+        held = [pod["metadata"] for agent in agents for pod in bound(agent)]
+        for pod in held:
+            path = pods(SYSTEM, pod["name"])
+            eventually(lambda p=path: prod.get(p)["metadata"].get("deletionTimestamp"), "its deadline has passed")
+        yield [pod["labels"]["batch.kubernetes.io/job-name"] for pod in held]
     finally:
-        have(DEADLINE_SECONDS, None)
-        for pod in bound():
-            delete_at_once(prod, pod)
+        for agent in agents:
+            have(agent, DEADLINE_SECONDS, None)
+            for pod in bound(agent):
+                delete_at_once(prod, pod["metadata"]["name"])
         prod.delete(f"/api/v1/nodes/{DEAD}")
 
 
-@pytest.mark.parametrize("agent", [names.RECONCILE, names.WATCHDOG])
-def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout, agent: str) -> None:
+def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
     """Its pod stays Terminating, and so its Job never ends (delayTerminalCondition of the Job controller)."""
-    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
-    with runs_on_a_dead_node(prod, agent) as stuck:
-        before = prod.get(cron_job)["status"].get("lastSuccessfulTime")
-        eventually(lambda: prod.get(cron_job)["status"].get("lastSuccessfulTime") != before, "a later run completes")
-        assert not ended(prod, stuck)
+    agents = (names.RECONCILE, names.WATCHDOG)
+
+    def last(agent: str) -> str | None:
+        succeeded: str | None = prod.get(cron_job(agent))["status"].get("lastSuccessfulTime")
+        return succeeded
+
+    with runs_on_a_dead_node(prod, agents) as stuck:
+        before = {agent: last(agent) for agent in agents}
+        for agent in agents:
+            eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
+        assert len(stuck) == len(agents)
+        assert not any(ended(prod, job) for job in stuck)
+
+
+def cron_job(agent: str) -> str:
+    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
 
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])

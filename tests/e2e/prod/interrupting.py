@@ -34,7 +34,7 @@ def is_creating(stack: Rollout, kind: str) -> bool:
 def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
     """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does. They stand
     still while it is looked whether the moment has come, so that it is not over at the kill."""
-    stack.rolled_out, stack.is_gone = None, False
+    stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
     with (
         log.open("wb") as output,

@@ -49,7 +49,6 @@ def quick(config: dict[str, Any]) -> None:
         **dict.fromkeys(("evictions_per_hour", "node_evictions_per_hour", "total_evictions_per_hour"), 100),
     }
     config["exporter"]["port"] = PORT
-    config["scheduler"]["measured"] = False  # what is scripted for the watchdog would keep its pods from coming back
     config["tenants"]["lab"] = {}
     queues = config["queues"]
     queues["flavors"]["t4-memory"] = {"pool": "t4"}

@@ -776,7 +776,7 @@ FAULTS: dict[str, tuple[dict[str, Callable[[int], float | None]], str]] = {
 def test_the_alert_is_there_within_three_minutes_of(promtool: str, tmp_path: Path, fault: str) -> None:
     changed, alert = FAULTS[fault]
     line = TimeLine(prometheus_rule(ARGS)["spec"], NORMAL | changed, tmp_path)
-    assert line.quiet_before()
+    line.assert_quiet_before()
     assert line.fires(alert, 175)
 
 

@@ -300,11 +300,8 @@ def test_the_ledger_holds_every_promise_of_the_prod_stack() -> None:
 def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own() -> None:
     config = raw()
     del config["pools"]["t4"]["driver_reserved_mib"]
-    assert {pool.name: pool.driver_reserved_mib for pool in settings.parse(config).ledger().pools} == {
-        "t4": 450,
-        "node-4": 450,
-        "batch": 0,
-    }
+    shared = settings.parse(config).ledger().shared_pools
+    assert {pool.name: pool.driver_reserved_mib for pool in shared} == {"t4": 450, "node-4": 450}
     config["pools"]["t4"]["driver_reserved_mib"] = 0
     assert settings.parse(config).pools["t4"].driver_reserved_mib == 0
 

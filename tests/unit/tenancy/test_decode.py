@@ -90,6 +90,13 @@ def test_every_problem_is_told_at_once_with_its_path() -> None:
     ]
 
 
+def test_unknown_keys_are_left_out_where_they_may_be_and_told_with_their_paths() -> None:
+    ignored: list[str] = []
+    data = {"name": "oak", "bark": 1, "leaf": {"count": 1, "vein": 2}, "more": [{"count": 2}, {"count": 3, "vein": 4}]}
+    assert decode(Tree, data, ignored=ignored) == Tree("oak", Leaf(1), (Leaf(2), Leaf(3)))
+    assert ignored == ["tree.bark", "tree.leaf.vein", "tree.more.1.vein"]
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [

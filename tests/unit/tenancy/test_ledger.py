@@ -32,6 +32,24 @@ def test_a_ledger_survives_a_reader_that_knows_only_floats(ledger: Ledger) -> No
     assert Ledger.from_data(json.loads(json.dumps(ledger.to_data()), parse_int=float)) == ledger
 
 
+def test_what_is_as_by_default_is_not_written() -> None:
+    assert Ledger(domain="d", pools=(pool(sharing=Sharing.WHOLE),), seats=(seat("x", 1),)).to_data() == {
+        "domain": "d",
+        "pools": [
+            {
+                "name": "t4",
+                "node_selector": {"gpu": "t4"},
+                "nodes": 2,
+                "device_count": 3,
+                "sharing": "whole",
+                "memory_mib": 1000,
+                "reserve_mib": 100,
+            }
+        ],
+        "seats": [{"name": "x", "tenant": "a", "pool": "t4", "gpumem_mib": 1}],
+    }
+
+
 @given(ledgers())
 def test_every_promise_is_counted_once(ledger: Ledger) -> None:
     seats = sum(seat.gpumem_mib * seat.replicas for seat in ledger.seats)

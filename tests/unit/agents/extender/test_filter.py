@@ -183,7 +183,8 @@ class Seated:
         self.informers.ledger = Ledger(
             domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="team", pool=T4.name, gpumem_mib=6000),)
         )
-        self.cache.update_node(replace(devices(8000, 8000), pool=T4.name, floor_mib=1000))
+        self.informers.known_devices["a"] = replace(devices(8000, 8000), pool=T4.name, floor_mib=1000)
+        self.cache.update_node(self.informers.known_devices["a"])
         self.verbs = Verbs(
             informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
             holds=SeatHolds(seconds=seconds, led_since=lambda: 0.0, clock=clock),
@@ -266,6 +267,19 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it(seated: Seated) -> N
     assert (fits.refused, [*fits.hopeless]) == ({}, ["a"])
 
 
+def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
+    """There its sum lacks, which kube-scheduler sees for itself: it asks for victims without asking for the filter."""
+    other = (NodeDevice(0, "GPU-b", 8000),)
+    seated.cache.update_node(NodeDevices(node="b", pool=T4.name, devices=other, cpu_milli=9000))
+    lower = PodInfo(uid="lower", namespace="n", name="lower", node="b", ask=Ask(5000), indices=(0,), uuids=("GPU-b",))
+    seated.cache.update_pod(lower)
+    query = PodVictims(seated.query().pod, {"b": Victims(("lower",))})
+    seated.filter()
+    assert seated.verbs.victims(query, NAMES) == {}
+    seated.served.time.seconds += 60
+    assert seated.verbs.victims(query, NAMES) == {"b": Victims(("lower",))}
+
+
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
     """Else who comes later would take the device, and the ledger have none for the seat that waited."""
     seated.filter()
@@ -298,3 +312,20 @@ def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated:
     hold(seated.verbs, "second", 7000, 1)
     query = PodVictims(seated.query().pod, {"a": Victims(("second",))})
     assert seated.verbs.victims(query, NAMES) == {"a": Victims(("second",))}
+
+
+@pytest.mark.parametrize(("used_mib", "goes"), [(6000, False), (6500, True)])
+def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
+    seated: Seated, used_mib: int, goes: bool
+) -> None:
+    """It comes back by the ledger, whatever is measured, and loads again: its eviction would free nothing else."""
+    seat = PodInfo(
+        uid="seat", namespace="team", name="s", node="a", ask=Ask(6000), indices=(0,), uuids=("GPU-0",), priority=5
+    )
+    seated.cache.remove_pod("runaway")
+    seated.cache.update_pod(seat)
+    use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-0", used_bytes=used_mib * MIB)
+    seated.served.time.seconds += 5
+    seated.cache.measure("a", {0: 2600, 1: 0}, seated.served.time.seconds, (use,))
+    query = PodVictims(seated.query(2000, "stranger").pod, {"a": Victims(())})
+    assert seated.verbs.victims(query, NAMES) == ({"a": Victims(("seat",))} if goes else {})

@@ -111,5 +111,7 @@ def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record(
         domain=DOMAIN, pools=(T4,), unbudgeted=(Unbudgeted(name="e", tenant="team", pool="t4", measured_mib=2000),)
     )
     assert reclaimable((SOMEBODY_IS_OVER,), ledger)[0].holders == ()
+    both = replace(ledger, unbudgeted=(*ledger.unbudgeted, replace(ledger.unbudgeted[0], name="f", measured_mib=100)))
+    assert reclaimable((SOMEBODY_IS_OVER,), both)[0].holders == (), "nobody says which of the two it is"
     more = Shortage(node="N", pool="t4", index=0, mib=1, floor_mib=2, holders=(Holder("team", "runaway", 2001),))
     assert reclaimable((more,), ledger)[0].holders == more.holders

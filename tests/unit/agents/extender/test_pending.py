@@ -30,7 +30,11 @@ class Held:
             PodInfo(uid="first", namespace="n", name="first", node="a", ask=Ask(8000), indices=(0,), uuids=("GPU-0",))
         )
         self.waiting = PendingPods(
-            cache=self.cache, nudge=self.nudge, clock=self.served.time.clock(), log=self.served.log()
+            cache=self.cache,
+            ledger=lambda: None,
+            nudge=self.nudge,
+            clock=self.served.time.clock(),
+            log=self.served.log(),
         )
         self.waiting.refuse("second", Request(ask=Ask(5000)), ("a",))
 
@@ -111,9 +115,22 @@ def held_until(until: float) -> Request:
 
 
 def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
+    held.cache.remove_pod("first")
+    held.cache.measure("a", {0: 0}, 0.0)
     held.waiting.refuse("second", held_until(60.0), ("a",))
     assert not held.look_after(59)
     assert held.look_after(1)
+
+
+def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:
+    """5000 are asked for and 6456 free: 80 under the floor of 1536, where its own filter lets it in."""
+    held.cache.update_node(replace(NODE, floor_mib=1536))
+    held.cache.remove_pod("first")
+    held.cache.measure("a", {0: 4900}, 0.0)
+    held.waiting.refuse("second", held_until(60.0), ("a",))
+    assert not held.look_after(5)
+    held.cache.measure("a", {0: 6456}, 5.0)
+    assert held.look_after(5)
 
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:

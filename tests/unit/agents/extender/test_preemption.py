@@ -102,3 +102,12 @@ def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
         if fits(ask, room, gone)
     )
     assert burden([each for each in occupants if each.uid in victims]) == best
+
+
+def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
+    """It would load again what it declared; where it leaves for the ledger's sake it stays away."""
+    seat = Occupant(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
+    batch = Occupant(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
+    assert fewest(Ask(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
+    assert fewest(Ask(2000), {0: Room(3000, 500)}, [seat]) is None
+    assert fewest(Ask(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)

@@ -49,9 +49,9 @@ def test_a_bound_pod_has_its_budget_and_its_devices(served: Served) -> None:
     assert (found.uuids, found.running_since, found.going_since) == (("GPU-0", "GPU-1"), None, None)
 
 
-def test_a_static_pod_is_known_by_the_uid_of_its_control_group(served: Served) -> None:
-    add_pod(served, annotations={"kubernetes.io/config.hash": "hash"})
-    assert one(served).uid == "hash"
+def test_a_static_pod_is_known_by_the_uid_of_its_mirror_as_the_exporter_shows_it(served: Served) -> None:
+    add_pod(served, annotations={"kubernetes.io/config.hash": "hash", "kubernetes.io/config.mirror": "hash"})
+    assert one(served).uid == "uid-p"
 
 
 @pytest.mark.parametrize(

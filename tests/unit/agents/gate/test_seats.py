@@ -189,12 +189,27 @@ def test_no_gate_closes_for(case: str) -> None:
     assert one(let_in(), measured, seats).act is Action.KEEP
 
 
-def test_for_a_seat_that_starts_a_gate_closes_as_for_one_that_waits() -> None:
-    """It was placed while tts loaded: together they would bring the device under its floor."""
+def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() -> None:
+    """It is empty, and its operator has excluded it: the seat can only come to the other."""
+    measured = reading(5797, 9000, pool=replace(T4, device_count=2))
+    seats = replace(WAITS, pods=())
+    assert one(let_in(), measured, seats).act is Action.KEEP
+    assert one(let_in(), replace(measured, excluded=frozenset({"GPU-1"})), seats).lean.cause is Cause.SEAT
+
+
+def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
+    """It was placed while tts loaded: together they would bring the device under its floor. It does not wait, so one
+    reading is not enough: a frozen exporter shows the same for ever."""
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))
-    assert one(let_in(used_mib={"GPU-0": 1}), measured, starts).lean.cause is Cause.SEAT
-    assert one(let_in(), measured, starts).act is Action.KEEP
+    loading = let_in(used_mib={"GPU-0": 1})
+    first = one(loading, measured, starts)
+    assert (first.act, first.lean.act, first.lean.cause) == (Action.KEEP, Action.CLOSE, Cause.PRESSURE)
+    assert "seats that have just started may load 5000 MiB" in first.lean.why
+    again = replace(loading, agreed=first.agreed)
+    assert one(again, replace(measured, repeated=True), starts).act is Action.KEEP
+    assert one(again, measured, starts).act is Action.CLOSE
+    assert one(let_in(), measured, starts).lean.act is Action.KEEP
 
 
 def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:

@@ -51,7 +51,7 @@ def test_any_other_pod_is_not_protected(other: dict[str, Any]) -> None:
 
 def test_a_static_pod_is_known_by_the_uid_that_its_control_group_bears() -> None:
     static = pod()
-    static["metadata"]["annotations"] = {"kubernetes.io/config.hash": "hash"}
+    static["metadata"]["annotations"] = {f"kubernetes.io/config.{key}": "hash" for key in ("hash", "mirror")}
     found = RULE.protect(Pod(static))
     assert found is not None
     assert (found.uid, found.group_uid) == ("uid-llm", "hash")

@@ -1,12 +1,13 @@
 """The one decoder of pods."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from agents.kube.pods import Controller, Pod, PodError, waiting_seat
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
 
@@ -83,9 +84,15 @@ def test_the_owner_is_the_one_that_controls() -> None:
 
 
 def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:
-    mirror = pod(metadata={"annotations": {"kubernetes.io/config.hash": "hash"}})
+    hashed = {"kubernetes.io/config.hash": "hash"}
+    mirror = pod(metadata={"annotations": {**hashed, "kubernetes.io/config.mirror": "hash"}})
     assert (mirror.uid, mirror.group_uid) == ("u", "hash")
     assert pod().group_uid == "u"
+
+
+def test_a_pod_that_names_another_as_its_control_group_is_known_by_its_own() -> None:
+    """Any tenant may write that annotation; only the mirror of a static pod, which no kubelet runs, has the other."""
+    assert pod(metadata={"annotations": {"kubernetes.io/config.hash": "uid-of-a-neighbour"}}).group_uid == "u"
 
 
 def test_what_a_new_pod_lacks_is_absent() -> None:
@@ -126,7 +133,63 @@ def test_which_pod_is_a_waiting_seat(fields: dict[str, Any], waits: bool) -> Non
         assert (str(found), found.ask.mib, found.pools) == ("n/p", 3000, frozenset({T4.name}))
 
 
+NO_MEMORY_NOW = (
+    "0/2 nodes are available: 1 its largest GPU has 500 MiB free, not 3000, as measured and less the floor; the seat "
+    "is held back for at most 60 s for memory in use to be given back, 1 node(s) didn't match Pod's node selector."
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "waits"),
+    [
+        ("Unschedulable", NO_MEMORY_NOW, True),
+        ("Unschedulable", "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", False),
+        ("Unschedulable", 'persistentvolumeclaim "models" not found', False),
+        ("Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.", False),
+        ("SchedulerError", "running Bind plugin: the API was too slow", True),
+        ("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", True),
+        ("Unschedulable", None, False),
+    ],
+)
+def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
+    reason: str, message: str | None, waits: bool
+) -> None:
+    """Nobody's giving memory back would help it: gates closed and others were recycled for it, again and again."""
+    told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
+    found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
+    assert (waiting_seat(found.item, SEATED) is not None) == waits
+
+
 def test_a_pod_that_asks_for_unequal_parts_is_named() -> None:
     uneven = {"name": "c", "resources": {"limits": {NAMES.gpumem: "3", NAMES.gpu_count: "2"}}}
     with pytest.raises(PodError, match=r"pod n/p: \S+/gpumem: 3 MiB cannot be shared out in equal parts"):
         waiting_seat(pod(schedulerName=SCHEDULER_NAME, containers=[uneven]).item, SEATED)
+
+
+@pytest.mark.parametrize(
+    ("tenant", "resource", "fields", "waits"),
+    [
+        ("n", NAMES.gpumem, {}, True),
+        ("n", "nvidia.com/gpu", {}, False),
+        ("others", NAMES.gpumem, {}, False),
+        ("n", NAMES.gpumem, {"nodeSelector": {"gpu": "other"}}, False),
+        ("n", NAMES.gpumem, {"schedulingGates": [{"name": "kueue"}]}, False),
+    ],
+)
+def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
+    tenant: str, resource: str, fields: dict[str, Any], waits: bool
+) -> None:
+    quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=resource, nominal=4000)
+    ledger = replace(LEDGER, quotas=(quota,), queue_tenants=(tenant,))
+    item = pod(**({"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3500")]} | fields)).item
+    found = waiting_seat(item, ledger)
+    assert (found is not None and found.pools == {T4.name}) is waits
+
+
+def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() -> None:
+    quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=NAMES.gpumem, nominal=9000)
+    ledger = replace(SEATED, quotas=(quota,), queue_tenants=("n",))
+    asked = [pod(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]).item for mib in ("3000", "3001")]
+    found = [waiting_seat(item, ledger) for item in asked]
+    assert [each.seats[0].name for each in found if each] == ["s", "p"]

@@ -63,10 +63,24 @@ def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the
             "namespace": "kube-system",
             "name": "proxy-node",
             "uid": "uid-mirror",
-            "annotations": {"kubernetes.io/config.hash": "8a9a"},
+            "annotations": {"kubernetes.io/config.hash": "8a9a", "kubernetes.io/config.mirror": "8a9a"},
         },
     }
     assert read(mirror).owner(Container("8a9a", "aaa")).pod_uid == "uid-mirror"
+
+
+def test_nobody_takes_anothers_control_group_for_its_own() -> None:
+    """The watchdog would find a pod under two names, and judge its device no more."""
+    thief = {
+        **CHAT,
+        "metadata": {
+            "namespace": "thief",
+            "name": "t",
+            "uid": "uid-thief",
+            "annotations": {"kubernetes.io/config.hash": "uid-chat", "kubernetes.io/config.mirror": "uid-chat"},
+        },
+    }
+    assert read(CHAT, thief).owner(Container("uid-chat", "aaa")).namespace == "chat"
 
 
 def test_a_pod_without_any_status_is_listed() -> None:

@@ -111,6 +111,15 @@ def test_the_wait_begins_when_a_label_is_first_missed_and_ends_when_it_is_back()
     assert remember(LEDGER, (node(LABELS),), GONE, NOW + 300) == SEEN
 
 
+@pytest.mark.parametrize("behind_seconds", [1, 86_400])
+def test_a_wait_that_a_clock_ahead_of_ours_began_begins_now(behind_seconds: int) -> None:
+    """It was over at once: runs are on several nodes, and two may run at the same time."""
+    found = node({})
+    assert written(judged(found, GONE, after=-behind_seconds)) == []
+    since = NOW - behind_seconds
+    assert remember(LEDGER, (found,), GONE, since) == {"n": Verified(labels=LABELS, missing_since=since)}
+
+
 def test_who_has_nothing_left_to_take_off_is_forgotten() -> None:
     bare = node({}, gpumem=None, gpu_count=None)
     assert remember(LEDGER, (node({}),), GONE, NOW + HOLD_SECONDS) == GONE
@@ -119,13 +128,14 @@ def test_who_has_nothing_left_to_take_off_is_forgotten() -> None:
     assert remember(replace(LEDGER, pools=()), (node({}),), GONE, NOW) == {}
 
 
-def run(served: Served, *, seconds: float, run_seconds: int = 20) -> int:
-    """A run of the CronJob that begins so long after the start."""
+def run(served: Served, *, seconds: float, run_seconds: int = 20, ahead_seconds: float = 0) -> int:
+    """A run of the CronJob that begins so long after the start, on a node whose clock is so far ahead."""
     served.time.seconds = seconds
+    served.cluster.now = START + timedelta(seconds=seconds)
     settings = Settings(
         ledger_namespace=SYSTEM, pod_name="one", dry_run=False, interval_seconds=10, run_seconds=run_seconds
     )
-    clock = replace(served.time.clock(), now=lambda: START + timedelta(seconds=served.time.seconds))
+    clock = replace(served.time.clock(), now=lambda: START + timedelta(seconds=served.time.seconds + ahead_seconds))
     return Reconciler(settings=settings, api=served.api(), clock=clock, log=served.log()).run()
 
 
@@ -152,6 +162,12 @@ def test_the_wait_goes_on_across_runs(kept: Served) -> None:
     assert run(kept, seconds=120 + HOLD_SECONDS) == 0
     assert kept.cluster.shown() == NOTHING
     assert json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY]) == {}
+
+
+def test_on_a_node_whose_clock_is_ahead_the_wait_is_as_long(kept: Served) -> None:
+    assert run(kept, seconds=10) == 0
+    assert run(kept, seconds=60, ahead_seconds=3600) == 0
+    assert kept.cluster.shown() == FULL
 
 
 def test_labels_that_come_back_leave_no_trace(kept: Served) -> None:

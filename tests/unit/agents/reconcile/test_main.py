@@ -8,8 +8,9 @@ import pytest
 
 from agents.kube.ledger import LedgerError
 from agents.reconcile.main import Reconciler, Settings
+from tenancy.ledger import Ledger
 from tenancy.names import EVENT_ADVERTISED, EVENT_REFUSED, EVENT_REMOVED, LABEL_GPU_MEMORY, RECONCILE
-from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, Fault, Served
 
 FULL = ("14k", "1", "14k", "1")
 MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
@@ -329,6 +330,19 @@ def test_a_broken_ledger_ends_the_run_and_leaves_the_nodes_alone(served: Served,
     with pytest.raises(LedgerError, match=problem):
         agent(served).run()
     assert patches(served) == []
+
+
+def test_a_ledger_of_a_later_version_is_advertised_and_what_was_left_out_is_logged_once(served: Served) -> None:
+    later = Ledger(domain=DOMAIN, pools=(T4,)).to_data() | {"leases": []}
+    served.cluster.add_ledger(text=json.dumps(later))
+    served.cluster.add_node()
+    assert agent(served, run_seconds=50).run() == 0
+    assert served.cluster.shown() == FULL
+    (told,) = [line["message"] for line in served.lines() if line["level"] == "warning"]
+    assert told == (
+        "ConfigMap gpu-tenancy-ledger: ledger.leases: not known to this version of the agents and left out; if that "
+        "stays, an up was interrupted: run pulumi up again"
+    )
 
 
 def test_a_dry_run_says_what_it_would_write_and_writes_nothing(served: Served) -> None:

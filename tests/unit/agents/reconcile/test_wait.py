@@ -26,7 +26,7 @@ class Run:
     """A run of reconcile in a thread, which polls too seldom to be what a test sees."""
 
     served: Served
-    interval_seconds: int
+    interval_seconds: float
     ahead_seconds: float = 0.0
     status: list[int] = field(default_factory=list)
     problem: str = ""
@@ -60,7 +60,7 @@ class Run:
 
 
 @contextmanager
-def running(served: Served, *, interval_seconds: int = 300) -> Iterator[Run]:
+def running(served: Served, *, interval_seconds: float = 300) -> Iterator[Run]:
     """Once it watches; it ends well."""
     served.cluster.watches_last = True
     run = Run(served, interval_seconds)
@@ -131,7 +131,7 @@ def test_another_ledger_is_advertised_at_once(settled: Served) -> None:
 
 
 def test_a_ledger_that_goes_is_retired_at_once(settled: Served) -> None:
-    with running(settled, interval_seconds=5):
+    with running(settled, interval_seconds=0.5):
         settled.cluster.delete_ledger()
         eventually(lambda: settled.cluster.ledger_path not in settled.cluster.objects)
     assert settled.cluster.shown() == NOTHING
@@ -145,7 +145,10 @@ def test_a_pod_bound_beyond_the_pool_raises_what_is_advertised_at_once(settled: 
         eventually(lambda: settled.cluster.shown() == FULL)
 
 
-def test_a_refused_node_is_advertised_as_soon_as_its_labels_are_mended(served: Served) -> None:
+def test_a_refused_node_is_advertised_as_soon_as_its_labels_are_mended(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
     served.cluster.add_ledger(T4)
     served.cluster.add_node(labels={**LABELS, LABEL_GPU_MEMORY: "8192"})
     with running(served) as run:
@@ -171,25 +174,25 @@ def test_what_changes_nothing_costs_no_request(settled: Served) -> None:
 
 
 def test_a_run_that_watches_lists_once_and_stays_to_its_end(settled: Served) -> None:
-    with running(settled, interval_seconds=1):
-        time.sleep(2.5)
+    with running(settled, interval_seconds=0.2):
+        time.sleep(0.5)
         assert lists(settled) == 1
 
 
 def test_passes_keep_their_distance_however_much_happens(settled: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.2)
     with running(settled):
         began, before = time.monotonic(), passes(settled)
-        while time.monotonic() - began < 2:
+        while time.monotonic() - began < 0.8:
             settled.cluster.add_node()  # somebody takes the keys off again and again
             time.sleep(0.02)
-        assert passes(settled) - before <= (time.monotonic() - began) / 0.5 + 1
+        assert passes(settled) - before <= (time.monotonic() - began) / 0.2 + 1
 
 
 def test_without_watches_it_polls_and_says_why(settled: Served) -> None:
     settled.cluster.faults = [Fault("GET", "/api/v1/pods?watch", 403, "Forbidden", "no watch", times=999)]
     settled.cluster.watches_last = True
-    run = Run(settled, interval_seconds=1)
+    run = Run(settled, interval_seconds=0.2)
     thread = run.start()
     eventually(lambda: lists(settled) >= 2)
     settled.cluster.add_node()
@@ -202,7 +205,7 @@ def test_without_watches_it_polls_and_says_why(settled: Served) -> None:
 
 
 def test_watches_that_end_are_begun_again_after_a_pass(settled: Served) -> None:
-    with running(settled, interval_seconds=1):
+    with running(settled, interval_seconds=0.2):
         settled.cluster.end_watches()
         settled.cluster.await_watches(0)
         settled.cluster.add_node()

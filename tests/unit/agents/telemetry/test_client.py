@@ -13,7 +13,7 @@ from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
 from tenancy.ledger import Ledger, Pool, Sharing
 from tests.support.exporters import add_exporter, card, gauge, measured
-from tests.support.fake_cluster import DOMAIN, LABELS, T4, Served
+from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, Served
 
 CARD = Device(gpu=0, uuid="GPU-1", total_bytes=1000, used_bytes=600, free_bytes=400)
 NODES = (Node(name="k8s-node1", labels=LABELS), Node(name="elsewhere"))
@@ -90,6 +90,19 @@ def test_fewer_devices_than_declared_are_partial_telemetry_and_those_that_are_sh
         Trouble.PARTIAL,
         "1 devices are shown, pools.t4.device_count is 2",
     )
+
+
+@pytest.mark.parametrize(("text", "offered_mib"), [("", 14000), ("1,2", 14000), ("0", 0), ("all", 0)])
+def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
+    served: Served, text: str, offered_mib: int
+) -> None:
+    add_exporter(served)
+    node = replace(NODES[0], annotations={NAMES.device_excluded: text})
+    big = card(15000)
+    (found,) = client.read(
+        served.api(), ledger(T4), (node,), namespace="nodes", port=9401, get=lambda _: served_text(big).encode()
+    )
+    assert (found.devices, found.problem, found.offered_mib(big)) == ((big,), None, offered_mib)
 
 
 def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> None:

@@ -342,6 +342,14 @@ def test_the_pods_of_a_queued_job_are_recycled_as_one() -> None:
 
 
 # Found by the disorder below, and shrunk.
+def test_a_queued_jobs_young_pods_do_not_protect_its_old_ones() -> None:
+    """Else pods of a minute each, one after another and a little over, would keep the runaway next to them for good."""
+    young = replace(JOB, name="train-1", uid="uid-1", started=NOW + timedelta(seconds=100))
+    decision = second(Watch(), (JOB, 11_000), (young, 3_500))
+    assert recycled(decision) == ["train-0", "train-1"]
+    assert recycled(second(Watch(), (replace(JOB, started=young.started), 11_000), (young, 3_500))) == []
+
+
 def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others() -> None:
     hanging = replace(JOB, name="train-1", uid="uid-1", gone_by=NOW - timedelta(seconds=300))
     decision = second(Watch(), (JOB, 7_000), (hanging, 7_000))
@@ -448,6 +456,13 @@ def test_the_device_that_a_pod_was_placed_on_is_the_one_whose_room_it_takes() ->
     llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (llama, 1_000, 0), (arena, 12_000, 1))
     assert recycled(decision) == [ARENA.name]
+
+
+def test_for_a_seat_nobody_is_recycled_on_a_device_that_takes_no_new_pod() -> None:
+    uses = ((ARENA, 5_000), (LLAMA, 5_000), (EMULATOR, 500))
+    watch = Watch(seats=(waiting(),))
+    watch.sample(*uses, excluded=frozenset({"GPU-0"}))
+    assert recycled(watch.sample(*uses, excluded=frozenset({"GPU-0"}))) == []
 
 
 def test_a_pod_whose_name_the_exporter_does_not_know_yet_is_told_by_its_uid() -> None:

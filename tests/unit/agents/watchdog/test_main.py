@@ -13,7 +13,7 @@ from agents.runtime.errors import AgentError, StoppedError
 from agents.watchdog import main as watchdog
 from agents.watchdog.main import Settings
 from tenancy import names
-from tenancy.ledger import Seat, Unbudgeted
+from tenancy.ledger import QueueQuota, Seat, Unbudgeted
 from tenancy.units import MIB
 from tests.support.card import BEGIN, JOURNAL, NODE, Card
 from tests.support.exporters import add_exporter
@@ -280,6 +280,16 @@ def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: 
         run(card)
 
 
+def test_a_journal_of_a_later_version_counts(card: Card) -> None:
+    at = (BEGIN - timedelta(minutes=50)).isoformat()
+    entries = [{"at": at, "workload": f"immich/Deployment/{n}", "pods": [], "device": "GPU-0"} for n in range(6)]
+    content = json.dumps({"recycled": entries, "leases": []})
+    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
+    assert run(card) == 0
+    assert not card.gone("immich-ml"), "its cap is reached"
+    assert card.events(names.EVENT_CAPPED)
+
+
 QUEUED = {
     "labels": {"kueue.x-k8s.io/podset": "main"},
     "annotations": {"kueue.x-k8s.io/workload": "job-train"},
@@ -352,15 +362,19 @@ def test_pods_are_listed_of_pressed_nodes_alone_and_once_a_pass(card: Card) -> N
 
 def add_waiting_seat(card: Card, seconds: int) -> None:
     """tts has a seat of 2500 MiB, and its pod waits for it. 2360 are free: the floor of 1536 is kept, and 1676 lack."""
-    card.mib |= {"immich-ml": 9_000}
     seat = Seat(name="tts", tenant="tts", pool="t4", gpumem_mib=2500)
     card.served.cluster.add_ledger(T4, seats=(seat,))
+    add_waiting_pod(card, "tts", seconds)
+
+
+def add_waiting_pod(card: Card, name: str, seconds: int) -> None:
+    card.mib |= {"immich-ml": 9_000}
     card.served.cluster.pods.append(
         {
             "metadata": {
-                "name": "tts-0",
-                "namespace": "tts",
-                "uid": "uid-tts",
+                "name": f"{name}-0",
+                "namespace": name,
+                "uid": f"uid-{name}",
                 "creationTimestamp": (BEGIN - timedelta(seconds=seconds)).isoformat(),
             },
             "spec": {
@@ -378,6 +392,17 @@ def test_for_a_pod_that_waits_for_its_seat_who_is_over_is_recycled(card: Card) -
     assert [name for name in card.mib if card.gone(name)] == ["immich-ml"]
     (event,) = card.events(names.EVENT_RECYCLED)
     assert "has 2360 MiB free, its floor is 1536, 1676 more are needed for tts/tts-0, and immich/" in event["note"]
+
+
+def test_for_a_queues_pod_that_waits_for_its_quota_who_is_over_is_recycled(card: Card) -> None:
+    """Kueue admitted it, and a resident has the memory that was promised to its queue."""
+    quota = QueueQuota(queue="q", flavor="f", pool="t4", resource=NAMES.gpumem, nominal=2500)
+    card.served.cluster.add_ledger(T4, quotas=(quota,), queue_tenants=("team-a",))
+    add_waiting_pod(card, "team-a", seconds=60)
+    assert run(card) == 0
+    assert [name for name in card.mib if card.gone(name)] == ["immich-ml"]
+    (event,) = card.events(names.EVENT_RECYCLED)
+    assert "1676 more are needed for team-a/team-a-0, and immich/" in event["note"]
 
 
 def test_a_pod_that_has_waited_for_seconds_is_the_gates_to_help(card: Card) -> None:

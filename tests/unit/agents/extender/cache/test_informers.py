@@ -21,6 +21,7 @@ from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.informing import wakeful
 
 PATIENCE_SECONDS = 60
 ASK = Ask(5000)
@@ -85,8 +86,9 @@ class Followed:
 
 @pytest.fixture
 def followed(served: Served) -> Iterator[Followed]:
-    yield (found := Followed(served))
-    found.stop()
+    with wakeful():
+        yield (found := Followed(served))
+        found.stop()
 
 
 def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Followed) -> None:

@@ -1,0 +1,462 @@
+"""The day of record 0000 on the real node, with prod's own settings: what each tenant's processes hold is what the
+fake NVML shows, and a process that asks for more than is left dies of it, as under CUDA. A real Prometheus judges.
+
+Each test is an hour of the day and goes on from the one before. It takes a quarter of an hour: `make day`.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.gate.seats import STARTING_SECONDS
+from tenancy import names
+from tests.e2e.faults.agents import run_once, succeeded
+from tests.e2e.prod.prometheus import Prometheus, prometheus
+from tests.e2e.prod.real_gpu import MIB, TOTAL_MIB, UUID, real_gpu
+from tests.e2e.rollout import (
+    GPUMEM,
+    SYSTEM,
+    Object,
+    Rollout,
+    await_running,
+    await_waiting,
+    becomes,
+    complete,
+    condition,
+    eventually,
+    job,
+    jobs,
+    pods,
+    running_pods,
+    submit,
+)
+from tests.support.prod import raw
+from toolchain.cluster import node
+from toolchain.cluster.api import until
+from toolchain.cluster.image import agent_image
+from toolchain.cluster.paths import program
+
+pytestmark = pytest.mark.day
+
+T4 = "/api/v1/nodes/k8s-node1"
+TURN_SECONDS = 0.5
+# What the driver keeps, and android-emulator, which is no pod here.
+REST_MIB = 450 + 154
+# What the residents hold all day, by app: about 11 GiB with the rest. At night immich-ml has unloaded its models.
+STEADY_MIB = {"immich-ml": 2100, "llama-swap": 4350, "frigate": 1900, "immich-server": 1200, "portal-stt": 1400}
+NIGHT_MIB = 600
+TTS_MIB = 2048
+FLOOR_MIB = 1536
+# A leak grows by so much a turn, or at one go, and leaves so much for others.
+LEAK_MIB, BURST_MIB, LEFT_MIB = 50, TOTAL_MIB, 700
+# So long after it the agents know what is held: the exporter reads each 5 s.
+READING_SECONDS = 8
+LENT_SECONDS = 30  # from a seat's creation to its being placed, where our own gates lent its memory
+ALERT_SECONDS = 240
+# Of the processes of this run alone: another cluster may run on this machine. They take a while to unload.
+MARK = f"day-{os.getpid()}:"
+UNLOAD_SECONDS = 3
+MODEL = (
+    "import signal, sys, time\n"
+    f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep({UNLOAD_SECONDS}), sys.exit()))\n"
+    "while True: signal.pause()"
+)
+
+
+def deployment(app: str, mib: int | None, replicas: int) -> dict[str, Any]:
+    """It holds what the card's script says of the app."""
+    container = {
+        "name": "model",
+        "image": agent_image(),
+        "command": ["python", "-IS", "-c", MODEL, f"{MARK}{app}"],
+        **({"resources": {"limits": {GPUMEM: str(mib)}}} if mib else {}),
+    }
+    labels = {"app": app}
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": node.NODE},
+        "containers": [container],
+        "automountServiceAccountToken": False,
+    }
+    return {
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+@dataclass
+class Day:
+    """The card and who holds it. `wants` is what an app's process goes for, MiB; `leaks` is by how much a
+    process, by the node's number, grows each turn; `table` is what came of what, and after how many seconds."""
+
+    prod: Rollout
+    shown: Path
+    alerts: Prometheus
+    wants: dict[str, int]
+    began: float = field(default_factory=time.monotonic)
+    leaks: dict[int, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
+    died: list[str] = field(default_factory=list)
+    table: list[tuple[str, str, float]] = field(default_factory=list)
+
+    @property
+    def free_mib(self) -> int:
+        return free_mib(self.held)
+
+    def turn(self) -> None:
+        """Other threads look at `held` meanwhile."""
+        found = dict(processes())
+        held = {pid: mib for pid, mib in self.held.items() if pid in found}
+        for pid, (app, on_host) in found.items():
+            mib, free = held.pop(pid, 0), max(free_mib(held), 0)
+            leaked_mib = min(mib + self.leaks.get(pid, 0), max(free - LEFT_MIB, mib))
+            wanted_mib = leaked_mib if pid in self.leaks else self.wants[app]
+            if wanted_mib <= free:
+                held[pid] = wanted_mib
+            else:
+                self.died.append(app)
+                with suppress(ProcessLookupError):
+                    os.kill(on_host, signal.SIGKILL)
+        self.held = held
+        lines = [f"0\ndevice {UUID} {TOTAL_MIB * MIB} {self.free_mib * MIB} {(TOTAL_MIB - self.free_mib) * MIB}"]
+        lines += [f"compute {pid} {mib * MIB}" for pid, mib in held.items()]
+        new = self.shown.with_suffix(".new")
+        new.write_text("\n".join(lines) + "\n")
+        new.replace(self.shown)
+
+    def pod(self, app: str) -> Object | None:
+        """The app's pod that does not terminate."""
+        for found in self.prod.items(f"{pods(tenant_of(app))}?labelSelector=app%3D{app}"):
+            if "deletionTimestamp" not in found["metadata"]:
+                return found
+        return None
+
+    def uids(self) -> dict[str, str]:
+        """Of the residents' pods that do not terminate."""
+        return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
+
+    def holds(self, app: str) -> int:
+        return sum(self.held.get(pid, 0) for pid, (found, _) in processes() if found == app)
+
+    def all_hold(self) -> bool:
+        """Whether every resident holds its steady use."""
+        return all(self.holds(app) == mib for app, mib in STEADY_MIB.items())
+
+    def leak(self, app: str, mib: int) -> None:
+        """The process that it has now; its next one does not."""
+        self.leaks |= {pid: mib for pid, (found, _) in processes() if found == app}
+
+    def replicas(self, app: str) -> int:
+        return int(self.prod.get(path_of(app))["spec"]["replicas"])
+
+    def scale(self, app: str, replicas: int) -> None:
+        self.prod.cluster.api.patch(f"{path_of(app)}/scale", {"spec": {"replicas": replicas}})
+
+    def took(
+        self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
+    ) -> Any:
+        """What cured it, once it has; the seconds since the cause go into the table."""
+        found = until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
+        self.table.append((cause, cure, time.monotonic() - since))
+        print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
+        return found
+
+    def fires(self, cause: str, alert: str, *, since: float) -> None:
+        """The alert fires in Prometheus."""
+        until(lambda: alert in self.alerts.since, ALERT_SECONDS, f"{cause}: {alert} fires", lambda: self.alerts.since)
+        self.table.append((cause, f"`{alert}` fires", self.alerts.since[alert] - since))
+        print(f"\n{cause} | {alert} fires | {self.table[-1][2]:.1f}", flush=True)
+
+
+def free_mib(held: Mapping[int, int]) -> int:
+    return TOTAL_MIB - REST_MIB - sum(held.values())
+
+
+def tenant_of(app: str) -> str:
+    config = raw()
+    declared = config["residents"].get(app) or config["on_demand"][app]
+    return str(declared["tenant"])
+
+
+def path_of(app: str) -> str:
+    return f"/apis/apps/v1/namespaces/{tenant_of(app)}/deployments/{app}"
+
+
+def budgets() -> dict[str, int]:
+    return {app: raw()["residents"][app]["gpumem_mib"] for app in STEADY_MIB}
+
+
+def processes() -> Iterator[tuple[int, tuple[str, int]]]:
+    """Of each workload: its process by the node's number, which NVML shows; the app, and this machine's number."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
+            if last.startswith(MARK):
+                (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
+                if len(line.split()) < 4:  # of runc, on its way into the container
+                    continue
+                *_, on_the_node, _ = line.split()
+                yield int(on_the_node), (last.removeprefix(MARK), int(folder.name))
+
+
+@pytest.fixture(scope="module")
+def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
+    """Only the real node is in the pool: of the one that is played nobody would know what its device holds."""
+    played = prod.get(T4)
+    with real_gpu(prod) as shown:
+        prod.delete(T4)
+        for orphan in prod.items("/api/v1/pods?fieldSelector=spec.nodeName%3Dk8s-node1"):
+            place = pods(orphan["metadata"]["namespace"], orphan["metadata"]["name"])
+            prod.cluster.api.request("DELETE", f"{place}?gracePeriodSeconds=0")
+        try:
+            with prometheus(prod, tmp_path_factory.mktemp("prometheus")) as alerts:
+                found = Day(prod, shown, alerts, wants={**STEADY_MIB, "tts": TTS_MIB})
+                with turning(found), residing(found):
+                    yield found
+                for row in found.table:
+                    print("| {} | {} | {:.0f} |".format(*row))
+                print(f"alerts seen: {sorted(found.alerts.seen)}; died: {found.died}")
+        finally:
+            metadata = {field: played["metadata"][field] for field in ("name", "labels", "annotations")}
+            hardware = {k: v for k, v in played["status"]["capacity"].items() if not k.startswith("viktorbarzin.me/")}
+            status = {"capacity": hardware, "allocatable": hardware}
+            made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+            prod.cluster.api.create("/api/v1/nodes", made)
+    becomes(lambda: prod.capacity("k8s-node1").get(GPUMEM), "14k", "the played node is advertised again")
+
+
+@contextmanager
+def turning(day: Day) -> Iterator[None]:
+    ended = threading.Event()
+
+    def keep_turning() -> None:
+        while not ended.wait(TURN_SECONDS):
+            day.turn()
+
+    thread = threading.Thread(target=keep_turning)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def residing(day: Day) -> Iterator[None]:
+    """The five residents, and tts behind its gate."""
+    api, made = day.prod.cluster.api, []
+    try:
+        for app, mib in (budgets() | {"tts": None}).items():
+            api.create(path_of(app).rpartition("/")[0], deployment(app, mib, replicas=0 if mib is None else 1))
+            made.append(path_of(app))
+        yield
+    finally:
+        for path in made:
+            api.request("DELETE", f"{path}?propagationPolicy=Foreground")
+        eventually(lambda: not any(map(api.get, made)), "the workloads are gone")
+
+
+def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
+    day.took("the five residents are created", "all hold their steady use", day.all_hold, since=day.began)
+    assert day.died == []
+
+
+def test_a_batch_job_is_queued_and_preempted(day: Day) -> None:
+    """Before the night: so long the gate keeps the whole budgets of residents that have just started."""
+    prod = day.prod
+    began = time.monotonic()
+    submit(prod, "team-a", job("nightly", "team-a-gpu"))
+    await_running(prod, "team-a", "nightly")
+    day.took("a batch Job is submitted", "it runs", lambda: True, since=began)
+    submit(prod, "team-b", job("later", "team-b-gpu"))
+    await_waiting(prod, "team-b", "later", "insufficient unused quota")
+    began = time.monotonic()
+    submit(prod, "team-b", job("urgent", "team-b-gpu", priority="gpu-urgent"))
+    running = lambda name, team: running_pods(prod, team, name)  # noqa: E731
+    day.took(
+        "an urgent Job is submitted",
+        "the batch Job is preempted, the urgent one runs",
+        lambda: running("urgent", "team-b") and not running("nightly", "team-a"),
+        since=began,
+    )
+    complete(prod, "team-b", "urgent")
+    began = time.monotonic()
+    day.took(
+        "the urgent Job is complete", "the batch Job runs again", lambda: running("nightly", "team-a"), since=began
+    )
+    complete(prod, "team-a", "nightly")
+    began = time.monotonic()
+    day.took(
+        "the batch Job is complete", "the one that was queued runs", lambda: running("later", "team-b"), since=began
+    )
+    complete(prod, "team-b", "later")
+    for team, name in (("team-a", "nightly"), ("team-b", "urgent"), ("team-b", "later")):
+        prod.delete(jobs(team, name))
+
+
+def test_all_outlive_the_kubelet_of_their_node(day: Day) -> None:
+    before, cause = day.uids(), "the node's kubelet is killed"
+    kubelet = program("kubelet")
+    old = day.prod.cluster.pid_on_node(kubelet)
+    began = time.monotonic()
+    os.kill(old, signal.SIGKILL)
+    day.took(cause, "another runs", lambda: day.prod.cluster.pid_on_node(kubelet) != old, since=began)
+    assert succeeded(day.prod, run_once(day.prod, names.WATCHDOG))
+    day.took(cause, "it has run a new pod to its end", lambda: True, since=began)
+    assert day.prod.capacity(node.NODE).get(GPUMEM) == "14k"
+    assert day.uids() == before
+    assert day.all_hold()
+    assert day.died == []
+
+
+def test_tts_is_let_in_by_night(day: Day) -> None:
+    """Not before the residents have had their time to load."""
+    left = STARTING_SECONDS - (time.monotonic() - day.began)
+    assert day.replicas("tts") == 0
+    time.sleep(max(left, 0))
+    assert day.replicas("tts") == 0
+    began = time.monotonic()
+    day.wants["immich-ml"] = NIGHT_MIB
+    day.took(
+        "immich-ml unloads its models", "tts is let in and loaded", lambda: day.holds("tts") == TTS_MIB, since=began
+    )
+
+
+def test_llama_swap_comes_back_while_tts_is_in_and_all_others_are_at_their_budgets(day: Day) -> None:
+    """All within what they were promised, so that only what the gate lent out can make room."""
+    cause = "llama-swap comes back while tts is in and the others are at their budgets"
+    day.scale("llama-swap", 0)
+    eventually(lambda: day.holds("llama-swap") == 0, "its old process has ended")
+    day.wants |= budgets()
+    time.sleep(READING_SECONDS)
+    assert day.free_mib < budgets()["llama-swap"]
+    assert day.replicas("tts") == 1
+    day.scale("llama-swap", 1)
+    eventually(lambda: day.pod("llama-swap"), "its new pod is made")
+    day.wants["llama-swap"] = STEADY_MIB["llama-swap"]
+    began = time.monotonic()
+
+    def placed() -> Object | None:
+        found = day.pod("llama-swap")
+        return found if found and found["spec"].get("nodeName") else None
+
+    found = day.took(cause, "it is placed", placed, since=began)
+    day.took(cause, "it is loaded", lambda: day.holds("llama-swap") == STEADY_MIB["llama-swap"], since=began)
+    made = datetime.fromisoformat(found["metadata"]["creationTimestamp"])
+    bound = datetime.fromisoformat(condition(found, "PodScheduled")["lastTransitionTime"])
+    assert (bound - made).total_seconds() <= LENT_SECONDS
+    eventually(lambda: day.holds("tts") == 0, "tts is out")
+    assert day.free_mib >= FLOOR_MIB
+    assert day.died == []
+
+
+def test_frigate_leaks_over_its_budget_and_nobody_else_suffers(day: Day) -> None:
+    before, cause = day.uids(), "frigate leaks and the device is under its floor"
+    day.wants |= STEADY_MIB
+    eventually(day.all_hold, "all are at their steady use")
+    day.leak("frigate", LEAK_MIB)
+    eventually(lambda: day.free_mib < FLOOR_MIB, "the device is under its floor")
+    began = time.monotonic()
+    day.took(cause, "frigate is recycled", lambda: day.uids()["frigate"] != before["frigate"], since=began)
+    day.took(cause, "the floor is free again", lambda: day.free_mib >= FLOOR_MIB, since=began)
+    day.took(cause, "frigate is loaded again", day.all_hold, since=began)
+    day.fires(cause, "GpuPodRecycled", since=began)
+    assert day.uids() | {"frigate": ""} == before | {"frigate": ""}
+    assert day.died == []
+    recycled = day.prod.events("frigate", names.EVENT_RECYCLED)
+    assert [event["regarding"]["uid"] for event in recycled] == [before["frigate"]]
+
+
+def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the_same(day: Day) -> None:
+    cause = "immich-ml leaks, and a PodDisruptionBudget keeps it"
+    before, path = day.uids(), "/apis/policy/v1/namespaces/immich/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "immich-ml"}}}
+    day.prod.cluster.api.create(path, {"metadata": {"name": "always"}, "spec": spec})
+    healthy = lambda: day.prod.get(f"{path}/always").get("status", {}).get("currentHealthy") == 1  # noqa: E731
+    eventually(healthy, "the budget is counted")
+    began = time.monotonic()
+    day.leak("immich-ml", BURST_MIB)
+    told = lambda: day.prod.events("immich", names.EVENT_BLOCKED)  # noqa: E731
+    day.took(cause, "an Event on it says what keeps it", told, since=began)
+    restarted = "portal-stt is restarted where another holds its memory"
+    day.prod.delete(pods("portal-stt", str((day.pod("portal-stt") or {})["metadata"]["name"])))
+    eventually(lambda: day.uids()["portal-stt"] not in ("", before["portal-stt"]), "its new pod is made")
+    made = time.monotonic()
+    day.took(
+        restarted,
+        "it is placed all the same",
+        lambda: (day.pod("portal-stt") or {}).get("spec", {}).get("nodeName"),
+        since=made,
+    )
+    day.fires(restarted, "GpuSeatOvercrowded", since=made)
+    day.fires(cause, "GpuMemoryBelowFloor", since=began)
+    assert day.uids()["immich-ml"] == before["immich-ml"]
+    cause, began = "the PodDisruptionBudget is deleted", time.monotonic()
+    day.prod.delete(f"{path}/always")
+    day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
+    day.took(cause, "all hold their steady use", day.all_hold, since=began)
+    assert set(day.died) <= {"portal-stt"}  # it was placed where it could not load
+    day.died.clear()
+    kept = {"frigate", "llama-swap", "immich-server"}
+    assert {app: day.uids()[app] for app in kept} == {app: before[app] for app in kept}
+
+
+@contextmanager
+def frozen(day: Day) -> Iterator[None]:
+    """Every process of the node stands still: it hangs, and keeps what it holds."""
+    stopped: set[int] = set()
+    try:
+        while more := set(below(day.prod.cluster.pid_of("node"))) - stopped:
+            for pid in more:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= more
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def below(holder: int) -> Iterator[int]:
+    yield holder
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for children in Path(f"/proc/{holder}/task").glob("*/children"):
+            for child in map(int, children.read_text().split()):
+                yield from below(child)
+
+
+def last_success(day: Day, agent: str) -> str:
+    found = day.prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")
+    return str(found["status"].get("lastSuccessfulTime"))
+
+
+def test_the_node_of_the_agents_is_gone_for_minutes(day: Day) -> None:
+    before, cause = day.uids(), "the agents' node is gone"
+    began = time.monotonic()
+    with frozen(day):
+        for alert in ("GpuTelemetryMissing", "GpuSchedulerDown", "GpuAgentSilent"):
+            day.fires(cause, alert, since=began)
+        last = last_success(day, names.WATCHDOG)
+    cause, began = "the node is back", time.monotonic()
+    day.took(cause, "a run of the watchdog succeeds", lambda: last_success(day, names.WATCHDOG) != last, since=began)
+    gone = {"GpuTelemetryMissing", "GpuSchedulerDown", "GpuAgentSilent"}
+    day.took(cause, "the alerts have gone", lambda: not gone & day.alerts.since.keys(), since=began)
+    assert day.uids() == before
+    assert day.all_hold()
+    assert day.died == []
+    assert day.alerts.seen == gone | {"GpuPodRecycled", "GpuSeatOvercrowded", "GpuMemoryBelowFloor"}
