@@ -239,4 +239,15 @@ CASES = (
             shape=Shape(stack="queue"),
         ),
     ),
+    Case(
+        "new",
+        "a job beyond its quota has what another that Kueue admitted waits for",
+        "admitted job waits",
+        plan(
+            (600.0, "job", {"name": "first", "mib": 500, "over": 2500, "seconds": 3600.0, "rank": 1000}),
+            (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
+            minutes=35,
+            shape=Shape(stack="queue"),
+        ),
+    ),
 )  # fmt: skip

@@ -12,8 +12,8 @@ from unittest import mock
 from agents.exporter.pod_names import Registry
 from agents.extender.filter import Verbs
 from agents.gate import main as gate_main
-from agents.gate import pods as gate_pods
 from agents.gate.seats import SeatClaims
+from agents.kube import pods as kube_pods
 from agents.kube.errors import ApiError
 from agents.kube.journal import Journal
 from agents.reconcile import decide as reconcile_decide
@@ -129,7 +129,10 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
         _put(Registry, "pool", property(lambda registry: registry.ledger and registry.ledger.shared_pools[0])),
     ),
     "memory of a queue is lent, and the job that Kueue admits waits for it": lambda: (
-        _put(gate_pods, "_admitted", lambda *_: None),
+        _put(kube_pods, "_quota_seats", lambda *_: ()),
+    ),
+    "a job beyond its quota has what another that Kueue admitted waits for": lambda: (
+        _put(kube_pods, "_quota_seats", lambda *_: ()),
     ),
 }
 
