@@ -93,7 +93,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(INSTALL) python
 	@$(PYTEST) $(PARALLEL) tests/unit $(if $(ARGS),$(ARGS),$(if $(COVER),$(COVERAGE)))
 
-integration: ## Run the tests of what the agents, previews and tools are shipped with, and 20 simulated days
+integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
 	@$(INSTALL) preview $(ORACLE)
 	@$(PYTEST) $(PARALLEL) tests/integration tests/simulation $(ARGS)
 

@@ -402,7 +402,6 @@ class Exporter:
     selected: bool = True  # by its DaemonSet
     generation: int = 0
     frozen: tuple[int, str] | None = None
-    told: tuple[object, object, str, str] | None = None
 
     def __post_init__(self) -> None:
         self.begin()
@@ -488,7 +487,7 @@ class Exporter:
             self.frozen = self.frozen or self.gauge.metrics()
             return self.frozen
         self.frozen = None
-        status, text = self._metrics()
+        status, text = self.gauge.metrics()
         if self.trouble == "lies" and status == 200:
             text = _shifted(text)
         return status, text
@@ -497,23 +496,7 @@ class Exporter:
         """Whether a scrape would find that metric now."""
         if not self.machine.alive or not self.selected or self.trouble in ("gone", "hangs"):
             return False
-        return f"\n{name}{{" in self._metrics()[1]
-
-    def _metrics(self) -> tuple[int, str]:
-        """The gauge's own answer; of one that differs by its ages alone, the last with these."""
-        gauge, last = self.gauge, self.gauge.last
-        recycled = self.registrar.last.recycled or ()
-        recent = sum(self.world.time_of_day() - each.at < HOUR for each in recycled)
-        told = (last.uses, last.unreadable, id(self.registrar.last), recent)
-        if not last.uses or gauge.age_seconds > gauge._limit_seconds:
-            return gauge.metrics()
-        if self.told is None or self.told[0] != told:
-            status, text = gauge.metrics()
-            head, begin, _ = text.partition(f"\n{METRIC_SAMPLE_AGE} ")
-            self.told = (told, self.registrar.last, f"{head}{begin}", text.partition(f"# HELP {METRIC_BUILD_INFO}")[2])
-            return status, text
-        sample, api = round(gauge.age_seconds, 3), round(self.registrar.age_seconds, 3)
-        return 200, f"{self.told[2]}{sample!r}\n{_API_AGE}{api!r}\n# HELP {METRIC_BUILD_INFO}{self.told[3]}"
+        return f"\n{name}{{" in self.gauge.metrics()[1]
 
 
 _API_AGE = f"# HELP {METRIC_API_AGE} {HELP[METRIC_API_AGE]}\n# TYPE {METRIC_API_AGE} gauge\n{METRIC_API_AGE} "
@@ -706,7 +689,7 @@ class _Answer:
 
 
 @contextmanager
-def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
+def wired(get: Callable[[str], tuple[int, str]], *, remembering: bool = True) -> Iterator[None]:
     """Within the block agents reach `get` by HTTP, and Servers by their Api; nobody starts a thread."""
 
     class Opener:
@@ -719,35 +702,37 @@ def wired(get: Callable[[str], tuple[int, str]]) -> Iterator[None]:
                 )
             return _Answer(status, text.encode())
 
-    opener, known = Opener(), Remembered()
+    opener = Opener()
+    wires: list[tuple[Any, str, Any]] = [
+        (urllib.request, "build_opener", lambda *_: opener),
+        (gate_main, "ThreadPoolExecutor", _Now),
+        (telemetry_client, "ThreadPoolExecutor", _Now),
+        (http_client, "_within", lambda _, attempt: attempt()),
+        (extender_main, "Api", SimApi),
+        (extender_main, "Https", Wire),
+    ]
     with ExitStack() as stack:
-        for target, name, new in (
-            (urllib.request, "build_opener", lambda *_: opener),
-            (gate_main, "ThreadPoolExecutor", _Now),
-            (telemetry_client, "ThreadPoolExecutor", _Now),
-            (http_client, "_within", lambda _, attempt: attempt()),
-            (extender_main, "Api", SimApi),
-            (extender_main, "Https", Wire),
-            (StoredLedger, "ledger", _ledger),
-            (kube_client, "urlencode", _urlencode),
-            (kube_journal, "content_of", _by_identity(kube_journal.content_of)),
-            (kube_nodes, "node_of", _by_identity(kube_nodes.node_of)),
-            (gate_deployments, "_deployment", _by_identity(gate_deployments._deployment)),
-            (gate_pods, "_bound", _by_identity(gate_pods._bound, lambda pod, ledger, _: (pod.item, ledger))),
-            (gate_main, "_entries", _by_identity(gate_main._entries, lambda record: (record.content,))),
-            (telemetry_client, "parse", _Readings()),
-            (exposition, "_braces", _braces),
-            (exposition, "_sample", _sample),
-            (Pod, "request", lambda pod, resource, per_unit=1: known.request(pod, resource, per_unit=per_unit)),
-            (
-                Ledger,
-                "declared_mib",
-                lambda ledger, namespace, pod_spec: known.declared_mib(ledger, namespace, pod_spec),  # noqa: PLW0108
-            ),
-        ):
-            if hasattr(target, name):
-                stack.enter_context(mock.patch.object(target, name, new))
+        for target, name, new in (*wires, *(_remembered() if remembering else ())):
+            stack.enter_context(mock.patch.object(target, name, new))
         yield
+
+
+def _remembered() -> Iterator[tuple[Any, str, Any]]:
+    """What of the agents' is asked once only, and the answer kept for as long as the block."""
+    known = Remembered()
+    yield StoredLedger, "ledger", _ledger
+    yield kube_client, "urlencode", _urlencode
+    yield kube_journal, "content_of", _by_identity(kube_journal.content_of)
+    yield kube_nodes, "node_of", _by_identity(kube_nodes.node_of)
+    yield gate_deployments, "_deployment", _by_identity(gate_deployments._deployment)
+    yield gate_pods, "_bound", _by_identity(gate_pods._bound, lambda pod, ledger, _: (pod.item, ledger))
+    yield gate_main, "_entries", _by_identity(gate_main._entries, lambda record: (record.content,))
+    yield Gauge, "metrics", _Answers()
+    yield telemetry_client, "parse", _Readings()
+    yield exposition, "_braces", _braces
+    yield exposition, "_sample", _sample
+    yield Pod, "request", lambda pod, resource, per_unit=1: known.request(pod, resource, per_unit=per_unit)
+    yield Ledger, "declared_mib", lambda ledger, space, spec: known.declared_mib(ledger, space, spec)  # noqa: PLW0108
 
 
 # What follows is remembered because it is a pure function of frozen text or of objects that a Server never changes: it
@@ -793,6 +778,47 @@ def _urlencode(query: Mapping[str, str]) -> str:
 @lru_cache(maxsize=4096)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     return _plain_urlencode(query)
+
+
+class _Answers:
+    """In the place of Gauge.metrics: its own answer, of one that differs by its ages alone the last with these."""
+
+    def __init__(self) -> None:
+        self._real = Gauge.metrics
+        self._known: dict[int, tuple[Gauge, object, str, str]] = {}
+
+    def __get__(self, gauge: Gauge, _: type[Gauge]) -> Callable[[], tuple[int, str]]:
+        return lambda: self._answer(gauge)
+
+    def _answer(self, gauge: Gauge) -> tuple[int, str]:
+        last, registry = gauge.last, gauge.registrar.last
+        if not last.uses or gauge.age_seconds > gauge._limit_seconds:
+            return self._real(gauge)
+        now = gauge.clock.now()
+        recent = [each for each in registry.recycled or () if now - each.at < HOUR]
+        shown = (last.uses, last.unreadable, recent, _Same(registry))
+        known = self._known.get(id(gauge))
+        if known is None or known[1] != shown:
+            status, text = self._real(gauge)
+            head, begin, _ = text.partition(f"\n{METRIC_SAMPLE_AGE} ")
+            rest = text.partition(f"# HELP {METRIC_BUILD_INFO}")[2]
+            self._known[id(gauge)] = gauge, shown, f"{head}{begin}", rest
+            return status, text
+        sample, api = round(gauge.age_seconds, 3), round(gauge.registrar.age_seconds, 3)
+        return 200, f"{known[2]}{sample!r}\n{_API_AGE}{api!r}\n# HELP {METRIC_BUILD_INFO}{known[3]}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """Equal to what holds the same object, not one that is like it."""
+
+    held: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.held is other.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
 
 
 class _Readings:

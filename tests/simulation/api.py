@@ -44,7 +44,7 @@ class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error
 class Network:
     """What happens to requests now; a test or a plan changes it. Probabilities of each request.
 
-    `refused` are answers to requests whose path holds the key: a status, or the name of a cause.
+    `refused` are answers to requests whose path holds the key, "*" in it is anything: the name of a cause, a status.
     """
 
     seconds: float = 0.0
@@ -224,7 +224,7 @@ class Server:
         """Raises ApiError for a request that is refused before anything is done."""
         net = self.network
         for part, (cause, code) in net.refused.items():
-            if part in request:
+            if all(piece in request for piece in part.split("*")):
                 self.world.see(f"api: {code} {cause}")
                 raise refusal(request, Refused(code, cause).status)
         for part, left in [*net.lost.items()]:

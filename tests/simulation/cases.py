@@ -78,11 +78,12 @@ CASES = (
         "a gate closes though what terminates is enough",
         "put out in vain",
         plan(
-            (400.0, "idle", {"name": "frigate", "mib": 1600, "seconds": 7200.0}),
             (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
-            (850.0, "slow_end", {"name": "llama-swap", "grace": 60, "seconds": 3600.0}),
-            (900.0, "burst", {"name": "llama-swap", "mib": 2800, "seconds": 600.0}),
+            (400.0, "job", {"name": "train", "mib": 1500, "over": 0, "seconds": 600.0, "rank": 100}),
+            (700.0, "slow_end", {"name": "train", "grace": 60, "seconds": 3600.0}),
+            (1003.0, "burst", {"name": "immich-ml", "mib": 1200, "seconds": 45.0}),
             minutes=30,
+            shape=Shape(stack="queue"),
         ),
     ),
     Case(
@@ -235,6 +236,17 @@ CASES = (
             (400.0, "demand", {"name": "ytdlp", "seconds": 7200.0}),
             (900.0, "job", {"name": "train", "mib": 1500, "over": 0, "seconds": 3600.0, "rank": 100}),
             minutes=30,
+            shape=Shape(stack="queue"),
+        ),
+    ),
+    Case(
+        "new",
+        "a job beyond its quota has what another that Kueue admitted waits for",
+        "admitted job waits",
+        plan(
+            (600.0, "job", {"name": "first", "mib": 500, "over": 2500, "seconds": 3600.0, "rank": 1000}),
+            (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
+            minutes=35,
             shape=Shape(stack="queue"),
         ),
     ),

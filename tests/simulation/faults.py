@@ -162,7 +162,7 @@ def blocks(system: System, name: str, seconds: float) -> None:
 def refuses(system: System, name: str, status: int, seconds: float) -> None:
     """Evictions of its pods are answered with an error: two disruption budgets (500), a webhook or RBAC (403)."""
     workload = system.workload(name)
-    part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}"
+    part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     system.server.network.refused[part] = (cause, status)
     system.invariants.blocked[name] = system.world.now + seconds + 60.0
@@ -475,10 +475,33 @@ def _entries(dice: Random, shape: Shape, days: float, density: float) -> Iterato
             given = {"name": f"job-{number}", "mib": dice.choice((500, 1000, 1500)), "over": over}
             given |= {"seconds": float(dice.choice((300, 1800, 7200))), "rank": dice.choice((100, 1000))}
             yield Entry(round(begin + dice.random() * span, 1), "job", given)
+    if dice.random() < 0.2:
+        yield from _company(dice, begin, span)
     for _ in range(count):
         at = round(begin + dice.random() * span, 1)
         what, given = _drawn(dice, nodes)
         yield Entry(at, what, given)
+
+
+def _company(dice: Random, begin: float, span: float) -> Iterator[Entry]:
+    """Two exceed their budgets at a time, and of one the other's cure must not depend: each alone is drawn anyway."""
+    first, second = dice.sample(RESIDENTS, 2)
+    at, seconds = round(begin + dice.random() * max(span - 3600.0, 0.0), 1), 5400.0
+    space = {"immich-ml": "immich", "immich-server": "immich"}.get(first, first)
+    troubles: Sequence[tuple[str, dict[str, Any]]] = (
+        ("refuses", {"name": first, "status": dice.choice((500, 403))}),
+        ("blocks", {"name": first}),
+        ("slow_end", {"name": first, "grace": 3600}),
+        ("hidden", {"namespace": space, "status": 403}),
+        ("lost", {"part": f"{WATCHDOG} PATCH"}),
+        ("churn", {"name": "android-emulator", "lives": 3.0, "pods": 8}),
+    )
+    what, given = dice.choice(troubles)
+    yield Entry(at, what, given if what == "lost" else {**given, "seconds": seconds})
+    for name in (first, second):
+        at = round(at + 60.0 + 600.0 * dice.random() ** 2, 1)
+        mib = dice.choice((700, 1500, 2500, 4000))
+        yield Entry(at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True})
 
 
 def _demand(dice: Random, name: str) -> dict[str, Any]:

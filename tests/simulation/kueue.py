@@ -4,6 +4,7 @@ Of Kueue only what the agents meet: quota by priority and age, a Workload for ea
 watchdog sets to false (pkg/controller/core/workload_controller.go). Units: MiB, seconds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tenancy.names import KUEUE_API
@@ -28,12 +29,13 @@ class Job:
 
 @dataclass
 class Kueue:
-    """One ClusterQueue of `quota_mib`, with preemption of lower ranks."""
+    """One ClusterQueue of `quota_mib`, with preemption of lower ranks. Admitted pods get the flavor's labels."""
 
     world: World
     server: Server
     tenants: Tenants
     quota_mib: int
+    flavor: Mapping[str, str]
     jobs: dict[str, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,7 +46,7 @@ class Kueue:
         return sum(job.workload.declared_mib for job in self.jobs.values() if job.admitted and not job.ended)
 
     def submit(self, name: str, namespace: str, *, mib: int, takes_mib: int, seconds: float, rank: int) -> None:
-        workload = Workload(name, namespace, QUEUED, takes_mib, mib, replicas=0, priority=rank)
+        workload = Workload(name, namespace, QUEUED, takes_mib, mib, replicas=0, priority=rank, selector=self.flavor)
         self.jobs[name] = Job(workload, seconds, rank)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job-{name}", "controller": True}
         metadata = {"name": f"job-{name}", "namespace": namespace, "ownerReferences": [owner]}

@@ -4,6 +4,7 @@
 --minutes 60        no seed is begun after so long: what was done until then is reported
 --seed 17           one of them, with the timeline around each violation
 --shrink 17 NAME    the entries of its plan without which NAME does not come about
+--undone 100        for each fix that undone.py takes out: the first of so many seeds that finds it, and what broke
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tests.simulation.faults import DAY, Plan
 from tests.simulation.invariants import Violation
 from tests.simulation.system import system
 from tests.simulation.timeline import Timeline, clock
+from tests.simulation.undone import UNDONE, undone
 
 PROGRESS = 100  # seeds from one line on how far it is to the next
 
@@ -40,10 +42,11 @@ class Result:
     requests: int
 
 
-def simulate(plan: Plan, *, jumping: bool = True) -> Result:
+def simulate(plan: Plan, *, jumping: bool = True, remembering: bool = True) -> Result:
     """All of it. The agents' dice are the plan's seed's as well."""
     began = time.process_time()
-    with system(plan.shape, Random(plan.seed + 1), jumping=jumping) as simulated:  # noqa: S311 (a simulation)
+    dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
+    with system(plan.shape, dice, jumping=jumping, remembering=remembering) as simulated:
         faults.carry_out(simulated, plan)
         simulated.run(plan.days * DAY)
         world = simulated.world
@@ -123,6 +126,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", nargs=2)
+    parser.add_argument("--undone", type=int)
     parser.add_argument("--only", action="append", default=[])
     given = parser.parse_args(arguments)
     if given.shrink:
@@ -135,7 +139,21 @@ def main(arguments: Sequence[str]) -> int:
         print(report(result, given.only))
         print(f"{result.seconds:.2f} s, {result.passes} passes, {result.requests} requests")
         return bool(result.found)
+    if given.undone is not None:
+        return _found(range(given.first, given.first + given.undone), given.days)
     return _many(range(given.first, given.first + given.seeds), given.days, given.jobs, given.minutes)
+
+
+def _found(seeds: Sequence[int], days: float) -> int:
+    """Whether days that nobody wrote find each defect that once was; 1 where one is not found."""
+    missed = 0
+    for name in UNDONE:
+        with undone(name):
+            found = next((brief for seed in seeds if (brief := one(seed, days)).found), None)
+        broken = ", ".join(sorted({each.name for each in found.found})) if found else "nothing"
+        print(f"{'never' if found is None else f'seed {found.seed}':>9}  {name}: {broken}", flush=True)
+        missed += found is None
+    return int(missed > 0)
 
 
 def _briefs(seeds: Sequence[int], days: float, jobs: int) -> Iterator[Brief]:

@@ -66,7 +66,7 @@ class System:
         self.tenants = Tenants(self.world, self.server, names, self.stack.quotas)
         self.kubelets = Kubelets(self.world, self.server, self.hardware, self.tenants, names)
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)
-        self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib)
+        self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib, self.pool.node_selector)
         self.scheduler = Scheduler(self.world, self.server, self.hardware, names)
         self.gates: dict[str, GateConfig] = {
             gate.deployment: gate for gate in declared(self.stack.environ[GATE]["GATES"])
@@ -263,13 +263,13 @@ class System:
 
 
 @contextmanager
-def system(shape: Shape, dice: Random, *, jumping: bool = True) -> Iterator[System]:
+def system(shape: Shape, dice: Random, *, jumping: bool = True, remembering: bool = True) -> Iterator[System]:
     """A system whose agents can reach it."""
     hold: list[System] = []
 
     def get(url: str) -> tuple[int, str]:
         return hold[0].get(url)
 
-    with running.wired(get):
+    with running.wired(get, remembering=remembering):
         hold.append(System(shape, dice, jumping=jumping))
         yield hold[0]

@@ -10,7 +10,7 @@ from tests.simulation.run import report, simulate
 
 CHUNK = 10
 # Of the quick run; what a search found is kept by its plan in cases.py, not by its seed.
-SEEDS = int(os.environ.get("SEEDS", "20"))
+SEEDS = int(os.environ.get("SEEDS", "100"))
 # What a case of cases.py that is still open breaks, and by which entries: other plans with these break it as well.
 EXPECTED = [({entry.what for entry in case.plan.entries}, case.broke) for case in CASES if case.open]
 

@@ -52,3 +52,11 @@ def test_what_is_left_out_changes_nothing() -> None:
     ]
     assert acts[0] == acts[1]
     assert acts[0]["opens ebook2audiobook"] == 1
+
+
+@pytest.mark.parametrize("seed", [3, 6])
+def test_what_is_remembered_changes_nothing(seed: int) -> None:
+    plan = faults.draw(seed, days=0.25, density=20)
+    days = [simulate(plan, remembering=remembering) for remembering in (True, False)]
+    assert [str(line) for line in days[0].timeline.lines] == [str(line) for line in days[1].timeline.lines]
+    assert days[0].requests == days[1].requests

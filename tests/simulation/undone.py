@@ -1,0 +1,146 @@
+"""Fixes taken out again, by the plan of cases.py that they belong to: that each breaks its promise shows that it can.
+
+Each puts in the place of the agents' code what stood there before the fix, or what does the same.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from agents.exporter.pod_names import Registry
+from agents.extender.filter import Verbs
+from agents.gate import main as gate_main
+from agents.gate.seats import SeatClaims
+from agents.kube import pods as kube_pods
+from agents.kube.errors import ApiError
+from agents.kube.journal import Journal
+from agents.reconcile import decide as reconcile_decide
+from agents.reconcile.main import Reconciler
+from agents.telemetry import reading
+from agents.watchdog import decide as watchdog_decide
+from agents.watchdog import evict
+from tenancy.names import WATCHDOG
+from tests.simulation import system
+
+Patch = AbstractContextManager[Any]
+_plain_stack, _plain_parse = system.stack, reading.parse
+_plain_evict, _plain_journal_write = evict._evict, Journal.write
+_plain_claims, _plain_write, _plain_ended = SeatClaims.__init__, Reconciler._write, watchdog_decide._Pass._ended
+
+
+def _put(target: object, name: str, new: object) -> Patch:
+    return mock.patch.object(target, name, new)
+
+
+def _stack(**changes: Callable[[Any], object]) -> Patch:
+    """With other fields of the stack, each made of what it was."""
+
+    def changed(kind: str) -> Any:
+        found = _plain_stack(kind)
+        return replace(found, **{name: change(getattr(found, name)) for name, change in changes.items()})
+
+    return _put(system, "stack", changed)
+
+
+def _watchdog(**variables: str) -> Patch:
+    return _stack(environ=lambda all_: {**all_, WATCHDOG: {**all_[WATCHDOG], **variables}})
+
+
+def _evict(*given: Any) -> evict.EvictionResult:
+    """What the API refuses ends the pass."""
+    found = _plain_evict(*given)
+    if found.outcome in (evict.EvictionOutcome.BLOCKED, evict.EvictionOutcome.REFUSED):
+        raise ApiError("POST", 500, "InternalError", found.detail)
+    return found
+
+
+def _unreadable(*_: object) -> None:
+    raise ApiError("GET", 403, "Forbidden", "forbidden")
+
+
+def _keeps_nothing(claims: SeatClaims, *given: Any) -> None:
+    _plain_claims(claims, *given)
+    claims.kept_mib.clear()
+
+
+def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) -> Any:
+    """A conflict is somebody else's, whoever wrote."""
+    with mock.patch.object(type(journal.api), "find", return_value=None):
+        return _plain_journal_write(journal, content, after=after)
+
+
+def _ended(judged: Any, *given: Any) -> frozenset[str]:
+    found = _plain_ended(judged, *given)
+    if found:
+        raise watchdog_decide._UnbelievableError("a pod ended meanwhile")
+    return found
+
+
+def _blind(text: str) -> reading.Reading:
+    found = _plain_parse(text)
+    why = next(iter(found.unknown_uses.values()), "")
+    return replace(found, uses=(), unknown_uses={each.uuid: why for each in found.devices}) if why else found
+
+
+def _write(reconciler: Reconciler, names: Any, change: Any, refused: dict[str, ApiError]) -> None:
+    _plain_write(reconciler, names, change, refused)
+    if change.node.name in refused:
+        raise refused[change.node.name]
+
+
+def _at_once() -> tuple[Patch, ...]:
+    return (
+        _put(reconcile_decide, "counted", lambda _ledger, node, _verified, _now: node.labels),
+        _put(
+            reconcile_decide, "_withholding", lambda _names, node, bound, _doubt: reconcile_decide._removal(node, bound)
+        ),
+    )
+
+
+# By the name of the case.
+UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
+    "a seat is refused while all others keep to theirs": lambda: (
+        _put(Verbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
+    ),
+    "a resident that restarts finds its memory lent": lambda: (
+        _put(SeatClaims, "to_free_mib", lambda _claims, _free: {}),
+    ),
+    "gates open into the memory of residents that boot": lambda: (_put(SeatClaims, "__init__", _keeps_nothing),),
+    "a gate closes though what terminates is enough": lambda: (_put(SeatClaims, "_is_going", lambda *_: False),),
+    "an eviction that is refused saves every other offender": lambda: (_put(evict, "_evict", _evict),),
+    "a namespace that refuses saves every other offender": lambda: (_put(evict, "_evict", _evict),),
+    "an agent stops with the node of its run": lambda: (_stack(overlaps=lambda agents: dict.fromkeys(agents, False)),),
+    "a pod that takes an hour to end saves the next offender": lambda: (_watchdog(GRACE_SECONDS="3600"),),
+    "a disruption budget on one offender saves the other": lambda: (_put(watchdog_decide, "SPARED_SECONDS", 0),),
+    "a lost answer makes the runaway immune": lambda: (_put(Journal, "write", _journal_write),),
+    "one tenant's four recycles end everybody's protection": lambda: (
+        _watchdog(NODE_EVICTIONS_PER_HOUR="4", TOTAL_EVICTIONS_PER_HOUR="4"),
+    ),
+    "pods of three seconds hide the offender": lambda: (_put(watchdog_decide._Pass, "_ended", _ended),),
+    "one namespace that refuses stops every gate": lambda: (_put(gate_main, "_unreadable", _unreadable),),
+    "a process that NVML cannot tell blinds the other device": lambda: (_put(reading, "parse", _blind),),
+    "a node whose write is refused keeps the next without capacity": lambda: (_put(Reconciler, "_write", _write),),
+    "a label that flaps takes capacity below what is bound": _at_once,
+    "a label that flaps takes the devices": _at_once,
+    "a node whose label flaps is protected by nobody, and that is told": lambda: (
+        _put(system.System, "select_exporter", lambda *_: None),
+        _put(Registry, "pool", property(lambda registry: registry.ledger and registry.ledger.shared_pools[0])),
+    ),
+    "memory of a queue is lent, and the job that Kueue admits waits for it": lambda: (
+        _put(kube_pods, "_quota_seats", lambda *_: ()),
+    ),
+    "a job beyond its quota has what another that Kueue admitted waits for": lambda: (
+        _put(kube_pods, "_quota_seats", lambda *_: ()),
+    ),
+}
+
+
+@contextmanager
+def undone(name: str) -> Iterator[None]:
+    """Within the block the fix of that case is out."""
+    with ExitStack() as stack:
+        for patch in UNDONE[name]():
+            stack.enter_context(patch)
+        yield
