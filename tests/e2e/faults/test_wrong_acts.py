@@ -320,7 +320,11 @@ def others(card: Card, jobs: Mapping[str, str]) -> dict[str, At]:
         found[f"kube_pod_status_phase{{{labels}}}"] = constant(1)
     well = (names.METRIC_EXTENDER_LEADING, names.METRIC_EXTENDER_READY, names.METRIC_GUARD_API_AGE)
     found |= {f'{metric}{{instance="well"}}': constant(1) for metric in well}
-    return found | {f'{names.METRIC_DEVICE_FREE}{{node="{ASIDE}",uuid="{ASIDE}"}}': constant(9000 * MIB)}
+    served = {names.METRIC_DEVICE_FREE: 9000, names.METRIC_POOL_FLOOR: 1536}
+    return found | {
+        f'{metric}{{node="{ASIDE}",pool="{ASIDE}",uuid="{ASIDE}"}}': constant(mib * MIB)
+        for metric, mib in served.items()
+    }
 
 
 def constant(value: float) -> At:

@@ -214,4 +214,5 @@ def _pod(pod: Object) -> Iterator[str]:
 def _played() -> Iterator[str]:
     device = {"node": PLAYED, "gpu": "0", "uuid": f"GPU-{PLAYED}"}
     yield _line(names.METRIC_DEVICE_FREE, PLAYED_FREE_MIB * MIB, device)
+    yield _line(names.METRIC_POOL_FLOOR, 1536 * MIB, {"node": PLAYED, "pool": PLAYED})
     yield _line(names.METRIC_GUARD_API_AGE, 1, {"node": PLAYED})
