@@ -30,10 +30,9 @@ class NodeTelemetry:
     """The devices of a pool's node of which something is known. `problem` is why nothing is known of the node, or where
     there are `devices`, why nothing is known of others: of those in `lost`, or of some that are not shown.
 
-    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod, by
-    their fault or by the node's annotation. `read_at` is when the exporter read them, on the scale of the reader's
-    monotonic clock. `repeated`: it was read before the
-    last sample, too.
+    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod, by their
+    fault or by the node's annotation. `read_at` is when the exporter read them, on the scale of the reader's monotonic
+    clock. `repeated`: it was read before the last sample, too.
     """
 
     pool: Pool

@@ -78,8 +78,8 @@ class LostDevice:
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """The devices of which something is known, and those that are `lost`, by index. `uses` is who uses which, where
-    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why.
-    `excluded` are the uuids of devices with a fault, which take no new pod."""
+    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why. `excluded`
+    are the uuids of devices with a fault, which take no new pod."""
 
     devices: tuple[Device, ...]
     age_seconds: float
