@@ -154,7 +154,7 @@ def blocks(system: System, name: str, seconds: float) -> None:
     """A PodDisruptionBudget that allows nothing."""
     workload = system.workload(name)
     system.server.budgets[workload.owner] = True
-    system.invariants.blocked[name] = system.world.now + seconds + 60.0
+    system.invariants.block(name, seconds)
     _later(system, seconds, lambda: system.server.budgets.pop(workload.owner, None), f"blocks {name}")
 
 
@@ -165,7 +165,7 @@ def refuses(system: System, name: str, status: int, seconds: float) -> None:
     part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     system.server.network.refused[part] = (cause, status)
-    system.invariants.blocked[name] = system.world.now + seconds + 60.0
+    system.invariants.block(name, seconds)
     _later(system, seconds, lambda: system.server.network.refused.pop(part, None), f"refuses {name}")
 
 
@@ -177,7 +177,7 @@ def hidden(system: System, namespace: str, status: int, seconds: float) -> None:
     system.invariants.hidden[namespace] = system.world.now + seconds
     for workload in system.tenants.workloads.values():
         if workload.namespace == namespace:
-            system.invariants.blocked[workload.name] = system.world.now + seconds + 60.0
+            system.invariants.block(workload.name, seconds)
     _later(system, seconds, lambda: system.server.network.refused.pop(part, None), f"hidden {namespace}")
 
 

@@ -81,6 +81,10 @@ class Invariants:
         self.disturbed[node] = max(self.disturbed.get(node, 0.0), until)
         self.world.at(until + 1.0, self.world.stir)
 
+    def block(self, workload: str, seconds: float) -> None:
+        """No eviction can end its pods for so long, whatever else is over before."""
+        self.blocked[workload] = max(self.blocked.get(workload, 0.0), self.world.now + seconds + 60.0)
+
     def up(self, *where: str) -> bool:
         """Whether nothing is out of order there: a node's name, a device's uuid."""
         return self.world.now >= max(self.disturbed.get(each, 0.0) for each in ("", *where))
