@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
+from agents.gate.seats import STARTING_SECONDS
 from tenancy.ledger import Seat
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
@@ -330,6 +331,12 @@ class Invariants:
         jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
         return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
 
+    def _still_loading_mib(self) -> int:
+        """What seats that have just started, and loaded already, may load yet for all that the gate can know."""
+        running = self.system.kubelets.running.values()
+        recent = (each for each in running if each.loaded and self.world.now - each.up_since < STARTING_SECONDS)
+        return sum(max(each.workload.declared_mib - each.used_mib, 0) for each in recent)
+
     def _quota(self) -> None:
         kueue = self.system.kueue
         if kueue.used_mib > kueue.quota_mib:
@@ -424,9 +431,8 @@ class Invariants:
         )
         short = any(each.short_since is not None for each in self.system.kubelets.running.values())
         claims = sum(max(g.need_mib - self._used(n), 0) for n, g in self.system.gates.items() if self.system.pods_of(n))
-        enough = (
-            self.system.pool.floor_mib + self._absent_seats_mib() + claims + max(gate.need_mib - self._used(name), 0)
-        )
+        seats = self._absent_seats_mib() + self._still_loading_mib()
+        enough = self.system.pool.floor_mib + seats + claims + max(gate.need_mib - self._used(name), 0)
         if all(least[c.uuid] + going[c.uuid] >= enough for c in need) and not waits and not short:
             self.violated("put out in vain", f"{name} is closed with demand; with what terminates {least} are enough")
 

@@ -19,7 +19,8 @@ LONGEST_BACKOFF = 300.0
 
 @dataclass
 class Running:
-    """A pod's process. `short_since` is when it began to lack what its seat gives it."""
+    """A pod's process. `short_since` is when it began to lack what its seat gives it, `up_since` when its container
+    last started."""
 
     uid: str
     key: tuple[str, str]
@@ -28,6 +29,7 @@ class Running:
     card: Card
     pid: int
     started: float
+    up_since: float
     loaded: bool = False
     over_mib: int = 0
     crashes: int = 0
@@ -97,7 +99,7 @@ class Kubelets:
         card = machine.card(annotated) or machine.cards[workload.made % len(machine.cards)]
         self._pids += 1
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
-        running = Running(uid, key, workload, machine, card, self._pids, self.world.now)
+        running = Running(uid, key, workload, machine, card, self._pids, self.world.now, self.world.now)
         running.over_mib = workload.over_mib if workload.lies else 0
         self.running[uid] = running
         self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
@@ -184,7 +186,7 @@ class Kubelets:
         if self.running.get(running.uid) is not running or running.up or not running.machine.alive:
             return
         self._pids += 1
-        running.pid, running.up = self._pids, True
+        running.pid, running.up, running.up_since = self._pids, True, self.world.now
         running.machine.containers[self._pids] = Container(running.uid, f"{self._pids:064x}")
         self._show(running)
         self._load(running)
