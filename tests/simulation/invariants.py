@@ -4,12 +4,13 @@ A promise with a time is counted while it could be kept: not while the API, or t
 and not for a while after that. What a tenant does is never such an excuse. Units: MiB, seconds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
 from agents.gate.seats import STARTING_SECONDS
+from components.agents.watchdog import WatchdogSpec
 from tenancy.ledger import Seat
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
 from tests.simulation.api import Object
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.system import System
 
 CHECK_SECONDS = 5.0
+CAPS = WatchdogSpec()  # not of the watchdog that is simulated: a cap that is too low is no excuse
 ADMITTED_WAITS = "admitted job waits"
 WARM_SECONDS = 300.0
 # A pod within its seat, from when the ledger has room: lent out by our own gates, and by anybody.
@@ -57,6 +59,7 @@ class Invariants:
         self.found: list[Violation] = []
         self.disturbed: dict[str, float] = {"": WARM_SECONDS}  # by node, "" is all of it
         self.recycled: dict[str, list[float]] = {}  # by workload
+        self.recycled_on: dict[str, list[float]] = {}  # by node
         self.blocked: dict[str, float] = {}  # workloads that no eviction can end, until
         self.hidden: dict[str, float] = {}  # namespaces of which nothing can be asked, until
         self._since: dict[tuple[str, str], float] = {}
@@ -160,9 +163,10 @@ class Invariants:
             uid = pod["metadata"]["uid"]
             seen.add(uid)
             cards = [card for card in self._roomy(pod, workload) if self.up(card.node, card.uuid)]
-            if workload.kind == QUEUED:
+            if workload.kind == QUEUED:  # no seat: memory in use keeps it out, but not what somebody should give back
                 text = f"{key[1]}, which Kueue admitted, waits for {workload.declared_mib}; the ledger has room"
-                self._held(ADMITTED_WAITS, uid, bool(cards), SEAT_SECONDS, text)
+                able = any(self._reclaimable(card) >= workload.declared_mib for card in cards)
+                self._held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
                 continue
             lent = any(
                 card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= workload.declared_mib
@@ -214,6 +218,12 @@ class Invariants:
         running = self.system.kubelets.running
         uses = ((running.get(uid), mib) for uid, mib in card.uses.items())
         return sum(mib for each, mib in uses if each is not None and each.workload.kind == ON_DEMAND)
+
+    def _reclaimable(self, card: Card) -> int:
+        """What is free above the floor once gates have closed and who may be recycled is back within his budget."""
+        on = [each for each in self.system.kubelets.running.values() if each.card is card]
+        over = sum(each.used_mib - each.workload.declared_mib for each in on if self._evictable(each) or _greedy(each))
+        return card.free_mib + self._lent(card) + over - self.system.pools[card.node].floor_mib
 
     # Pressure is relieved
 
@@ -270,12 +280,18 @@ class Invariants:
             and now >= self.blocked.get(workload.name, 0.0)
             and now - max(recycled, default=-HOUR) > int(limits["COOL_DOWN_SECONDS"]) + SLACK_SECONDS
             and self._recycles(workload.namespace) < int(limits["EVICTIONS_PER_HOUR"])
+            and self._within_the_hour([running.card.node]) < CAPS.node_evictions_per_hour
+            and self._within_the_hour(self.recycled_on) < CAPS.total_evictions_per_hour
         )
 
     def _recycles(self, namespace: str) -> int:
         """Of a tenant, within the hour."""
         mine = [w.name for w in self.system.tenants.workloads.values() if w.namespace == namespace]
         return sum(self.world.now - at < HOUR for name in mine for at in self.recycled.get(name, ()))
+
+    def _within_the_hour(self, nodes: Iterable[str]) -> int:
+        """Recycles on these nodes."""
+        return sum(self.world.now - at < HOUR for node in nodes for at in self.recycled_on.get(node, ()))
 
     def _starved(self) -> None:
         """A process within its seat lacks memory that others have beyond theirs."""
@@ -373,9 +389,10 @@ class Invariants:
             return
         used = running.used_mib if running else 0
         self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
-        if "deletionTimestamp" not in pod["metadata"]:
-            self.recycled.setdefault(workload.name, []).append(self.world.now)
-            self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
+        # One that terminates already counts as well: the watchdog does not wait out the grace of an offender.
+        self.recycled.setdefault(workload.name, []).append(self.world.now)
+        self.recycled_on.setdefault(pod["spec"]["nodeName"], []).append(self.world.now)
+        self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))
         recently = running is not None and self.world.now - running.over_at <= LAG_SECONDS
         if used <= workload.declared_mib and not recently:
             self.violated("evicted within budget", f"{workload.name} has {used} of {workload.declared_mib}")
@@ -474,3 +491,9 @@ class Invariants:
             agent = self.system.crons[name]
             silent = self.up() and agent.stuck
             self._held("agent stopped", name, silent, SILENT_SECONDS, f"{name} has no run")
+
+
+def _greedy(running: "Running") -> bool:
+    """A queued Job's pod that uses more than its quota."""
+    workload = running.workload
+    return workload.kind == QUEUED and running.used_mib > workload.declared_mib and not running.ends
