@@ -53,10 +53,12 @@ class SeatClaims:
             self._count(pod)
         pools = {reading.pool.name for reading in readings}
         self._room_mib = self._ledger_room_mib()
+        waiting = [seat for seat in seating.waiting if not pools.isdisjoint(seat.pools)]
         absent_mib = _absent_mib([seat for seat in seating.seats if seat.pool in pools], staying)
+        # A queue's pod that waits has no seat of its own: what it asks for comes on top.
+        absent_mib += sum(seat.ask.total_mib for seat in waiting if set(seat.seats).isdisjoint(seating.seats))
         for uuid, room_mib in self._room_mib.items():
             self.kept_mib[uuid] += max(0, min(absent_mib, room_mib))
-        waiting = [seat for seat in seating.waiting if not pools.isdisjoint(seat.pools)]
         self.waiting = sorted(waiting, key=lambda seat: (-seat.priority, seat.created, seat.uid))
 
     def to_free_mib(self, free_mib: Mapping[str, int]) -> Mapping[str, int]:

@@ -68,6 +68,7 @@ class Invariants:
         self._generation = 0
         self._free: list[tuple[float, dict[str, int]]] = []
         system.server.checks.append(self._check)
+        system.server.hears.append(self._hear)
 
     # Reporting
 
@@ -379,6 +380,13 @@ class Invariants:
                 self._scaled(found)
             case "node":
                 self._advertised(found)
+
+    def _hear(self, kind: str, found: Object) -> None:
+        """A queued Job that is deactivated counts for the caps as an eviction does."""
+        if found.get("kind") == "Workload" and kind == "MODIFIED" and not found["spec"].get("active", True):
+            job = self.system.tenants.workloads[found["metadata"]["name"].removeprefix("job-")]
+            for node in {each.machine.name for each in self.system.kubelets.of(job)}:
+                self.recycled_on.setdefault(node, []).append(self.world.now)
 
     def _evicted(self, pod: Object) -> None:
         """Nobody within his budget is evicted."""

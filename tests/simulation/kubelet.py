@@ -174,6 +174,8 @@ class Kubelets:
         self.world.after(backoff, lambda: self.start_process(running))
 
     def stop_process(self, running: Running) -> None:
+        if running.used_mib > running.workload.declared_mib:
+            running.over_at = self.world.now
         running.up = running.loaded = False
         running.short_since = None
         running.over_mib = running.workload.over_mib if running.workload.lies else 0

@@ -126,6 +126,12 @@ def test_what_absent_seats_may_claim_is_bounded_by_the_ledgers_room_on_the_devic
     assert "gpu 1: 14000 MiB are free, 3000 of them" in one(entrance(agreed=OPEN_NEXT), measured, more).lean.why
 
 
+def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
+    """It has no seat of its own; the gate that opened would close for it in the next sample."""
+    assert opens(reading(6500), Seating())
+    assert not opens(reading(6500), Seating(waiting=(waiting("job", 3000),)))
+
+
 WAITS = replace(seating("llama-swap"), waiting=(waiting("llama-swap", 5000),))
 
 
