@@ -253,6 +253,8 @@ class FakeCluster:
             return self.end_pod(pod, body["deleteOptions"])
         name = body["metadata"]["name"]
         if path.endswith("/resourceslices"):
+            if f"{path}/{name}" in self.objects:
+                return 409, status(409, "AlreadyExists", f"resourceslices {name} already exists")
             body["metadata"]["resourceVersion"] = self.next_version()
             self.objects[f"{path}/{name}"] = body
             self.tell("ADDED", path, body)

@@ -206,6 +206,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
+    busy.cluster.watches_last = True  # or it learns of what it published by a list, after a backoff of seconds
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
