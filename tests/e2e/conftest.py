@@ -22,8 +22,8 @@ from toolchain.cluster.extent import Extent
 # they compute. One has an API server alone, the cluster as it starts, and prod from its first `up` on; the other what
 # changes prod, down to its last `destroy`. Without workers they are one, on one cluster.
 LANES = {
-    "begin": ("api", "", "prod/test_interrupted_up", "prod/test_rollout", "prod"),
-    "end": ("faults", "prod/test_watchdog", "prod/test_withdrawn_capacity", "prod/test_interrupted_destroy"),
+    "begin": ("api", "", "prod/test_interrupted_up", "prod/test_rollout", "prod", "prod/test_watchdog"),
+    "end": ("faults", "prod/test_withdrawn_capacity", "prod/test_interrupted_destroy"),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
