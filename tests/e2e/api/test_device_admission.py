@@ -18,6 +18,7 @@ from tests.e2e.api.admitted import (
     gpu_pod,
     pod,
     put_into_force,
+    spec_of,
 )
 from tests.e2e.api.server import SCHEDULER as CLUSTERS_SCHEDULER
 from tests.e2e.api.server import ApiServer
@@ -38,12 +39,12 @@ def cluster(server: ApiServer) -> ApiServer:
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
     server.apply(other, "runtimeclasses")
     eventually(
-        lambda: create(server, "immich", gpu_pod()).body["spec"]["schedulerName"] == names.SCHEDULER_NAME,
-        "pods with a budget are the scheduler's",
+        lambda: variables(spec_of(create(server, "immich", gpu_pod()))) == [SEEN],
+        "pods with a budget are the scheduler's, and see their device",
     )
     eventually(
-        lambda: create(server, "immich", pod(schedulerName=names.SCHEDULER_NAME)).refusal is not None,
-        "a pod without a budget is none of the scheduler's",
+        lambda: all(create(server, "immich", manifest).refusal for manifest, _ in REFUSED.values()),
+        "every policy is in force",
     )
     return server
 
