@@ -1,4 +1,4 @@
-"""The agents' code as one zipapp: the same bytes from the same sources, on every machine."""
+"""The agents' code as one zipapp: the same name from the same sources, on every machine."""
 
 import base64
 import hashlib
@@ -7,7 +7,6 @@ import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
@@ -34,18 +33,14 @@ runpy.run_module("agents", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Zipapp:
-    """A zip archive that `python` runs."""
+    """A zip archive that `python` runs. `digest` is the SHA-256 of what it holds, in hex."""
 
     content: bytes
-
-    @cached_property
-    def digest(self) -> str:
-        """The content's SHA-256 in hex."""
-        return hashlib.sha256(self.content).hexdigest()
+    digest: str
 
     @property
     def config_map(self) -> str:
-        """The ConfigMap that carries it: another content has another name, so that no pod ever runs a mixture."""
+        """The ConfigMap that carries it: other code has another name, so that no pod ever runs a mixture."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
@@ -68,12 +63,14 @@ def build(
     members = {path.relative_to(root).as_posix(): path.read_bytes() for path in shipped}
     for distribution, modules in (vendored or {}).items():
         members |= _vendored(root, distribution, modules)
-    content = _archive({"__main__.py": _MAIN.encode(), **members})
+    members = {"__main__.py": _MAIN.encode(), **members}
+    content = _archive(members, zipfile.ZIP_DEFLATED)
     if len(content) > LIMIT_BYTES:
         raise pulumi.RunError(
             f"the agents' code takes {len(content)} bytes and a ConfigMap holds {LIMIT_BYTES}; make agents/ smaller"
         )
-    return Zipapp(content)
+    # Of the archive as it is when stored: zlib and its forks pack the same source into different bytes.
+    return Zipapp(content, hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest())
 
 
 def _vendored(root: Path, distribution: str, modules: Sequence[str]) -> dict[str, bytes]:
@@ -101,13 +98,12 @@ def _vendored(root: Path, distribution: str, modules: Sequence[str]) -> dict[str
     return members
 
 
-def _archive(members: dict[str, bytes]) -> bytes:
-    """Stored, not deflated: zlib and its forks pack the same source into different bytes."""
+def _archive(members: Mapping[str, bytes], compression: int) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in members.items():
             member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             member.create_system = 3  # Unix, also where the archive is made on Windows
             member.external_attr = 0o644 << 16
-            archive.writestr(member, content)
+            archive.writestr(member, content, compression)
     return buffer.getvalue()
