@@ -18,12 +18,20 @@ from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
 
-# The modules in their order, in two lanes that may go on side by side, each on its own cluster: tests wait more than
-# they compute. One has an API server alone, the cluster as it starts, and prod from its first `up` on; the other what
-# changes prod, down to its last `destroy`. Without workers they are one, on one cluster.
+# The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
+# compute. One has an API server alone, the cluster as it starts, and prod from its first `up` to its last `destroy`;
+# another has what prod does, and a third what it withstands. Without workers they are one, on one cluster.
 LANES = {
-    "begin": ("api", "", "prod/test_interrupted_up", "prod/test_rollout", "prod", "prod/test_watchdog"),
-    "end": ("faults", "prod/test_withdrawn_capacity", "prod/test_interrupted_destroy"),
+    "life": (
+        "api",
+        "",
+        "prod/test_interrupted_up",
+        "prod/test_rollout",
+        "prod/test_withdrawn_capacity",
+        "prod/test_interrupted_destroy",
+    ),
+    "prod": ("prod",),
+    "faults": ("faults",),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent
