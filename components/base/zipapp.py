@@ -69,8 +69,13 @@ def build(
         raise pulumi.RunError(
             f"the agents' code takes {len(content)} bytes and a ConfigMap holds {LIMIT_BYTES}; make agents/ smaller"
         )
-    # Of the archive as it is when stored: zlib and its forks pack the same source into different bytes.
-    return Zipapp(content, hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest())
+    return Zipapp(content, digest(members))
+
+
+def digest(members: Mapping[str, bytes]) -> str:
+    """The SHA-256, in hex, of an archive of these files: stored, since zlib and its forks deflate the same source into
+    different bytes."""
+    return hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest()
 
 
 def _vendored(root: Path, distribution: str, modules: Sequence[str]) -> dict[str, bytes]:

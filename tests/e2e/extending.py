@@ -60,7 +60,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ARGS = SchedulerArgs(
     spec=SchedulerSpec(placement=PlacementMode.EXTENDER),
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
-    code=Zipapp(b""),
+    code=Zipapp(b"", digest=""),
     ledger=LEDGER,
     exporter=ExporterSpec(),
 )

@@ -1,13 +1,15 @@
 """The agents' pods, as declared, in real containers on the real node."""
 
 import base64
-import hashlib
 from datetime import datetime, timedelta
+from io import BytesIO
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
 from agents.runtime.clock import PROMPT_SECONDS, seconds_left
+from components.base.zipapp import digest
 from tenancy import names
 from tests.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
 from toolchain.cluster.control_plane import NODE
@@ -45,8 +47,9 @@ def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_cre
     sources = {kind for source in found[CREDENTIALS]["projected"]["sources"] for kind in source}
     assert {"serviceAccountToken", "configMap"} <= sources
     code = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{found[names.AGENTS_DIRECTORY]['configMap']['name']}")
-    digest = hashlib.sha256(base64.b64decode(code["binaryData"][names.AGENTS_KEY])).hexdigest()
-    assert code["metadata"]["annotations"][names.AGENTS_DIGEST] == digest
+    with ZipFile(BytesIO(base64.b64decode(code["binaryData"][names.AGENTS_KEY]))) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    assert code["metadata"]["annotations"][names.AGENTS_DIGEST] == digest(held)
 
 
 @pytest.mark.parametrize("agent", CRON_JOBS)

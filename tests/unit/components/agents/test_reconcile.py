@@ -117,7 +117,12 @@ def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) ->
 def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_only_then() -> None:
     raised = replace(LEDGER, seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=6000),))
     image = CLUSTER.model_copy(update={"agent_image": "docker.io/library/python:3.14.0-slim-bookworm"})
-    jobs = [job_name(), job_name(ledger=raised), job_name(code=Zipapp(b"other")), job_name(cluster=image)]
+    jobs = [
+        job_name(),
+        job_name(ledger=raised),
+        job_name(code=Zipapp(b"other", digest="other")),
+        job_name(cluster=image),
+    ]
     assert len(set(jobs)) == len(jobs)
     assert job_name() == jobs[0]
     assert all(len(name) <= 63 and name.startswith("gpumem-reconcile-") for name in jobs)

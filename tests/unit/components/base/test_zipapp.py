@@ -2,13 +2,13 @@
 
 import base64
 import hashlib
+import secrets
 import zipfile
 import zlib
 from collections.abc import Callable
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
-from random import Random
 
 import pulumi
 import pytest
@@ -112,6 +112,6 @@ def test_a_module_that_was_changed_since_its_installation_is_refused(
 
 def test_code_that_no_config_map_holds_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "big.py").write_text(Random(0).randbytes(zipapp.LIMIT_BYTES).hex())
+    (tmp_path / "agents" / "big.py").write_text(secrets.token_hex(zipapp.LIMIT_BYTES))
     with pytest.raises(pulumi.RunError, match=rf"a ConfigMap holds {zipapp.LIMIT_BYTES}; make agents/ smaller"):
         zipapp.build(tmp_path)
