@@ -312,7 +312,7 @@ class Invariants:
         for name, gate in self.system.gates.items():
             is_open = self.system.pods_of(name) > 0
             wanted = self.system.demanded(gate)
-            idle = is_open and not wanted and self.up()
+            idle = is_open and not wanted and self.up() and self.world.now >= self.hidden.get(gate.namespace, 0.0)
             text = f"{name} is open without demand"
             self._held("gate forgets", name, idle, gate.grace_seconds + IDLE_SECONDS, text)
             if is_open or not wanted or self._is_guest(gate):
