@@ -69,9 +69,10 @@ class Gated:
     cron_job: Manifest
     runs: list[str] = field(default_factory=list)
 
-    def eventually(self, holds: Any, what: str) -> None:
-        """While the gate runs, again and again as its CronJob makes it, however late a busy machine starts a run."""
-        eventually(lambda: self._runs() and holds(), what)
+    def eventually(self, holds: Any, what: str) -> Any:
+        """What holds, while the gate runs again and again as its CronJob makes it, however late a busy machine starts a
+        run."""
+        return eventually(lambda: self._runs() and holds(), what)
 
     def _runs(self) -> bool:
         if not self.runs or self.status(self.runs[-1]).get("completionTime"):
@@ -280,7 +281,7 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     gated.measure(2000, stream=1)
     gated.seat_waits(500)
     gated.eventually(lambda: gated.replicas("stream") == 0, "it has gone for the seat")
-    (note,) = gated.told("stream", names.EVENT_GATE_CLOSED)
+    (note,) = gated.eventually(lambda: gated.told("stream", names.EVENT_GATE_CLOSED), "it is told why")
     assert note.startswith("a seat needs its memory: ")
     assert f"{TENANT}/seat waits for 500 MiB" in note
 

@@ -85,11 +85,10 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
 
 def watching(prod: Rollout, run: str) -> str | None:
     """The run's pod, once it has asked for the watch of the nodes: the record has a line as a watch begins."""
-    (pod,) = job_pods(prod, SYSTEM, run)
     asked = audit.entries(prod.cluster, f"system:serviceaccount:{SYSTEM}:{names.RECONCILE}")
-    name = pod["metadata"]["name"]
-    watches = (each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes"))
-    return name if any(_pod_of(each) == [name] for each in watches) else None
+    watches = [each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes")]
+    ours = [pod["metadata"]["name"] for pod in job_pods(prod, SYSTEM, run)]
+    return next((name for name in ours if any(_pod_of(each) == [name] for each in watches)), None)
 
 
 def _pod_of(entry: Object) -> Object:
