@@ -19,6 +19,7 @@ from agents.watchdog.types import (
     DeviceVerdict,
     PassInput,
     PassState,
+    Recycled,
     Spared,
     Target,
     Undeclared,
@@ -28,6 +29,9 @@ from tenancy.units import MIB
 
 # So long a recycled pod counts as going though nobody sees it terminate: another watchdog may just have evicted it.
 SETTLE_SECONDS = 30
+# Who is evicted terminates at once. Who does not after so long was never asked to: the run ended before, or its request
+# was lost.
+VAIN_SECONDS = 60
 # So long after the end of its grace a pod still counts as going; then its node is gone, or its process hangs.
 LATE_SECONDS = 60
 # A workload whose recycle the API refused is left alone for so long, and the choice is made without it.
@@ -77,7 +81,11 @@ class _Pass:
         self._taken = {uid for each in settling for uid in each.pods}
         self._stopped = {each.workload for each in settling}
         cool_down = timedelta(seconds=snapshot.limits.cool_down_seconds)
-        self._cooling = {each.workload: each.at for each in snapshot.recycled if now - each.at < cool_down}
+        self._cooling = {
+            each.workload: each.at
+            for each in snapshot.recycled
+            if now - each.at < cool_down and not self._was_in_vain(each)
+        }
         spared = timedelta(seconds=SPARED_SECONDS)
         self._refused = {each.workload: each for each in snapshot.refused if now - each.at < spared}
         self._to_free = to_free(snapshot, now, self._goes)
@@ -261,6 +269,13 @@ class _Pass:
         if pod.static:
             return "it is a static pod of its node's kubelet"
         return None
+
+    def _was_in_vain(self, entry: Recycled) -> bool:
+        """Whether a pod of it lives on. A queued Job's may, as long as Kueue takes."""
+        if self._now - entry.at < timedelta(seconds=VAIN_SECONDS):
+            return False
+        left = [self._pods[uid] for uid in entry.pods if uid in self._pods]
+        return any(pod.gone_by is None and not pod.stops_with_its_job for pod in left)
 
     def _not_now(self, target: Target) -> str | None:
         limits = self._snapshot.limits

@@ -250,4 +250,16 @@ CASES = (
             shape=Shape(stack="queue"),
         ),
     ),
+    Case(
+        "new",
+        "a recycle that was written down and not done spares the offender",
+        "pressure stays",
+        plan(
+            (645.0, "demand", {"name": "ytdlp", "seconds": 600.0}),
+            (769.9, "slow_api", {"latency": 3.0, "seconds": 200.0}),
+            over(802.4, "llama-swap", 4000, 600.0),
+            minutes=30,
+            shape=Shape(outside_mib=300),
+        ),
+    ),
 )  # fmt: skip

@@ -114,7 +114,10 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "an agent stops with the node of its run": lambda: (_stack(overlaps=lambda agents: dict.fromkeys(agents, False)),),
     "a pod that takes an hour to end saves the next offender": lambda: (_watchdog(GRACE_SECONDS="3600"),),
     "a disruption budget on one offender saves the other": lambda: (_put(watchdog_decide, "SPARED_SECONDS", 0),),
-    "a lost answer makes the runaway immune": lambda: (_put(Journal, "write", _journal_write),),
+    "a lost answer makes the runaway immune": lambda: (
+        _put(Journal, "write", _journal_write),
+        _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),  # which ends it after a minute
+    ),
     "one tenant's four recycles end everybody's protection": lambda: (
         _watchdog(NODE_EVICTIONS_PER_HOUR="4", TOTAL_EVICTIONS_PER_HOUR="4"),
     ),
@@ -133,6 +136,9 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     ),
     "a job beyond its quota has what another that Kueue admitted waits for": lambda: (
         _put(kube_pods, "_quota_seats", lambda *_: ()),
+    ),
+    "a recycle that was written down and not done spares the offender": lambda: (
+        _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),
     ),
 }
 

@@ -283,7 +283,9 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
     assert pod.owner is not None, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
-    cooling = [each for each in snapshot.recycled if (now - each.at).total_seconds() < LIMITS.cool_down_seconds]
+    ago = {each: (now - each.at).total_seconds() for each in snapshot.recycled}
+    lived_on = {each for each in snapshot.recycled if ago[each] >= 60 and not pod.queued_as and pod.uid in each.pods}
+    cooling = {each for each in snapshot.recycled if ago[each] < LIMITS.cool_down_seconds} - lived_on
     assert pod.gone_by or pod.workload not in {each.workload for each in cooling}, "again, too soon"
 
 

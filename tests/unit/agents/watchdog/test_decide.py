@@ -207,6 +207,13 @@ def test_who_takes_an_hour_to_go_is_recycled_for_good_though_its_workload_cools_
     assert recycled(second(Watch(seconds=90, recycled=journal), (AN_HOUR, 9_000), (LLAMA, 5_500))) == [ARENA.name]
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [(40, []), (60, [ARENA.name])])
+def test_a_recycle_that_ended_before_its_eviction_spares_nobody_for_long(seconds: float, expected: list[str]) -> None:
+    """The journal says it, the pod does not terminate: the run was stopped in between, or the request was lost."""
+    journal = (Recycled(at=NOW, workload=ARENA.workload, pods=(ARENA.uid,), node="n"),)
+    assert recycled(second(Watch(seconds=seconds, recycled=journal), (ARENA, 14_000))) == expected
+
+
 def test_a_process_that_outlives_its_grace_is_left_alone() -> None:
     hanging = replace(ARENA, gone_by=NOW + timedelta(seconds=10), going_seconds=10)
     (spared,) = verdict(second(Watch(), (hanging, 14_000))).spared
@@ -345,6 +352,11 @@ def test_the_pods_of_a_queued_job_are_recycled_as_one() -> None:
     decision = second(Watch(), (JOB, 7_000), (other, 7_000))
     assert recycled(decision) == ["train-0", "train-1"]
     assert len(verdict(decision).recycle) == 1
+
+
+def test_a_queued_job_may_live_on_for_as_long_as_kueue_takes() -> None:
+    journal = (Recycled(at=NOW, workload=JOB.workload, pods=(JOB.uid,), node="n"),)
+    assert recycled(second(Watch(seconds=80, recycled=journal), (JOB, 14_000))) == []
 
 
 # Found by the disorder below, and shrunk.
