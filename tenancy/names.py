@@ -224,6 +224,7 @@ SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
 HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
+LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
