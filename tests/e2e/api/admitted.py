@@ -70,7 +70,7 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
     # The API server picks policies up in its own time, the two kinds apart.
     eventually(
-        lambda: create(server, "immich", gpu_pod()).body["spec"].get("priorityClassName") == "gpu-workload",
+        lambda: create(server, "immich", gpu_pod()).body.get("spec", {}).get("priorityClassName") == "gpu-workload",
         "pods with a GPU are stamped",
     )
     eventually(
