@@ -202,6 +202,9 @@ KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 # On the ResourceClaim of the scheduler's name: its change has kube-scheduler try waiting pods again.
 RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
+# On the mirror of a static pod: only its node's kubelet writes it (pkg/kubelet/types).
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
 # Admission policies; a binding has the name of its policy.
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
@@ -214,12 +217,14 @@ DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
+MIRROR_PODS = "gpu-tenancy-mirror-pods"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
 HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
+LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 

@@ -104,11 +104,12 @@ def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
     used: dict[str, int] = {}
     for use in uses:
         for container, used_bytes in use.used_bytes.items():
-            used[container.pod_uid] = used.get(container.pod_uid, 0) + used_bytes
+            uid = roster.owner(container).pod_uid
+            used[uid] = used.get(uid, 0) + used_bytes
     for pod in roster.pods:
         if pod.declared_mib:
             declared = pod.declared_mib * MIB
-            over = max(used.get(pod.group_uid, 0) - declared, 0)
+            over = max(used.get(pod.uid, 0) - declared, 0)
             yield Sample(name=METRIC_POD_DECLARED, labels=_pod_labels(pod), value=declared)
             yield Sample(name=METRIC_POD_OVER, labels=_pod_labels(pod), value=over)
 

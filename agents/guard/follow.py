@@ -93,7 +93,10 @@ def _mib(size: Fraction) -> int:
 @dataclass(kw_only=True)
 class Follower:
     """An informer on the node's pods. One thread runs it and writes `last`, by the UID in the name of the control
-    group; all read. None before the first list."""
+    group; all read. None before the first list.
+
+    A pod is kept by its own UID, which the API server gave it: what it says of its control group displaces no other.
+    """
 
     api: Api
     node: str
@@ -102,6 +105,7 @@ class Follower:
     log: Log
     last: Mapping[str, Protected] | None = None
     informer: Informer = field(init=False)
+    _pods: Mapping[str, Protected] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = Problem(
@@ -119,17 +123,22 @@ class Follower:
     def _list(self) -> Sequence[WatchSource]:
         bound = {"fieldSelector": on_node(self.node)}
         listed = read_list(self.api, PODS, lambda item: self._protect(Pod(item)), bound)
-        self.last = {pod.group_uid: pod for pod in listed.items}
+        self._keep({pod.uid: pod for pod in listed.items})
         return (listed.source,)
 
     def _apply(self, event: Object) -> None:
         pod = Pod(event["object"])
         protected = None if event["type"] == "DELETED" else self._protect(pod)
-        others = {key: other for key, other in (self.last or {}).items() if key != pod.group_uid}
-        self.last = others if protected is None else {**others, pod.group_uid: protected}
+        others = {uid: other for uid, other in self._pods.items() if uid != pod.uid}
+        self._keep(others if protected is None else {**others, pod.uid: protected})
+
+    def _keep(self, pods: Mapping[str, Protected]) -> None:
+        self._pods = pods
+        own = {uid: pod for uid, pod in pods.items() if pod.group_uid == uid}
+        self.last = {pod.group_uid: pod for pod in pods.values()} | own
 
     def _protect(self, pod: Pod) -> Protected | None:
         found = self.rule.protect(pod)
-        if found is not None and found.problem and found != (self.last or {}).get(found.group_uid):
+        if found is not None and found.problem and found != self._pods.get(found.uid):
             self.log.error(f"{found.problem}; it is protected as a pod without a limit")
         return found

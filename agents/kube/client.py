@@ -4,6 +4,7 @@ import http.client
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
-from agents.kube.transport import ApiRequest, ApiResponse, Endpoint, Https, Stream, Transport
+from agents.kube.transport import OBJECT_BYTES, ApiRequest, ApiResponse, Endpoint, Https, Stream, Transport
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
@@ -22,7 +23,11 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.25  # doubles with each attempt, with full jitter
 LONGEST_WAIT_SECONDS = 30.0
-PAGE = 100  # objects; bounds what a list holds in memory at once
+# A list holds one page in memory at once: so many objects, and fewer where these have more bytes. As objects of Python
+# they take up to 25 times as much.
+PAGE = 100
+PAGE_BYTES = 2**20
+_TOO_LARGE = "TooLarge"
 
 
 def in_cluster(environ: Mapping[str, str]) -> Endpoint:
@@ -55,6 +60,8 @@ class Api:
         # The server's time of day at its last answer, in whole seconds; None before, and where it tells none.
         self.time: datetime | None = None
         self._transport = transport or Https(endpoint)
+        self._page = PAGE
+        self._read_bytes = 0
 
     def close(self) -> None:
         """Ends the connection; the next request would open a new one."""
@@ -81,15 +88,31 @@ class Api:
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
         """The pages of a list; each bears the version of the whole list, from which a watch goes on. As `items`."""
-        query = {"limit": str(PAGE), **parameters}
+        query = {**parameters}
         while True:
-            page = self._request("GET", f"{path}?{urlencode(query)}")
+            page = self._read_page(path, query)
             yield page
             token = page.get("metadata", {}).get("continue")
             if not token:
                 return
             del page  # before the next one is read: a list holds one page in memory
             query["continue"] = token
+
+    def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
+        """The next page. Anybody may make pods a hundred times as large as usual: a page of them is left for one of
+        half as many, also by the lists that follow, until pages are small again."""
+        while True:
+            url = f"{path}?{urlencode({'limit': self._page, **query})}"
+            try:
+                page = self._request("GET", url, most_bytes=PAGE_BYTES if self._page > 1 else OBJECT_BYTES)
+            except ApiError as error:
+                if error.reason != _TOO_LARGE or self._page == 1:
+                    raise
+                self._page //= 2
+            else:
+                if self._read_bytes < PAGE_BYTES // 4:
+                    self._page = min(self._page * 2, PAGE)
+                return page
 
     def create(self, path: str, body: Object) -> Object:
         """A new object under the collection at `path`."""
@@ -128,10 +151,19 @@ class Api:
             raise refusal_in(str(request), opened)
         return opened
 
-    def _request(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Object:
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        content_type: str = "",
+        *,
+        most_bytes: int = OBJECT_BYTES,
+    ) -> Object:
+        request = (method, path, body, content_type)
         for attempt in range(self._attempts):
             try:
-                return self._exchange(method, path, body, content_type)
+                return self._exchange(replace(self._prepare(*request), most_bytes=most_bytes))
             except ApiError as error:
                 if not error.retried or attempt == self._attempts - 1:
                     raise
@@ -140,13 +172,15 @@ class Api:
                 self._clock.sleep(min(wait, LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
-    def _exchange(self, method: str, path: str, body: Object | None, content_type: str) -> Object:
-        request = self._prepare(method, path, body, content_type)
+    def _exchange(self, request: ApiRequest) -> Object:
         try:
             response = self._transport.send(request)
         except (OSError, http.client.HTTPException) as error:
             raise unanswered(str(request), error) from None
         self.time = _date(response.headers.get("date", ""))
+        self._read_bytes = len(response.body)
+        if self._read_bytes > request.most_bytes:
+            raise ApiError(str(request), None, _TOO_LARGE, f"the answer is over {request.most_bytes} bytes")
         if response.status >= http.client.BAD_REQUEST:
             raise refusal_in(str(request), response)
         return _object(str(request), response.body)

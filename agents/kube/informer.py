@@ -26,6 +26,8 @@ _TAKE_SECONDS = 0.5
 # Of each thread, together within the second that SIGTERM leaves.
 _JOIN_SECONDS = 0.3
 _BOOKMARK = "BOOKMARK"
+# Of events that wait to be applied; as objects of Python they take up to 25 times as much.
+BACKLOG_BYTES = 256 * 2**10
 
 Kept = TypeVar("Kept")
 
@@ -67,13 +69,43 @@ def backoff_seconds(failures: int, jitter: float) -> float:
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
 
 
+class Backlog:
+    """The bytes of events that are decoded and not applied yet: so many, or one event. Who reads more of them waits,
+    and so, in the end, does the API server, which ends a watch that falls behind."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def enter(self, size: int) -> None:
+        """Waits until there is room, or nothing else, or `close`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._most_bytes)
+            self._bytes += size
+
+    def leave(self, size: int) -> None:
+        with self._changed:
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
 class Watches:
     """Watches of several collections, each read by a thread of its own; one that ends in order is resumed."""
 
     def __init__(self, api: Api, clock: Clock, sources: Sequence[WatchSource]) -> None:
         self._api = api
         self._clock = clock
-        self._happened: SimpleQueue[Object | AgentError] = SimpleQueue()
+        self._happened: SimpleQueue[tuple[int, Object] | AgentError] = SimpleQueue()
+        self._backlog = Backlog(BACKLOG_BYTES)
+        self._taken = 0
         self._watches: list[Watch] = []
         self._closed = False
         self._threads = [
@@ -84,15 +116,20 @@ class Watches:
             thread.start()
 
     def take(self, seconds: float) -> list[Object]:
-        """The events since the last call; none if none came within that many seconds. A watch that was opened shows as
-        a BOOKMARK of its version. Raises AgentError when a watch is lost; `expired` says that it was by a 410."""
+        """Events since the last call, which are then applied; none if none came within that many seconds. A watch that
+        was opened shows as a BOOKMARK of its version. Raises AgentError when a watch is lost; `expired` says that it
+        was by a 410."""
         events: list[Object] = []
+        self._backlog.leave(self._taken)
+        self._taken = 0
         try:
             happened = self._happened.get(timeout=seconds)
             while True:
                 if isinstance(happened, AgentError):
                     raise happened
-                events.append(happened)
+                size, event = happened
+                self._taken += size
+                events.append(event)
                 happened = self._happened.get_nowait()
         except Empty:
             return events
@@ -103,6 +140,7 @@ class Watches:
         A thread that ends while Python does may fail the run: pthread_exit aborts where libgcc_s is not installed.
         """
         self._closed = True
+        self._backlog.close()
         for watch in [*self._watches]:
             watch.stop()
         for thread in self._threads:
@@ -128,14 +166,16 @@ class Watches:
             clock=self._clock,
             resource_version=version,
             seconds=WATCH_SECONDS,
+            admit=self._backlog.enter,
             **source.parameters,
         ) as watch:
             self._watches.append(watch)
-            self._happened.put({"type": _BOOKMARK, "object": {"metadata": {"resourceVersion": version}}})
+            self._happened.put((0, {"type": _BOOKMARK, "object": {"metadata": {"resourceVersion": version}}}))
             if not self._closed:  # before it could be stopped
                 for event in watch:
                     version = event["object"]["metadata"]["resourceVersion"]
-                    self._happened.put(event)
+                    self._happened.put((watch.size, event))
+                    del event  # before the next one is decoded
             self._watches.remove(watch)
         if version == watched and self._clock.monotonic() - began < SHORTEST_SECONDS:
             raise AgentError(f"WATCH {source.path}: the server ended it at once")
@@ -205,12 +245,16 @@ class Informer:
         began = self.heard_at = self.clock.monotonic()
         try:
             while self._is_ready() and not self._relist.is_set():
-                for event in watches.take(_TAKE_SECONDS):
-                    self.heard_at = self.clock.monotonic()
-                    if event["type"] != _BOOKMARK:
-                        self.apply(event)
+                self._apply_all(watches.take(_TAKE_SECONDS))
                 if self.clock.monotonic() - began > STEADY_SECONDS:
                     self._failures = 0
                     self.problem.report(None)
         finally:
             watches.close()
+
+    def _apply_all(self, events: Sequence[Object]) -> None:
+        """Afterwards no event is held."""
+        for event in events:
+            self.heard_at = self.clock.monotonic()
+            if event["type"] != _BOOKMARK:
+                self.apply(event)

@@ -11,7 +11,7 @@ from agents.runtime.errors import AgentError
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import REFUSED_AS_MEASURED, SCHEDULER_NAME
+from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
@@ -24,8 +24,6 @@ BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!
 _ENDED = ("Succeeded", "Failed")
 # In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
-# That it is a mirror: nobody adds this later, and a kubelet runs no pod that has it.
-_MIRROR = "kubernetes.io/config.mirror"
 
 
 class PodError(AgentError):
@@ -88,8 +86,14 @@ class Pod:
 
     @property
     def static(self) -> bool:
-        """Whether it is the mirror of a static pod. That a Node owns it says nothing: anybody may write that."""
-        return _MIRROR in self.annotations
+        """Whether it is the mirror of a static pod, as its node's kubelet makes it (pkg/kubelet/pod/mirror_client.go).
+
+        Anybody may write either half. Nobody adds the annotation later, no kubelet runs a pod that has it, and
+        admission refuses it of whoever is no node (components/admission/mirror.py).
+        """
+        owner = self.controller
+        owned = owner is not None and owner.kind == "Node" and owner.name == self.node
+        return owned and MIRROR_ANNOTATION in self.annotations
 
     @property
     def annotations(self) -> Mapping[str, str]:

@@ -12,6 +12,8 @@ from typing import Protocol
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 10.0
+# No object is larger: etcd takes 1.5 MiB, and JSON has six bytes for one of some characters ("<" is \u003c).
+OBJECT_BYTES = 10 * 2**20
 _READ_BYTES = 64 * 2**10
 
 
@@ -27,12 +29,13 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """`path` with its query."""
+    """`path` with its query. Of a response of more than `most_bytes` no more than shows that is read."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: str | None = None
+    most_bytes: int = OBJECT_BYTES
 
     def __str__(self) -> str:
         """As errors name it."""
@@ -66,7 +69,7 @@ class Transport(Protocol):
     """For one thread; only `open` is for any. Every method raises OSError and http.client.HTTPException."""
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """The whole response."""
+        """The whole response, unless it is larger than the request says."""
 
     def open(self, request: ApiRequest) -> Stream | ApiResponse:
         """A stream that the caller closes; the whole response where the status is 400 or above."""
@@ -111,7 +114,10 @@ class Https:
 
     def send(self, request: ApiRequest) -> ApiResponse:
         try:
-            return _whole(_response(self._connection, request))
+            response = _whole(_response(self._connection, request), request.most_bytes)
+            if len(response.body) > request.most_bytes:
+                self.close()  # and with it the rest
+            return response
         except (OSError, http.client.HTTPException):
             self.close()
             raise
@@ -123,7 +129,7 @@ class Https:
             stream = HttpsStream(connection, connection.sock, _response(connection, request))
             if stream.response.status < http.client.BAD_REQUEST:
                 return stream
-            refused = _whole(stream.response)
+            refused = _whole(stream.response, request.most_bytes)
         except BaseException:
             connection.close()
             raise
@@ -144,9 +150,12 @@ def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> h
     return connection.getresponse()
 
 
-def _whole(response: http.client.HTTPResponse) -> ApiResponse:
+def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=response.read())
+    # Only to read all of it tells a body that breaks off.
+    whole = response.length is not None and response.length <= most_bytes
+    body = response.read() if whole else response.read(most_bytes + 1)
+    return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
 
 
 def _tls(ca_file: Path) -> ssl.SSLContext:

@@ -3,16 +3,16 @@
 import http.client
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 from urllib.parse import urlencode
 
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.errors import refusal, unanswered
+from agents.kube.transport import OBJECT_BYTES
 from agents.runtime.clock import Clock
 
-# etcd takes objects of at most 1.5 MiB by default; as JSON they are somewhat larger.
-EVENT_BYTES = 4 * 2**20
+EVENT_BYTES = OBJECT_BYTES
 
 
 class Watch(Iterator[Object]):
@@ -20,11 +20,20 @@ class Watch(Iterator[Object]):
 
     The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error when the time is over, when the
     server ends them and after `stop`. To open and to read it raises ApiError; 410: only a new list helps. It has a
-    connection of its own, next to the Api's requests, and is not retried.
+    connection of its own, next to the Api's requests, and is not retried. `admit` is called with an event's size in
+    bytes before it is decoded, and may wait: `size` is that of the last one.
     """
 
     def __init__(
-        self, api: Api, path: str, *, clock: Clock, resource_version: str, seconds: float, **parameters: str
+        self,
+        api: Api,
+        path: str,
+        *,
+        clock: Clock,
+        resource_version: str,
+        seconds: float,
+        admit: Callable[[int], None] = lambda size: None,
+        **parameters: str,
     ) -> None:
         query = {
             "watch": "1",
@@ -37,6 +46,8 @@ class Watch(Iterator[Object]):
         self._clock = clock
         self._end = clock.monotonic() + seconds
         self._stopped = False
+        self._admit = admit
+        self.size = 0
         self._stream = api.open(f"{path}?{urlencode(query)}")
         self._events = map(self._event, self._lines())
 
@@ -55,13 +66,17 @@ class Watch(Iterator[Object]):
         self._stream.stop()
 
     def _lines(self) -> Iterator[bytes]:
-        line = b""
+        line = bytearray()
         while (left := self._end - self._clock.monotonic()) > 0:
             chunk = self._read(left)
             if not chunk:
                 return
-            *whole, line = (line + chunk).split(b"\n")
-            yield from whole
+            *whole, rest = chunk.split(b"\n")
+            for end in whole:
+                line += end
+                yield bytes(line)
+                line.clear()
+            line += rest
             if len(line) > EVENT_BYTES:
                 raise ApiError(self._request, None, "TooLarge", f"an event is over {EVENT_BYTES} bytes")
 
@@ -75,6 +90,8 @@ class Watch(Iterator[Object]):
             raise unanswered(self._request, error) from None
 
     def _event(self, line: bytes) -> Object:
+        self.size = len(line)
+        self._admit(self.size)
         try:
             event = json.loads(line)
         except ValueError:

@@ -65,7 +65,9 @@ class EventWait:
                 self.log.info(f"lost a watch, polls: {error}")
                 self.close()
                 return False
-            if _is_due(settled, events):
+            due = _is_due(settled, events)
+            del events  # before more are decoded
+            if due:
                 return True
         return False
 

@@ -315,5 +315,5 @@ def _overshoot_mib(pod: GpuPod, used: Mapping[str, Mapping[str, int]], uuid: str
 def _groups(pods: Iterable[GpuPod]) -> Iterator[list[GpuPod]]:
     groups: dict[str, list[GpuPod]] = {}
     for pod in sorted(pods, key=lambda each: (each.namespace, each.name)):
-        groups.setdefault(pod.workload if pod.stops_with_its_job else pod.uid, []).append(pod)
+        groups.setdefault(pod.recycled_as, []).append(pod)
     yield from groups.values()

@@ -47,6 +47,12 @@ class GpuPod:
         return bool(self.queued_as) and self.gone_by is None
 
     @property
+    def recycled_as(self) -> str:
+        """What it is recycled with: its queued Job, or itself alone. The Job is known by its controller, too: a pod
+        may name any Workload, and would else speak for the Job that is spared or stopped."""
+        return f"{self.workload}/{self.owner.uid if self.owner else ''}" if self.stops_with_its_job else self.uid
+
+    @property
     def reference(self) -> Reference:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 

@@ -123,7 +123,7 @@ class Target:
     @property
     def name(self) -> str:
         """Unique among the targets of a device."""
-        return self.workload if self.first.stops_with_its_job else self.first.uid
+        return self.first.recycled_as
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Node capacity: only the reconcile account may write it, and it may write nothing else.
+"""Node capacity: only the reconcile account may write it, and it may write nothing else, nor another ledger.
 
 The right to patch nodes/status is the right to rewrite a node's labels, annotations and conditions as well
 (pkg/registry/core/node/strategy.go), and RBAC cannot narrow it to two keys. These policies do.
 """
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating
+from components.admission.policy import ResourceRule, Scope, validating, within
 from components.base.manifest import Manifest
 from tenancy import names
 from tenancy.names import Names
@@ -59,6 +59,28 @@ def reconcile_writes(resources: Names, namespace: str) -> Manifest:
             **{f"{field}New": f"object.?status.{field}.orValue({{}})" for field in _MAPS},
             **{f"{field}Old": f"oldObject.?status.{field}.orValue({{}})" for field in _MAPS},
         },
+    )
+
+
+def ledger_writes(namespace: str) -> Manifest:
+    """Policy: of the ledger the reconcile agent changes the finalizers, which it takes off when the nodes are clean.
+
+    The right to patch a ConfigMap is the right to write other budgets into it, which every agent would believe.
+    """
+    same = [f"object.?{field} == oldObject.?{field}" for field in ("data", "binaryData", "immutable")]
+    same += [_unchanged(f"metadata.{field}") for field in ("labels", "annotations", "ownerReferences")]
+    return validating(
+        _COMPONENT,
+        names.LEDGER_WRITES,
+        Scope(
+            namespaces=within([namespace]),
+            conditions={
+                "is-reconcile": f"request.userInfo.username == {_account(namespace)}",
+                "is-the-ledger": f"object.metadata.name == {cel.text(names.LEDGER)}",
+            },
+            rules=(ResourceRule("UPDATE", ("configmaps",)),),
+        ),
+        {" && ".join(same): f"{names.RECONCILE} may change only metadata.finalizers of the ledger"},
     )
 
 

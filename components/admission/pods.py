@@ -15,6 +15,7 @@ from components.admission.device import (
     device_placed,
     device_stamps,
 )
+from components.admission.mirror import mirror_pods
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, Spec
@@ -89,6 +90,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
         device_choice(args.device),
         device_binding(args.device),
+        mirror_pods(args.exempt),
         *priority_uses(args),
     ]
 

@@ -174,6 +174,7 @@ class Capacity(pulumi.ComponentResource):
         guards = [
             self._declare_guard(f"{name}-reconcile-writes", node_status.reconcile_writes(resources, namespace)),
             self._declare_guard(f"{name}-capacity-writers", node_status.capacity_writers(resources, namespace)),
+            self._declare_guard(f"{name}-ledger-writes", node_status.ledger_writes(namespace)),
         ]
         agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
         identity = Identity(f"{name}-reconcile", agent.identity, pulumi.ResourceOptions(parent=self))

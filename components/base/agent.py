@@ -54,7 +54,7 @@ class Agent:
     rules: tuple[PolicyRule, ...]
     dry_run: bool
     roles: tuple[RoleRef, ...] = ()
-    memory_mib: int = 64
+    memory_mib: int = 128
     capabilities: tuple[str, ...] = ()
     priority_class: str = names.CLUSTER_CRITICAL
 

@@ -64,8 +64,8 @@ class ClusterApi:
         user: str | None = None,
         content_type: str = "application/json",
     ) -> ApiAnswer:
-        """One request, in `user`'s name where one is given; a ServiceAccount's has its groups as well. Raises OSError
-        when the server cannot be reached."""
+        """One request, in `user`'s name where one is given; a ServiceAccount and a node have their groups as well.
+        Raises OSError when the server cannot be reached."""
         request = urllib.request.Request(  # noqa: S310 (https)
             f"{self.server}{path}",
             method=method,
@@ -74,6 +74,8 @@ class ClusterApi:
         )
         if user is not None:
             request.add_header("Impersonate-User", user)
+            if user.startswith("system:node:"):
+                request.add_header("Impersonate-Group", "system:nodes")
         try:
             with urllib.request.urlopen(request, context=self._context, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
                 return ApiAnswer(answer.status, _decoded(answer.read()))

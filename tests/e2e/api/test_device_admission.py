@@ -226,6 +226,24 @@ def cluster_role_binding(server: ApiServer) -> None:
     )
 
 
+def test_another_scheduler_by_its_name_gets_no_pod_with_a_budget(cluster: ApiServer) -> None:
+    manifest = pod(container(limits=ASKED), schedulerName="mine")
+    manifest["metadata"]["name"] = "elsewhere"
+    answer = create(cluster, "immich", manifest)
+    assert answer.refusal is None
+    assert answer.body["spec"]["schedulerName"] == names.SCHEDULER_NAME
+
+
+@pytest.mark.parametrize(
+    "resources", [{"requests": ASKED}, {"requests": {GPUMEM: "1"}, "limits": ASKED}], ids=["alone", "below its limit"]
+)
+def test_a_request_is_its_limit(cluster: ApiServer, resources: dict[str, Any]) -> None:
+    """So only limits are read (components/admission/cel.py)."""
+    asking = {**container(), "resources": resources}
+    refusal = create(cluster, "immich", pod(asking)).refusal or ""
+    assert "must be equal to" in refusal or "Limit must be set" in refusal
+
+
 def test_a_debugger_in_such_a_pod_sees_no_device_unless_it_asks_for_the_pods_own(cluster: ApiServer) -> None:
     manifest = gpu_pod()
     manifest["metadata"]["name"] = "debugged"

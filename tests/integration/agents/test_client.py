@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agents.kube import client as api_module
 from agents.kube.client import Api, ApiError
 from agents.kube.transport import Https
 from agents.runtime.errors import AgentError
@@ -47,6 +48,23 @@ def test_a_connection_that_broke_is_made_again(served: ServedOverTls) -> None:
     https._connection.sock.close()
     assert client.get("/x") == {}
     client.close()
+
+
+@pytest.mark.parametrize("nodes", [1, 400])
+def test_of_an_answer_that_is_too_large_no_more_is_read_and_the_connection_goes(
+    served: ServedOverTls, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "PAGE_BYTES", 50_000)
+    for number in range(nodes):
+        served.cluster.add_node(f"node-{number:03}", labels={"large": "x" * 2_000})
+    https = Https(served.endpoint())
+    client = Api(served.endpoint(), clock=served.time.clock(), transport=https)
+    names = [item["metadata"]["name"] for item in client.items("/api/v1/nodes")]
+    client.close()
+    assert names == [f"node-{number:03}" for number in range(nodes)]
+    if nodes > 1:
+        pages = [url.partition("limit=")[2].partition("&")[0] for _, url in served.cluster.requests]
+        assert pages[:4] == ["100", "50", "25", "12"]
 
 
 def test_a_server_that_is_away_is_a_transient_error(served: ServedOverTls) -> None:

@@ -10,6 +10,7 @@ from tenancy import names
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.gating import reading
+from tests.support.mirrors import mirror
 
 SEAT = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000)
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(SEAT,))
@@ -50,7 +51,7 @@ def test_a_bound_pod_has_its_budget_and_its_devices(served: Served) -> None:
 
 
 def test_a_static_pod_is_known_by_the_uid_of_its_mirror_as_the_exporter_shows_it(served: Served) -> None:
-    add_pod(served, annotations={"kubernetes.io/config.hash": "hash", "kubernetes.io/config.mirror": "hash"})
+    add_pod(served, **mirror("hash", "n"))
     assert one(served).uid == "uid-p"
 
 

@@ -7,6 +7,7 @@ from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Fault, Served
 from tests.support.informing import HurriedTime, eventually, running
+from tests.support.mirrors import mirror
 
 TOTAL_MIB = 62464
 RULE = AdjustmentRule(members=frozenset({"inference/critical"}), total_mib=TOTAL_MIB, victim_adj=1000)
@@ -51,7 +52,7 @@ def test_any_other_pod_is_not_protected(other: dict[str, Any]) -> None:
 
 def test_a_static_pod_is_known_by_the_uid_that_its_control_group_bears() -> None:
     static = pod()
-    static["metadata"]["annotations"] = {f"kubernetes.io/config.{key}": "hash" for key in ("hash", "mirror")}
+    static["metadata"] |= mirror("hash", "node-4")
     found = RULE.protect(Pod(static))
     assert found is not None
     assert (found.uid, found.group_uid) == ("uid-llm", "hash")
@@ -132,6 +133,35 @@ def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served:
             version = {"resourceVersion": served.cluster.next_version()}
             served.cluster.tell(kind, "/api/v1/pods", {**found, "metadata": {**found["metadata"], **version}})
         eventually(lambda: following.last == {"uid-new": protected("new")}, lambda: following.last)
+
+
+@pytest.mark.parametrize("priority", ["disposable", "critical"])
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
+    served: Served, kind: str, priority: str
+) -> None:
+    """The kernel would kill the protected pod as the first."""
+    served.cluster.pods += [pod()]
+    following = follower(served)
+    following._list()
+    thief = pod("thief", priority=priority, containers=[limited("1Gi")])
+    thief["metadata"] |= mirror("uid-llm", "node-4")
+    following._apply({"type": kind, "object": thief})
+    assert (following.last or {})["uid-llm"] == protected()
+    served.cluster.pods += [thief]
+    following._list()
+    assert (following.last or {})["uid-llm"] == protected()
+
+
+def test_a_static_pod_that_goes_is_protected_no_more(served: Served) -> None:
+    static = pod()
+    static["metadata"] |= mirror("hash", "node-4")
+    served.cluster.pods += [static]
+    following = follower(served)
+    following._list()
+    assert list(following.last or {}) == ["hash"]
+    following._apply({"type": "DELETED", "object": static})
+    assert following.last == {}
 
 
 def test_while_the_api_is_away_who_was_protected_stays_so(served: Served) -> None:

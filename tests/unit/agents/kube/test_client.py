@@ -25,6 +25,42 @@ def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyP
     ]
 
 
+def limits(served: Served) -> list[int]:
+    return [int(url.partition("limit=")[2].partition("&")[0]) for _, url in served.cluster.requests]
+
+
+def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant may give each of his pods 256 KiB of annotations."""
+    monkeypatch.setattr(api_module, "PAGE_BYTES", 10_000)
+    for number in range(12):
+        large = {"large": "x" * 2_000} if number < 8 else {}
+        served.cluster.add_node(f"node-{number:02}", labels=large)
+    api = served.api()
+    api._page = 8
+    assert len(list(api.items("/api/v1/nodes"))) == 12
+    assert limits(served) == [8, 4, 4, 4]
+    assert api._page == 8, "the last page was small"
+    list(api.items("/api/v1/nodes"))
+    assert limits(served)[4:] == [8, 4, 4, 4]
+
+
+def test_one_object_is_read_whatever_its_size_up_to_what_etcd_takes(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_module, "PAGE_BYTES", 1_000)
+    served.cluster.add_node("large", labels={"large": "x" * 20_000})
+    served.cluster.add_node("small")
+    api = served.api()
+    assert [item["metadata"]["name"] for item in api.items("/api/v1/nodes")] == ["large", "small"]
+    assert limits(served)[:8] == [100, 50, 25, 12, 6, 3, 1, 1]
+    monkeypatch.setattr(api_module, "OBJECT_BYTES", 10_000)
+    with pytest.raises(ApiError, match="TooLarge: the answer is over 10000 bytes"):
+        list(api.items("/api/v1/nodes"))
+    assert served.time.slept == [], "it is not asked for again"
+
+
 def test_the_token_is_read_again_for_each_request(served: Served) -> None:
     client = served.api()
     served.cluster.objects["/x"] = {}

@@ -9,7 +9,7 @@ import pytest
 
 from agents.kube import informer as module
 from agents.kube.client import ApiError
-from agents.kube.informer import Informer, Watches, WatchSource, backoff_seconds, read_list
+from agents.kube.informer import Backlog, Informer, Watches, WatchSource, backoff_seconds, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import Problem
@@ -242,6 +242,42 @@ def test_an_error_of_the_api_is_raised_as_it_is(served: Served) -> None:
     with pytest.raises(ApiError, match="403 Forbidden"):
         watches.take(PATIENCE_SECONDS)
     watches.close()
+
+
+def test_who_reads_events_waits_until_those_before_are_applied() -> None:
+    backlog, entered = Backlog(10), list[int]()
+
+    def read(*sizes: int) -> None:
+        for size in sizes:
+            backlog.enter(size)
+            entered.append(size)
+
+    reader = threading.Thread(target=read, args=(4, 6, 50, 1))
+    reader.start()
+    eventually(lambda: entered == [4, 6])
+    backlog.leave(4)
+    backlog.leave(6)
+    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # one event, however large, and no other beside it
+    backlog.close()
+    reader.join(PATIENCE_SECONDS)
+    assert entered == [4, 6, 50, 1]
+
+
+def test_events_that_were_taken_are_applied_before_more_are_decoded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BACKLOG_BYTES", 1)
+    served.cluster.watches_last = True
+    watches = Watches(served.api(clock=Clock()), Clock(), [WatchSource(path=NODES, resource_version="1")])
+    served.cluster.await_watches(1)
+    for number in range(3):
+        served.cluster.add_node(f"node-{number}")
+    found: list[list[str]] = []
+    while sum(map(len, found)) < 3:
+        events = [each for each in watches.take(PATIENCE_SECONDS) if each["type"] != "BOOKMARK"]
+        found += [[name_of(each["object"]) for each in events]] if events else []
+    watches.close()
+    assert found == [["node-0"], ["node-1"], ["node-2"]]
 
 
 def test_closed_watches_leave_no_thread_that_could_end_together_with_python(

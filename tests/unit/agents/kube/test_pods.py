@@ -10,6 +10,7 @@ from agents.kube.pods import Controller, Pod, PodError, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
+from tests.support.mirrors import mirror, owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
@@ -84,15 +85,27 @@ def test_the_owner_is_the_one_that_controls() -> None:
 
 
 def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:
-    hashed = {"kubernetes.io/config.hash": "hash"}
-    mirror = pod(metadata={"annotations": {**hashed, "kubernetes.io/config.mirror": "hash"}})
-    assert (mirror.uid, mirror.group_uid) == ("u", "hash")
+    mirrored = pod(nodeName="node", metadata=mirror("hash", "node"))
+    assert (mirrored.uid, mirrored.group_uid, mirrored.static) == ("u", "hash", True)
     assert pod().group_uid == "u"
 
 
 def test_a_pod_that_names_another_as_its_control_group_is_known_by_its_own() -> None:
-    """Any tenant may write that annotation; only the mirror of a static pod, which no kubelet runs, has the other."""
-    assert pod(metadata={"annotations": {"kubernetes.io/config.hash": "uid-of-a-neighbour"}}).group_uid == "u"
+    """Any tenant may write that annotation, and an owner, alone."""
+    forged = mirror("uid-of-a-neighbour", "node")
+    for part in ("annotations", "ownerReferences"):
+        found = pod(nodeName="node", metadata={part: forged[part]})
+        assert (found.group_uid, found.static) == ("u", False)
+    hashed = {"annotations": {"kubernetes.io/config.hash": "uid-of-a-neighbour"}}
+    assert pod(nodeName="node", metadata={**forged, **hashed}).group_uid == "u"
+
+
+def test_a_mirror_is_of_the_node_that_runs_it() -> None:
+    found = pod(nodeName="node", metadata=mirror("uid-of-a-neighbour", "another"))
+    assert (found.group_uid, found.static) == ("u", False)
+    named_so = mirror("uid-of-a-neighbour", "node") | {"ownerReferences": owner("ReplicaSet", "node")}
+    assert not pod(nodeName="node", metadata=named_so).static
+    assert not pod(metadata=mirror("uid-of-a-neighbour", "node")).static
 
 
 def test_what_a_new_pod_lacks_is_absent() -> None:

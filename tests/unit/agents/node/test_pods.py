@@ -10,6 +10,7 @@ from agents.node.pods import Owner, Roster, node_pod
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
+from tests.support.mirrors import mirror
 
 CHAT = {
     "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},
@@ -57,16 +58,16 @@ def test_a_pod_that_is_not_listed_keeps_its_uid() -> None:
 
 
 def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the_uid_of_its_mirror() -> None:
-    mirror = {
+    static = {
         **CHAT,
         "metadata": {
             "namespace": "kube-system",
             "name": "proxy-node",
             "uid": "uid-mirror",
-            "annotations": {"kubernetes.io/config.hash": "8a9a", "kubernetes.io/config.mirror": "8a9a"},
+            **mirror("8a9a", "k8s-node1"),
         },
     }
-    assert read(mirror).owner(Container("8a9a", "aaa")).pod_uid == "uid-mirror"
+    assert read(static).owner(Container("8a9a", "aaa")).pod_uid == "uid-mirror"
 
 
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
@@ -77,7 +78,7 @@ def test_nobody_takes_anothers_control_group_for_its_own() -> None:
             "namespace": "thief",
             "name": "t",
             "uid": "uid-thief",
-            "annotations": {"kubernetes.io/config.hash": "uid-chat", "kubernetes.io/config.mirror": "uid-chat"},
+            **mirror("uid-chat", "k8s-node1"),
         },
     }
     assert read(CHAT, thief).owner(Container("uid-chat", "aaa")).namespace == "chat"

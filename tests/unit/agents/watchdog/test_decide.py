@@ -359,6 +359,17 @@ def test_a_queued_job_may_live_on_for_as_long_as_kueue_takes() -> None:
     assert recycled(second(Watch(seconds=80, recycled=journal), (JOB, 14_000))) == []
 
 
+@pytest.mark.parametrize("owner", [None, Controller(kind="Job", name="other", uid="job-2")])
+def test_a_pod_that_names_anothers_workload_is_not_of_its_job_and_does_not_speak_for_it(
+    owner: Controller | None,
+) -> None:
+    """Label and annotation are anybody's to write; nothing would recreate a pod without an owner, so it is spared."""
+    forged = replace(JOB, name="a-forged-0", uid="uid-forged", owner=owner)
+    decision = second(Watch(), (forged, 6_000), (JOB, 8_000))
+    assert "train-0" in recycled(decision)
+    assert all(len(target.pods) == 1 for target in verdict(decision).recycle)
+
+
 # Found by the disorder below, and shrunk.
 def test_a_queued_jobs_young_pods_do_not_protect_its_old_ones() -> None:
     """Else pods of a minute each, one after another and a little over, would keep the runaway next to them for good."""

@@ -9,6 +9,7 @@ from agents.kube.pods import Controller
 from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
+from tests.support.mirrors import mirror, owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
@@ -32,10 +33,6 @@ def read(served: Served, *, status: dict[str, Any] | None = None, gpumem: str = 
     return found
 
 
-def owner(kind: str, name: str, *, controller: bool = True) -> list[dict[str, Any]]:
-    return [{"kind": kind, "name": name, "uid": "owner-1", "controller": controller}]
-
-
 def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Served) -> None:
     assert read(served, ownerReferences=owner("ReplicaSet", "llama-swap-5c9d")) == GpuPod(
         namespace="llama-swap",
@@ -50,11 +47,12 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
     )
 
 
-def test_a_static_pod_is_known_by_its_mirror_and_not_by_its_owner(served: Served) -> None:
-    owners = owner("Node", "n")
-    assert not read(served, ownerReferences=owners).static
-    assert not read(served, ownerReferences=owners, annotations={"kubernetes.io/config.hash": "h"}).static
-    assert read(served, ownerReferences=owners, annotations={"kubernetes.io/config.mirror": "h"}).static
+def test_a_static_pod_is_known_by_its_mirror_and_its_owner_together(served: Served) -> None:
+    static = mirror("h", "n")
+    assert read(served, **static).static
+    assert not read(served, **static | {"annotations": {"kubernetes.io/config.hash": "h"}}).static
+    assert not read(served, **static | {"annotations": {}}).static
+    assert not read(served, **static | {"ownerReferences": []}).static
 
 
 def test_only_the_pods_of_the_node_are_read(served: Served) -> None:

@@ -41,6 +41,8 @@ def test_its_children_are_named_by_their_roles(graph: Graph) -> None:
         "capacity-reconcile-writes-binding",
         "capacity-capacity-writers",
         "capacity-capacity-writers-binding",
+        "capacity-ledger-writes",
+        "capacity-ledger-writes-binding",
     }
 
 
@@ -62,7 +64,7 @@ def test_guards_come_first_then_the_cron_job_then_the_ledger_then_the_job(graph:
         assert graph.depends_on(later, earlier)
         assert not graph.depends_on(earlier, later)
     guards = graph.all("ValidatingAdmissionPolicyBinding") + graph.all("ClusterRoleBinding") + graph.all("RoleBinding")
-    assert len(guards) == 4
+    assert len(guards) == 5
     assert all(graph.depends_on(graph.one("CronJob"), guard) for guard in guards)
     for binding in graph.all("ValidatingAdmissionPolicyBinding"):
         policy = graph.one("ValidatingAdmissionPolicy", binding.name.removesuffix("-binding"))

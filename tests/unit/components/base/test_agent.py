@@ -100,7 +100,7 @@ def test_every_container_has_its_memory_limited(workloads: list[dict[str, Any]])
     for workload in workloads:
         assert container(workload)["resources"] == {
             "requests": {"cpu": "20m", "memory": "32Mi"},
-            "limits": {"memory": "64Mi"},
+            "limits": {"memory": "128Mi"},
         }
 
 
