@@ -39,7 +39,7 @@ STEP_SECONDS = 5.0
 # Within it a page is given again as it is.
 AGAIN_SECONDS = 0.1
 # Of one CPU, and how much of it may be saved up or owed.
-CPU_SHARE = 0.25
+CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32
 # The kernel's buffers of a connection: they count as the container's memory.

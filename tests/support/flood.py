@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.support.paths import ROOT
 
@@ -108,6 +109,59 @@ class Attack:
         self.held.discard(client)
         self.quick.pop(client, None)
         client.close()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a process: MiB at its peak, threads, descriptors."""
+
+    peak_mib: float
+    threads: int
+    descriptors: int
+
+
+def cost(pid: int) -> Cost:
+    lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    status = {line[0]: line[1] for line in lines if len(line) > 1}
+    descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return Cost(int(status["VmHWM:"]) / 1024, int(status["Threads:"]), descriptors)
+
+
+# The guard's own sweep over this machine's processes, and its server; it prints what each sweep took.
+SWEEPING = """
+import resource, sys, threading, time
+from pathlib import Path
+
+from agents.guard.main import Sweeper
+from agents.guard.processes import ProcessIndex
+from agents.runtime.clock import Clock
+from agents.runtime.log import Log
+try:
+    from agents.runtime.open_server import MetricsServer
+except ImportError:  # a version of before, in the benchmark
+    from agents.runtime.http_server import MetricsServer
+
+# The soft limit that most container runtimes give.
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+class Follower:
+    last, age_seconds = {}, 0.0
+
+clock = Clock()
+census = ProcessIndex(clock, Path("/proc")).take
+sweeper = Sweeper(census=census, hold=None, follower=Follower(), clock=clock, log=Log("guard", sys.stderr))
+
+def sweep():
+    while True:
+        began = time.perf_counter()
+        sweeper.sweep()
+        print(time.perf_counter() - began, sweeper.last.problem, flush=True)
+        time.sleep(0.05)
+
+threading.Thread(target=sweep, daemon=True).start()
+with MetricsServer(int(sys.argv[1]), sweeper) as server:
+    server.serve_forever()
+"""
 
 
 @contextmanager
