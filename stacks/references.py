@@ -113,6 +113,11 @@ def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
     for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *_NEEDS):
         if raw.get(part) and not raw.get(needed):
             yield f"{key(needed)}: is missing though {part} is there: {reason}"
+    if raw.get("alerts") and at(raw, "cluster") and not at(raw, "cluster").get("prometheus"):
+        yield (
+            f"{key('cluster', 'prometheus')}: is missing though alerts is there: NetworkPolicies would keep Prometheus "
+            "from what the alerts watch; name its namespace, for instance {namespace: monitoring}"
+        )
 
 
 def _claims_seats(raw: Mapping[str, Any]) -> bool:

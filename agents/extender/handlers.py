@@ -1,4 +1,4 @@
-"""HTTP handlers: the scheduler's verbs (POST, mutual TLS), and the status pages that anybody may read (GET)."""
+"""HTTP handlers: the scheduler's verbs (POST, mutual TLS), and the status pages (GET)."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from agents.extender.report import overcrowded_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family
-from agents.runtime.http_server import SAMPLES, HttpRequest, HttpResponse, sentence
+from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sentence
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
@@ -132,7 +132,11 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers everybody: GET /metrics, /healthz, /readyz, /inspect and /inspect/<node>. It changes nothing."""
+    """Answers everybody: GET /metrics, /healthz and /readyz. It changes nothing.
+
+    /inspect and /inspect/<node> name every tenant's pods. They are for who may open a port of this pod or run a command
+    in it (pods/portforward, pods/exec in this namespace): such a request comes over the loopback.
+    """
 
     readiness: Readiness
     cache: Cache
@@ -150,6 +154,8 @@ class StatusHandler:
             problem = self._hangs() if path == "/healthz" else self.readiness.problem()
             return sentence(http.client.SERVICE_UNAVAILABLE, problem) if problem else sentence(http.client.OK, "ok")
         if path == "/inspect" or path.startswith("/inspect/"):
+            if not request.local:
+                return sentence(http.client.FORBIDDEN, "only from within the pod: use kubectl port-forward")
             return self._inspect(path.removeprefix("/inspect").removeprefix("/"))
         return sentence(
             http.client.NOT_FOUND, "not found; there are /metrics, /healthz, /readyz, /inspect and /inspect/<node>"

@@ -1,7 +1,8 @@
 """extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
 
 It answers only while its scheduler leads, and only by what it has read of the API since; when in doubt the pod waits.
-Another port answers questions: /metrics, /healthz, /readyz, /inspect.
+Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz, /readyz, and
+to who is in the pod /inspect.
 """
 
 import ssl
@@ -34,6 +35,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.http_server import Server
 from agents.runtime.log import Log
+from agents.runtime.open_server import OpenServer
 from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry
@@ -42,7 +44,6 @@ from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
 _IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that it never writes into a closed one
-_ASKED_SECONDS = 5.0
 _BODY_BYTES = 16 * 2**20  # a pod, and the names of the nodes or of their victims
 
 
@@ -88,7 +89,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
             idle_seconds=_IDLE_SECONDS,
             body_bytes=_BODY_BYTES,
         ) as verbs,
-        Server("", settings.http_port, extender.open_desk.answer, idle_seconds=_ASKED_SECONDS) as questions,
+        OpenServer("", settings.http_port, extender.open_desk.answer) as questions,
     ):
         for run in (*extender.threads(), questions.serve_forever):
             threading.Thread(target=_run, args=(run, verbs), daemon=True).start()

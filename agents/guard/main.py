@@ -23,9 +23,9 @@ from agents.runtime import exposition
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.exposition import Sample
-from agents.runtime.http_server import MetricsServer
 from agents.runtime.log import Log
 from agents.runtime.loop import Problem, keep_running
+from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 

@@ -12,6 +12,7 @@ from components.admission.policy import binding
 from components.base.agent import Agent, flag, pod_template, serving
 from components.base.identity import Identity, PolicyRule
 from components.base.manifest import Manifest, component_type, register
+from components.base.network import ingress, peer
 from components.base.spec import Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
@@ -141,6 +142,13 @@ def selector() -> dict[str, str]:
     return {names.LABEL_NAME: names.EXPORTER}
 
 
+def network_policy(args: ExporterArgs) -> Manifest:
+    """Who acts on the measurements reads them, and Prometheus."""
+    readers = {"key": names.LABEL_NAME, "operator": "In", "values": [names.WATCHDOG, names.GATE, names.SCHEDULER]}
+    ours = peer(args.cluster.system_namespace, {"matchExpressions": [readers]})
+    return ingress(exporter_agent(args).metadata, selector(), args.spec.port, [ours, *args.cluster.scrapers])
+
+
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
     """NotIn matches a node without the label, too: there is no operator."""
     not_paused = [{"key": key, "operator": "NotIn", "values": list(_PAUSED)} for key in _OPERATOR_LABELS]
@@ -171,6 +179,7 @@ class Exporter(pulumi.ComponentResource):
             policy = resourceslice.exporter_writes(args.ledger.names, agent.namespace)
             guard = register(policy, f"{name}-writes", parent=self)
             before.append(register(binding(policy), f"{name}-writes-binding", parent=self, depends_on=[guard]))
+        before.append(register(network_policy(args), f"{name}-network-policy", parent=self))
         before.append(Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self)))
         declared = register(
             daemon_set(agent, args.spec.port, [pool.node_selector for pool in pools]),

@@ -7,6 +7,7 @@ import pulumi
 from components.base.agent import Agent, pod_template, serving
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.manifest import Manifest, component_type, register
+from components.base.network import ingress
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -82,6 +83,11 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
     }
 
 
+def network_policy(agent: Agent) -> Manifest:
+    """Prometheus alone reads what the guards of all pools serve."""
+    return ingress(agent.metadata, {names.LABEL_NAME: names.GUARD}, PORT, agent.cluster.scrapers)
+
+
 class Guard(pulumi.ComponentResource):
     """A DaemonSet on each pool, all under one identity."""
 
@@ -92,8 +98,9 @@ class Guard(pulumi.ComponentResource):
         agents = [(pool, guard_agent(args, pool)) for pool in args.pools]
         _, first = agents[0]
         identity = Identity(f"{name}-identity", first.identity, pulumi.ResourceOptions(parent=self))
+        reached = register(network_policy(first), f"{name}-network-policy", parent=self)
         declared = [
-            register(daemon_set(agent, pool), f"{name}-{pool.name}", parent=self, depends_on=[identity])
+            register(daemon_set(agent, pool), f"{name}-{pool.name}", parent=self, depends_on=[identity, reached])
             for pool, agent in agents
         ]
         made = [names.guard(pool.name) for pool in args.pools]

@@ -14,6 +14,7 @@ from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_envi
 from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template
 from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
+from components.base.network import ingress
 from components.base.spec import ImageReference, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
@@ -72,7 +73,7 @@ class SchedulerSpec(Spec):
         "keeps it from loading, so that gates close and the watchdog recycles first. 0: not at all.",
     )
     port: Annotated[int, Field(ge=1024, le=65535)] = Field(
-        default=9402, description="Of /metrics and /inspect; 9443 and 10259 are taken in its pods."
+        default=9402, description="Of /metrics, and within the pod of /inspect; 9443 and 10259 are taken in its pods."
     )
 
     @model_validator(mode="after")
@@ -301,20 +302,8 @@ def disruption_budget(args: SchedulerArgs) -> Manifest:
 
 
 def network_policy(args: SchedulerArgs) -> Manifest:
-    """Prometheus and people reach the one port that only answers questions; the namespace lets nothing else in.
-
-    What goes out is not held: only the cluster knows at which address and port its API server ends up.
-    """
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": scheduler_agent(args).metadata,
-        "spec": {
-            "podSelector": {"matchLabels": selector()},
-            "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"protocol": "TCP", "port": args.spec.port}]}],
-        },
-    }
+    """Prometheus reaches the one port that only answers questions; the namespace lets nothing else in."""
+    return ingress(scheduler_agent(args).metadata, selector(), args.spec.port, args.cluster.scrapers)
 
 
 class Scheduler(pulumi.ComponentResource):

@@ -79,7 +79,7 @@ class Agent:
 
 def serving(port: int) -> Manifest:
     """What a node agent's container adds, which serves /metrics and /healthz on that port."""
-    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10}
+    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10, "timeoutSeconds": 5}
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],
         "livenessProbe": probe,

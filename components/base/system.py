@@ -7,6 +7,7 @@ import pulumi
 from pydantic import Field
 
 from components.base.manifest import Manifest, component_type, register
+from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -32,6 +33,16 @@ class ClusterSpec(Spec):
         max_length=8,
         description="Taints of nodes on which agents may run: a cluster whose free nodes are all tainted needs them.",
     )
+    prometheus: PrometheusSpec | None = Field(
+        default=None,
+        description="Who may scrape exporter, guard and scheduler. Left out, NetworkPolicies let in nobody but the "
+        "stack's own agents.",
+    )
+
+    @property
+    def scrapers(self) -> list[Manifest]:
+        """The peers of NetworkPolicies that may read metrics."""
+        return [self.prometheus.peer] if self.prometheus else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +65,7 @@ def namespace(name: str, pod_security: str) -> Manifest:
 
 
 def default_deny_ingress(namespace: str) -> Manifest:
-    """Nothing in the namespace listens, so nothing may be reached there."""
+    """Nothing in the namespace may be reached, but for the ports that an agent's own policy names."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -114,9 +125,8 @@ class System(pulumi.ComponentResource):
         self.register_outputs({"namespace": self.namespace})
 
     def _declare_node_namespace(self, name: str, system: str, code: Zipapp) -> None:
-        # No NetworkPolicy here: pods with the host's PID namespace serve metrics to whichever namespace Prometheus is
-        # in, which this stack does not know, and the metrics name no tenant's secret.
         nodes = names.node_agent_namespace(system)
         made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
+        register(default_deny_ingress(nodes), f"{name}-node-default-deny", parent=self, depends_on=[made])
         register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
         register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

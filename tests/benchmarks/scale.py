@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.runtime.http_server import MetricsServer
+from agents.runtime.open_server import MetricsServer
 from tenancy import names
 from tests.benchmarks import metered
 from tests.benchmarks.metered import Account, Audit, Run

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from agents.runtime import exposition
-from agents.runtime.http_server import HttpRequest
+from agents.runtime.http_message import HttpRequest
 from components.monitoring.rules.alert import sanitised
 from tests.simulation import faults
 from tests.simulation.faults import DAY, Entry, Plan

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.runtime.http_server import HttpRequest, HttpResponse
+from agents.runtime.http_message import HttpRequest, HttpResponse
 from tenancy.names import SCHEDULER_NAME, Names
 from tenancy.quantity import whole
 from tests.simulation.api import Object, Refused, Server

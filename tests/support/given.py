@@ -5,6 +5,7 @@ from typing import Any
 import pulumi
 
 from components.base import zipapp
+from components.base.network import PrometheusSpec
 from components.base.system import ClusterSpec
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
@@ -13,6 +14,8 @@ from tests.support.engine import Graph, build
 DOMAIN = "example.com"
 SYSTEM, NODES = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
 CLUSTER = ClusterSpec(resource_domain=DOMAIN, agent_image="docker.io/library/python:3.13.9-slim-bookworm")
+PROMETHEUS = PrometheusSpec(namespace="monitoring")
+SCRAPED = CLUSTER.model_copy(update={"prometheus": PROMETHEUS})
 CODE = zipapp.build()
 NODE_CODE = zipapp.build_for_nodes()
 T4 = Pool(

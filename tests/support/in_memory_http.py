@@ -14,7 +14,8 @@ from unittest import mock
 from urllib.parse import urlsplit
 from urllib.response import addinfourl
 
-from agents.runtime.http_server import HttpRequest, MetricsSource, answer_scrape
+from agents.runtime.http_message import HttpRequest
+from agents.runtime.open_server import MetricsSource, answer_scrape
 
 _PORTS = itertools.count(40_000)
 _WIRE = urllib.request.HTTPHandler.http_open

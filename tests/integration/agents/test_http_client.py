@@ -13,7 +13,7 @@ from agents.gate import probes
 from agents.gate.probes import HttpJson
 from agents.runtime import http_client
 from agents.runtime.http_client import FetchError, fetch
-from agents.runtime.http_server import MetricsServer
+from agents.runtime.open_server import MetricsServer
 from tests.support.exporters import card, gauge
 
 

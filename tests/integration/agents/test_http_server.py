@@ -1,14 +1,16 @@
-"""The small HTTP server and what node agents serve with it, over real connections."""
+"""The servers of the verbs and of what is open, over real connections: what both of them do alike."""
 
 import http.client
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from agents.runtime.errors import AgentError
-from agents.runtime.http_server import HttpRequest, HttpResponse, MetricsServer, Server
+from agents.runtime.http_message import HEAD_BYTES, HttpRequest, HttpResponse
+from agents.runtime.http_server import Server
+from agents.runtime.open_server import OpenServer
 
 LONGEST = 100
 
@@ -17,9 +19,23 @@ def echo(request: HttpRequest) -> HttpResponse:
     return HttpResponse(200, f"{request.method} {request.path} ".encode() + request.body)
 
 
+def of_verbs(port: int) -> Server:
+    return Server("127.0.0.1", port, echo, idle_seconds=60, body_bytes=LONGEST)
+
+
+def of_pages(port: int) -> OpenServer:
+    return OpenServer("127.0.0.1", port, echo)
+
+
+@pytest.fixture(params=[of_verbs, of_pages])
+def start(request: pytest.FixtureRequest) -> Callable[[int], Server | OpenServer]:
+    chosen: Callable[[int], Server | OpenServer] = request.param
+    return chosen
+
+
 @pytest.fixture
-def port() -> Iterator[int]:
-    with Server("127.0.0.1", 0, echo, idle_seconds=60, body_bytes=LONGEST) as server:
+def port(start: Callable[[int], Server | OpenServer]) -> Iterator[int]:
+    with start(0) as server:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
         thread.start()
         yield server.server_address[1]
@@ -41,9 +57,14 @@ def said(port: int, text: bytes) -> bytes:
 def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for number in range(3):
-        client.request("POST", f"/filter?x={number}", body=str(number))
-        assert client.getresponse().read() == f"POST /filter {number}".encode()
+        client.request("GET", f"/{number}?x={number}")
+        assert client.getresponse().read() == f"GET /{number} ".encode()
     client.close()
+
+
+@pytest.mark.parametrize("start", [of_verbs], indirect=True)
+def test_the_verbs_take_a_body(port: int) -> None:
+    assert said(port, b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\nab").endswith(b"\r\n\r\nPOST /filter ab")
 
 
 def test_two_requests_in_one_packet_are_two_answers(port: int) -> None:
@@ -63,17 +84,22 @@ def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int,
         b"nonsense\r\n\r\n",
         b"GET / HTTP/2\r\n\r\n",
         b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 99 + b"\r\n",
-        b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\na: " + b"x" * 9000 + b"\r\n\r\n",
+        b"GET /" + b"x" * HEAD_BYTES,
+        b"GET / HTTP/1.1\r\na: " + b"x" * HEAD_BYTES,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (HEAD_BYTES // 6),
         b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
         b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
     ],
 )
-def test_what_is_no_whole_request_is_refused_and_the_connection_ends(port: int, text: bytes) -> None:
+def test_what_is_no_request_is_refused_and_the_connection_ends(port: int, text: bytes) -> None:
+    assert said(port, text).startswith(b"HTTP/1.1 400 Bad Request")
+
+
+@pytest.mark.parametrize("start", [of_verbs], indirect=True)
+def test_a_body_that_breaks_off_is_refused(port: int) -> None:
+    text = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab"
     assert said(port, text).startswith(b"HTTP/1.1 400 Bad Request")
 
 
@@ -82,53 +108,8 @@ def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.Captur
     assert capsys.readouterr().err == ""
 
 
-def test_a_port_that_is_taken_is_told_of_in_one_sentence(port: int) -> None:
-    with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):
-        Server("127.0.0.1", port, echo, idle_seconds=60)
-
-
-class Source:
-    def metrics(self) -> tuple[int, str]:
-        return 200, "up 1\n"
-
-    def health(self) -> tuple[int, str]:
-        return 503, "it hangs\n"
-
-
-@pytest.fixture
-def client() -> Iterator[http.client.HTTPConnection]:
-    with MetricsServer(0, Source()) as server:
-        thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
-        thread.start()
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
-        yield connection
-        connection.close()
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status", "body"),
-    [
-        ("GET", "/metrics", 200, "up 1\n"),
-        ("GET", "/metrics?x=y", 200, "up 1\n"),
-        ("GET", "/healthz", 503, "it hangs\n"),
-        ("GET", "/", 404, "there are /metrics and /healthz\n"),
-        ("DELETE", "/metrics", 405, "only GET is allowed\n"),
-    ],
-)
-def test_there_are_metrics_and_health_and_nothing_else(
-    client: http.client.HTTPConnection, method: str, path: str, status: int, body: str
+def test_a_port_that_is_taken_is_told_of_in_one_sentence(
+    port: int, start: Callable[[int], Server | OpenServer]
 ) -> None:
-    client.request(method, path)
-    answer = client.getresponse()
-    assert (answer.status, answer.read().decode()) == (status, body)
-    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-
-
-def test_who_announces_a_body_is_refused_before_it_is_read(client: http.client.HTTPConnection) -> None:
-    """Anybody in the cluster reaches the port: what it sends must take no memory."""
-    client.putrequest("GET", "/metrics")
-    client.putheader("Content-Length", "1000")
-    client.endheaders()
-    assert client.getresponse().status == 400
+    with pytest.raises(AgentError, match=f"cannot listen on port {port}: "):
+        start(port)

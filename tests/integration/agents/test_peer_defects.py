@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from tests.support.api_server import ServedOverTls
 from tests.support.devices import bound, inventory, ledger_of, pod_object, take
 from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
 from tests.support.fake_cluster import NAMES, T4, Fault
-from tests.support.given import CLUSTER, CODE, LEDGER
+from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED
 
 DECLARED = SchedulerArgs(
     spec=SchedulerSpec(placement=PlacementMode.EXTENDER),
@@ -260,12 +261,14 @@ def test_k_whoever_reaches_its_port_can_bind_pods(extender: Extender, tmp_path: 
 
 
 def test_k_its_port_is_the_nodes_and_open_to_everybody(extender: Extender) -> None:
-    """Ours listens to its pod alone, and the policy opens the port of the questions."""
+    """Ours listens to its pod alone, and the policy opens the port of the questions, to Prometheus."""
     assert extender.bind("u")["Error"].startswith("pod team/u is gone")
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", extender.verbs_port), PATIENCE_SECONDS)
-    (opened,) = network_policy(DECLARED)["spec"]["ingress"]
+    assert network_policy(DECLARED)["spec"]["ingress"] == []
+    (opened,) = network_policy(replace(DECLARED, cluster=SCRAPED))["spec"]["ingress"]
     assert [each["port"] for each in opened["ports"]] == [DECLARED.spec.port]
+    assert opened["from"] == [PROMETHEUS.peer]
 
 
 def test_issues_143_and_185_two_containers_never_match() -> None:

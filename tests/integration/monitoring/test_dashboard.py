@@ -23,7 +23,7 @@ from agents.exporter.attribution import DeviceUse
 from agents.exporter.pod_names import OwnNode, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
-from agents.runtime.http_server import MetricsServer
+from agents.runtime.open_server import MetricsServer
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import prometheus_rule
 from components.monitoring.dashboard import read

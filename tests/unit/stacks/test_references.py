@@ -101,6 +101,13 @@ def test_a_name_that_leads_nowhere_is_refused(change: Change, line: str) -> None
     assert refusal(change) == [f"gpu-tenancy:{line}"]
 
 
+def test_alerts_need_to_know_who_scrapes() -> None:
+    assert refusal(drop("cluster prometheus")) == [
+        "gpu-tenancy:cluster.prometheus: is missing though alerts is there: NetworkPolicies would keep Prometheus from "
+        "what the alerts watch; name its namespace, for instance {namespace: monitoring}"
+    ]
+
+
 def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     assert [line.split(":")[3].strip() for line in refusal(drop("exporter"))] == [
         "the watchdog acts on what the exporter measures",

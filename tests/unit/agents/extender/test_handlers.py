@@ -17,7 +17,7 @@ from agents.extender.metrics import ExtenderMetrics
 from agents.extender.pending import PendingPods
 from agents.kube.events import Event
 from agents.runtime import exposition
-from agents.runtime.http_server import HttpRequest
+from agents.runtime.http_message import HttpRequest
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
@@ -72,7 +72,7 @@ class Desks:
         return self.post("filter", Pod=pod(mib, uid), NodeNames=["a", "b"])
 
     def get(self, path: str) -> tuple[int, str]:
-        answer = self.open.answer(HttpRequest("GET", path))
+        answer = self.open.answer(HttpRequest("GET", path, local=True))
         return answer.status, answer.body.decode()
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -201,6 +201,18 @@ def test_the_open_door_tells_who_has_what(desks: Desks) -> None:
     assert (device["id"], device["totalGPU"], device["usedGPU"]) == (0, 8000, 5000)
     assert [(each["uid"], each["standing"]) for each in device["pods"]] == [("u", "reserved")]
     assert json.loads(desks.get("/inspect")[1])["nodes"] == [node]
+
+
+@pytest.mark.parametrize("path", ["/inspect", "/inspect/", "/inspect/a", "/inspect/nowhere"])
+def test_whose_pods_hold_what_is_told_within_the_pod_only(desks: Desks, path: str) -> None:
+    answer = desks.open.answer(HttpRequest("GET", path))
+    assert (answer.status, answer.body) == (403, b"only from within the pod: use kubectl port-forward\n")
+
+
+def test_what_everybody_may_read_names_no_pod(desks: Desks) -> None:
+    desks.filter(5000)
+    series = exposition.parse(desks.open.answer(HttpRequest("GET", "/metrics")).body.decode())
+    assert not {"namespace", "pod", "pod_uid", "uid", "tenant"} & {label for each in series for label in each.labels}
 
 
 def test_a_node_that_nobody_knows_is_no_crash(desks: Desks) -> None:

@@ -5,12 +5,16 @@ from pydantic import ValidationError
 
 from agents.telemetry.reading import FRESH_SECONDS
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.base.manifest import Manifest
+from components.base.system import ClusterSpec
 from tests.support.engine import Graph, names
 from tests.support.given import (
     CLUSTER,
     LEDGER,
     NODE_CODE,
     NODES,
+    PROMETHEUS,
+    SCRAPED,
     SYSTEM,
     T4,
     container,
@@ -31,7 +35,9 @@ def graph() -> Graph:
 
 
 def test_it_is_a_daemon_set_under_its_identity_apart_from_the_other_agents(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Exporter"))) == {"exporter-identity", "exporter-daemon-set"}
+    assert names(graph.children(graph.one("Exporter"))) == {
+        *(f"exporter-{what}" for what in ("identity", "daemon-set", "network-policy")),
+    }
     assert graph.one("DaemonSet").inputs["metadata"]["namespace"] == NODES
     assert graph.depends_on(graph.one("DaemonSet"), graph.one("ServiceAccount"))
 
@@ -56,6 +62,26 @@ def test_it_runs_on_the_nodes_of_every_pool_that_shares_memory_and_on_no_other(g
         },
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["c"]}, *NOT_PAUSED]},
     ]
+
+
+@pytest.mark.parametrize(("cluster", "scrapers"), [(CLUSTER, []), (SCRAPED, [PROMETHEUS.peer])])
+def test_who_acts_on_the_measurements_reads_them_and_prometheus_and_nobody_else(
+    cluster: ClusterSpec, scrapers: list[Manifest]
+) -> None:
+    args = ExporterArgs(spec=ExporterSpec(port=9555), cluster=cluster, code=NODE_CODE, ledger=LEDGER)
+    graph = declared(Exporter, "exporter", args)
+    spec = graph.one("NetworkPolicy").inputs["spec"]
+    labels = graph.one("DaemonSet").inputs["spec"]["template"]["metadata"]["labels"]
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+    (rule,) = spec["ingress"]
+    ours, *others = rule["from"]
+    assert others == scrapers
+    assert ours["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM}}
+    (readers,) = ours["podSelector"]["matchExpressions"]
+    assert (readers["key"], readers["operator"]) == ("app.kubernetes.io/name", "In")
+    assert set(readers["values"]) == {"gpu-vram-watchdog", "gpu-demand-gate", "gpu-tenancy-scheduler"}
+    assert rule["ports"] == [{"protocol": "TCP", "port": 9555}]
+    assert graph.depends_on(graph.one("DaemonSet"), graph.one("NetworkPolicy"))
 
 
 def test_it_sees_every_device_and_takes_none(graph: Graph) -> None:

@@ -5,7 +5,19 @@ import pytest
 from components.agents.guard import Guard, GuardArgs
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.engine import Graph, names
-from tests.support.given import CLUSTER, NODE_4, NODE_CODE, NODES, container, declared, environment, pod, rights
+from tests.support.given import (
+    CLUSTER,
+    NODE_4,
+    NODE_CODE,
+    NODES,
+    PROMETHEUS,
+    SCRAPED,
+    container,
+    declared,
+    environment,
+    pod,
+    rights,
+)
 
 NODE_5 = replace(
     NODE_4,
@@ -21,7 +33,9 @@ def graph() -> Graph:
 
 
 def test_each_pool_has_a_daemon_set_of_its_own_under_one_identity_among_the_node_agents(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Guard"))) == {"guard-identity", "guard-node-4", "guard-node-5"}
+    assert names(graph.children(graph.one("Guard"))) == {
+        *(f"guard-{what}" for what in ("identity", "network-policy", "node-4", "node-5")),
+    }
     assert {(d.inputs["metadata"]["namespace"], d.inputs["metadata"]["name"]) for d in graph.all("DaemonSet")} == {
         (NODES, "memory-guard-node-4"),
         (NODES, "memory-guard-node-5"),
@@ -29,6 +43,17 @@ def test_each_pool_has_a_daemon_set_of_its_own_under_one_identity_among_the_node
     for workload in graph.all("DaemonSet"):
         assert pod(dict(workload.inputs))["serviceAccountName"] == "memory-guard"
         assert graph.depends_on(workload, graph.one("ServiceAccount"))
+
+
+def test_prometheus_alone_reaches_the_guards_of_all_pools(graph: Graph) -> None:
+    scraped = declared(Guard, "guard", GuardArgs(cluster=SCRAPED, code=NODE_CODE, pools=(NODE_4, NODE_5)))
+    spec = scraped.one("NetworkPolicy").inputs["spec"]
+    assert spec["ingress"] == [{"from": [PROMETHEUS.peer], "ports": [{"protocol": "TCP", "port": 9402}]}]
+    for workload in scraped.all("DaemonSet"):
+        labels = workload.inputs["spec"]["template"]["metadata"]["labels"]
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+        assert scraped.depends_on(workload, scraped.one("NetworkPolicy"))
+    assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []  # nobody said where Prometheus is
 
 
 def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> None:

@@ -17,7 +17,7 @@ from tenancy.devices.allocate import Ask, Scoring
 from tenancy.names import EXTENDER_TIMEOUT_SECONDS
 from tests.support.devices import inventory
 from tests.support.engine import Graph, names
-from tests.support.given import CLUSTER, CODE, DOMAIN, LEDGER, SYSTEM, T4, declared, pod, rights
+from tests.support.given import CLUSTER, CODE, DOMAIN, LEDGER, PROMETHEUS, SCRAPED, SYSTEM, T4, declared, pod, rights
 
 ARGS = SchedulerArgs(
     spec=SchedulerSpec(placement=PlacementMode.EXTENDER, port=9555),
@@ -182,12 +182,16 @@ def test_one_pod_at_most_is_away_and_they_keep_apart_if_they_can(graph: Graph) -
 
 
 def test_only_the_port_that_answers_questions_can_be_reached(graph: Graph) -> None:
-    spec = graph.one("NetworkPolicy").inputs["spec"]
-    assert spec["policyTypes"] == ["Ingress"]
-    assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 9555}]}]
+    assert graph.one("NetworkPolicy").inputs["spec"]["policyTypes"] == ["Ingress"]
+    scraped = declared(Scheduler, "scheduler", replace(ARGS, cluster=SCRAPED)).one("NetworkPolicy").inputs["spec"]
+    assert scraped["ingress"] == [{"from": [PROMETHEUS.peer], "ports": [{"protocol": "TCP", "port": 9555}]}]
     extender = containers(graph)["extender"]
     assert extender["ports"] == [{"name": "metrics", "containerPort": 9555}]
     assert environment(extender)["HTTP_PORT"] == "9555"
+
+
+def test_without_prometheus_nobody_reaches_it(graph: Graph) -> None:
+    assert graph.one("NetworkPolicy").inputs["spec"]["ingress"] == []
 
 
 def test_every_selector_chooses_its_pods(graph: Graph) -> None:

@@ -19,6 +19,7 @@ def test_it_declares_both_namespaces_with_its_own_code_in_each() -> None:
         "system-code",
         "system-critical-pods",
         "system-node-critical-pods",
+        "system-node-default-deny",
         "system-node-namespace",
         "system-node-code",
     }
@@ -46,17 +47,19 @@ def test_without_node_agents_there_is_no_privileged_namespace() -> None:
     assert graph.one("ConfigMap").inputs["metadata"]["namespace"] == SYSTEM
 
 
-def test_nothing_in_the_system_namespace_may_be_reached() -> None:
-    policy = system(node_agents=True).one("NetworkPolicy").inputs
-    assert policy["metadata"]["namespace"] == SYSTEM
-    assert policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+def test_nothing_in_either_namespace_may_be_reached_unless_an_agent_says_so() -> None:
+    policies = system(node_agents=True).all("NetworkPolicy")
+    assert {policy.inputs["metadata"]["namespace"] for policy in policies} == {SYSTEM, NODES}
+    for policy in policies:
+        assert policy.inputs["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
 
 
 def test_what_is_in_a_namespace_comes_after_it() -> None:
     graph = system(node_agents=True)
     namespace, nodes = graph.one("Namespace", "system-namespace"), graph.one("Namespace", "system-node-namespace")
     assert graph.depends_on(graph.one("ConfigMap", "system-code"), namespace)
-    assert graph.depends_on(graph.one("NetworkPolicy"), namespace)
+    assert graph.depends_on(graph.one("NetworkPolicy", "system-default-deny"), namespace)
+    assert graph.depends_on(graph.one("NetworkPolicy", "system-node-default-deny"), nodes)
     assert graph.depends_on(graph.one("ConfigMap", "system-node-code"), nodes)
 
 

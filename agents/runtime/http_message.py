@@ -1,0 +1,76 @@
+"""Requests and answers of HTTP/1.1 as our servers take and give them: no socket is here."""
+
+import http.client
+from dataclasses import dataclass
+
+HEAD_BYTES = 16 * 2**10  # of the request line and all headers
+HEAD_END = b"\r\n\r\n"
+PLAIN = "text/plain; charset=utf-8"
+SAMPLES = "text/plain; version=0.0.4; charset=utf-8"  # for Prometheus
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class HttpRequest:
+    """What a client asks; `path` is without a query. `local`: it came over the loopback, from within the pod."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class HttpResponse:
+    """The request that was sent."""
+
+    status: int
+    body: bytes
+    kind: str = JSON
+
+    def encoded(self, *, last: bool) -> bytes:
+        """As it travels; after the `last` one the connection ends."""
+        head = (
+            f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
+            f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
+        )
+        return (head + ("Connection: close\r\n\r\n" if last else "\r\n")).encode("ascii") + self.body
+
+
+def sentence(status: int, text: str) -> HttpResponse:
+    """An answer for people."""
+    return HttpResponse(status, f"{text}\n".encode(), PLAIN)
+
+
+class RequestError(ValueError):
+    """What came is no request that these servers take; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The request line and what the headers say; `last`: the client will ask no more."""
+
+    method: str
+    path: str
+    body_bytes: int
+    last: bool
+
+
+def read_head(text: bytes, most_body_bytes: int) -> Head:
+    """What stands before the empty line. Raises RequestError, also for a body that would be longer."""
+    first, *lines = text.split(b"\r\n")
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if not colon:
+            raise RequestError("a header is malformed")
+        headers[name.lower()] = value.strip()
+    words = first.decode("ascii", errors="replace").split()
+    if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
+        raise RequestError("is no HTTP/1.1 request")
+    length = headers.get(b"content-length", b"0")
+    # The digits are counted first: Python refuses to read very long numbers, and they are too many anyway.
+    if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:
+        raise RequestError(f"the body must have a Content-Length of at most {most_body_bytes}")
+    last = words[2] == "HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close"
+    return Head(method=words[0], path=words[1].partition("?")[0], body_bytes=int(length), last=last)

@@ -1,0 +1,55 @@
+"""Who reaches the agents over the network. What listens is named here port by port; all else is denied."""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import Field
+
+from components.base.manifest import Manifest
+from components.base.spec import DnsLabel, LabelKey, LabelValue, Spec
+
+# The API server sets it on every namespace, and nobody changes it.
+_NAMESPACE = "kubernetes.io/metadata.name"
+
+
+class PrometheusSpec(Spec):
+    """The pods that may read what the agents measure."""
+
+    namespace: DnsLabel = Field(description="Where Prometheus runs; who may create pods there reads the metrics.")
+    pod_labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=lambda: {"app.kubernetes.io/name": "prometheus"},
+        min_length=1,
+        description="Labels of its pods. Default: those that the Prometheus Operator gives.",
+    )
+
+    @property
+    def peer(self) -> Manifest:
+        return peer(self.namespace, {"matchLabels": self.pod_labels})
+
+
+def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
+    """Pods of one namespace."""
+    return {
+        "namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}},
+        "podSelector": dict(pod_selector),
+    }
+
+
+def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: Iterable[Manifest]) -> Manifest:
+    """Lets the peers reach that port of the selected pods, and nobody else any port.
+
+    The kubelet's probes come from the pod's own node, which Kubernetes always lets in. What goes out is not held: only
+    the cluster knows at which address and port its API server ends up.
+    """
+    sources = list(peers)
+    rule = {"from": sources, "ports": [{"protocol": "TCP", "port": port}]}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {
+            "podSelector": {"matchLabels": dict(selector)},
+            "policyTypes": ["Ingress"],
+            # An empty `from` would be everybody.
+            "ingress": [rule] if sources else [],
+        },
+    }

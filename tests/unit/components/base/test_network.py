@@ -1,0 +1,34 @@
+import pytest
+from pydantic import ValidationError
+
+from components.base.network import PrometheusSpec, ingress, peer
+
+METADATA = {"name": "exporter", "namespace": "nodes"}
+SELECTOR = {"app.kubernetes.io/name": "exporter"}
+PROMETHEUS = PrometheusSpec(namespace="monitoring").peer
+
+
+def test_prometheus_is_its_pods_in_its_namespace() -> None:
+    """Both in one peer: as two it would be every pod there, and every pod of such a label here."""
+    assert PROMETHEUS == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
+    }
+
+
+def test_without_labels_every_pod_of_the_namespace_would_be_prometheus() -> None:
+    with pytest.raises(ValidationError):
+        PrometheusSpec(namespace="monitoring", pod_labels={})
+
+
+def test_peers_reach_one_port() -> None:
+    other = peer("system", {"matchLabels": {"a": "b"}})
+    spec = ingress(METADATA, SELECTOR, 9401, [PROMETHEUS, other])["spec"]
+    assert spec["podSelector"] == {"matchLabels": SELECTOR}
+    assert spec["policyTypes"] == ["Ingress"]
+    assert spec["ingress"] == [{"from": [PROMETHEUS, other], "ports": [{"protocol": "TCP", "port": 9401}]}]
+
+
+def test_nobody_is_not_everybody() -> None:
+    """A rule with an empty `from` lets all in."""
+    assert ingress(METADATA, SELECTOR, 9401, [])["spec"]["ingress"] == []
