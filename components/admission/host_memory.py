@@ -79,11 +79,18 @@ def _protected(tenant: _Tenant) -> dict[str, str]:
 
 
 def _victims(tenant: _Tenant) -> dict[str, str]:
-    """The cheapest to kill: no more than the declared request, and no other class where only victims run."""
+    """The cheapest to kill: no more than the declared request, and no other class where only victims run. And what they
+    hold must go with their processes: pages of a tmpfs belong to none, and the kernel would go on to the protected."""
     classes = _classes(tenant.disposable)
     is_victim = f"variables.priority in {_list(classes)}"
     request_mib = max(d.request_mib for d in tenant.disposable)
-    validations = {}
+    in_memory = "has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory'"
+    validations = {
+        f"!({is_victim}) || !has(object.spec.volumes) || !object.spec.volumes.exists(v, {in_memory})": (
+            f"a pod of class {', '.join(classes)} is there to be killed first, and what it wrote to an emptyDir of "
+            "medium Memory would stay: use one without a medium"
+        )
+    }
     if request_mib:
         most = canonical_mib(request_mib)
         asked = f"variables.resources.filter(r, {_states('r', 'requests')})"

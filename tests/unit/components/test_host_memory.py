@@ -165,7 +165,7 @@ def test_each_namespace_of_a_pool_has_a_policy_in_force(graph: Graph) -> None:
 def test_what_a_policy_demands_follows_from_who_runs_there() -> None:
     demands = {p["metadata"]["name"]: p["spec"]["validations"] for p in policies(host_memory_pools({"node-4": POOL}))}
     assert {name: len(validations) for name, validations in demands.items()} == {
-        f"{names.HOST_MEMORY_CLASSES}-agents": 3,
+        f"{names.HOST_MEMORY_CLASSES}-agents": 4,
         f"{names.HOST_MEMORY_CLASSES}-data": 2,
         f"{names.HOST_MEMORY_CLASSES}-ml": 2,
     }
