@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.admission import cel
+from components.admission import cel, routes
 from components.admission.device import (
     ByDevice,
     DeviceArgs,
@@ -17,7 +17,7 @@ from components.admission.device import (
 )
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, Spec
+from components.base.spec import DnsLabel, ObjectName, Spec
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -42,6 +42,10 @@ class AdmissionSpec(Spec):
     exempt_namespaces: list[DnsLabel] = Field(
         default=["kube-system", "gpu-operator", "nvidia", "nvidia-device-plugin"],
         description="Where the driver, the device plugin and their like run: nothing is stamped or refused there.",
+    )
+    device_classes: list[ObjectName] = Field(
+        default_factory=list,
+        description="DeviceClasses that give no GPU: ResourceClaims may ask for them, beside seats.",
     )
 
 
@@ -74,6 +78,17 @@ class AdmissionArgs:
     tenants: Sequence[str] = ()
 
     @property
+    def routes(self) -> routes.RoutesArgs:
+        return routes.RoutesArgs(
+            names=self.names,
+            exempt=self.exempt,
+            tenants=self.tenants,
+            without_budget=self.without_budget,
+            device_classes=self.spec.device_classes,
+            by_device=self.by_device is not None,
+        )
+
+    @property
     def device(self) -> DeviceArgs:
         return DeviceArgs(names=self.names, exempt=self.exempt, by_device=self.by_device)
 
@@ -84,8 +99,9 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *priority_stamps(args),
         *(queued_placement(args, placement) for placement in args.queued),
         *(seated_placement(args, placement) for placement in args.seated),
-        *(device_stamps(args.device) if args.by_device else ()),
+        *device_stamps(args.device),
         gpu_budget(args),
+        *routes.policies(args.routes),
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
         device_choice(args.device),
         device_binding(args.device),
@@ -116,7 +132,8 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    return mutating(_COMPONENT, name, scope, operations)
+    # Not again: what would fill the value in is past then, and the pod would have none.
+    return mutating(_COMPONENT, name, scope, operations, again=False)
 
 
 def queued_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
