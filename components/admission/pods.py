@@ -64,7 +64,7 @@ class AdmissionArgs:
     what the largest device offers. `queued`: where tenants queue for whole devices; `seated`: where the others have
     their seats, or are on record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond
     `spec`. `by_device` is None where the device plugin chooses the device. `tenants` are all of
-    them."""
+    them. `own`: the stack's own namespaces."""
 
     spec: AdmissionSpec
     names: Names
@@ -76,6 +76,7 @@ class AdmissionArgs:
     priority_tenants: Mapping[str, Iterable[str]]
     by_device: ByDevice | None = None
     tenants: Sequence[str] = ()
+    own: Sequence[str] = ()
 
     @property
     def routes(self) -> routes.RoutesArgs:
@@ -185,7 +186,7 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
     uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
-    return [*uses, *([_no_system_class(args.tenants)] if args.tenants else [])]
+    return [*uses, _no_system_class(args)]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
@@ -198,10 +199,12 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     return validating(_COMPONENT, f"{PRIORITY_USE}-{priority}", scope, {holds: message})
 
 
-def _no_system_class(tenants: Sequence[str]) -> Manifest:
-    """A tenant of the system's class would preempt every seat, and the agents with it."""
-    named = "has(object.spec.priorityClassName) && object.spec.priorityClassName.startsWith"
-    scope = Scope(within(sorted(tenants)), {"has-a-system-class": f"{named}({cel.text(SYSTEM_PRIORITIES)})"})
+def _no_system_class(args: AdmissionArgs) -> Manifest:
+    """A pod of the system's class would preempt every seat, and the agents with it; and where host memory runs out, the
+    kernel would kill all others first."""
+    named = f"object.spec.priorityClassName.startsWith({cel.text(SYSTEM_PRIORITIES)})"
+    has_class = f"has(object.spec.priorityClassName) && {named}"
+    scope = Scope(outside([*args.exempt, *args.own]), {"has-a-system-class": has_class})
     message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
     return validating(_COMPONENT, PRIORITY_SYSTEM, scope, {"false": message})
 

@@ -34,6 +34,7 @@ def in_force(server: ApiServer) -> bool:
     """The API server takes policies up in its own time, and not all at once."""
     return (
         environments(create(server, "immich", pod())) == [[HIDDEN]]
+        and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
         and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
         and create(server, UNHELD, host_path("/")).refusal is not None
         and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
@@ -247,6 +248,31 @@ def test_the_schedulers_own_claim_on_nothing_is_left_alone(cluster: ApiServer) -
 def test_a_class_of_devices_that_is_asked_for_as_a_resource_needs_a_budget(cluster: ApiServer) -> None:
     asked = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
     assert "without a budget" in (create(cluster, "immich", pod(container(limits=asked))).refusal or "")
+
+
+# T7: the system's classes
+
+
+@pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])
+@pytest.mark.parametrize("namespace", ["immich", "team-a", SOMEWHERE, "default"])
+def test_the_systems_classes_are_for_the_system(cluster: ApiServer, namespace: str, priority: str) -> None:
+    answer = create(cluster, namespace, pod(priorityClassName=priority))
+    assert answer.code == 422
+    assert "is for what the cluster cannot do without" in (answer.refusal or "")
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "nvidia", "gpu-tenancy-system", "gpu-tenancy-system-nodes"])
+def test_the_system_and_our_agents_have_them(cluster: ApiServer, namespace: str) -> None:
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    secure = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    manifest = pod(container(securityContext=secure), priorityClassName="system-cluster-critical")
+    manifest["spec"]["securityContext"] = restricted
+    assert create(cluster, namespace, manifest).refusal is None
+
+
+def test_a_gpu_pod_of_the_systems_class_is_given_its_own(cluster: ApiServer) -> None:
+    spec = create(cluster, "immich", gpu_pod(priorityClassName="system-node-critical")).body["spec"]
+    assert (spec["priorityClassName"], spec["priority"]) == ("gpu-workload", 1200000)
 
 
 def test_a_large_pod_is_within_what_expressions_may_cost(cluster: ApiServer) -> None:

@@ -24,6 +24,7 @@ ARGS = AdmissionArgs(
     seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
     tenants=["immich", "tts", "team-a"],
+    own=["agents"],
 )
 
 
@@ -208,9 +209,9 @@ def test_without_tenants_of_their_own_there_is_one_class_and_no_placement() -> N
     ]
 
 
-def test_no_tenant_takes_a_class_of_the_system(graph: Graph) -> None:
+def test_only_the_system_and_the_stack_itself_have_the_systems_classes(graph: Graph) -> None:
     spec = policy(graph, "Validating", "priority-system")
-    assert namespaces(spec) == ("In", ["immich", "team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["agents", "agents-nodes", "nvidia"])
     (condition,) = spec["matchConditions"]
     assert "startsWith('system-')" in condition["expression"].replace('"', "'")
     (validation,) = spec["validations"]
