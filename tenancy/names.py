@@ -31,6 +31,8 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 NODE_CRITICAL = "system-node-critical"
 # The class of what the cluster cannot do without, also given to our agents: no class of a tenant's is above it.
 CLUSTER_CRITICAL = "system-cluster-critical"
+# A sysctl of a pod's own IPC namespace, safe by Kubernetes' list: shared memory that no process has attached is freed.
+SHM_RMID_FORCED = "kernel.shm_rmid_forced"
 # What the names of both begin with, and of no class that anybody else may make.
 SYSTEM_PRIORITIES = "system-"
 
@@ -222,6 +224,7 @@ PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
+HOST_MEMORY_STAMP = "gpu-tenancy-memory-stamp"
 HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"

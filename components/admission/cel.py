@@ -97,7 +97,7 @@ def sees_its_device(container: str, names: Names) -> str:
 
 def set_field(field: str, value: str) -> str:
     """The JSON Patch operation that sets a top-level string of the pod's spec."""
-    return _add(f"/spec/{field}", text(value))
+    return add(f"/spec/{field}", text(value))
 
 
 def default_field(field: str, value: str) -> str:
@@ -135,7 +135,7 @@ def merge_node_selector(node_selector: Mapping[str, str]) -> str:
 
     Not an ApplyConfiguration: nodeSelector is atomic there, so that the pod's other labels would be lost.
     """
-    start = f"(has(object.spec.nodeSelector) ? [] : {_add('/spec/nodeSelector', '{}')})"
+    start = f"(has(object.spec.nodeSelector) ? [] : {add('/spec/nodeSelector', '{}')})"
     escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in sorted(node_selector.items()))
     return " + ".join([start, *(set_field(f"nodeSelector/{key}", value) for key, value in escaped)])
 
@@ -153,7 +153,8 @@ def _device_path(names: Names) -> str:
     return f"metadata.annotations['{names.device_uuid}']"
 
 
-def _add(path: str, value: str) -> str:
+def add(path: str, value: str) -> str:
+    """The JSON Patch operation that adds a value, given as CEL, at the path."""
     return f"[JSONPatch{{op: 'add', path: {text(path)}, value: {value}}}]"
 
 
