@@ -122,7 +122,7 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger) -> Manifest:
             ),
         },
         {
-            "requests": f"has({spec}.devices) && has({spec}.devices.requests) ? {spec}.devices.requests : []",
+            "requests": cel.requests_of(spec),
             "asked": f"variables.requests.filter(r, has(r.exactly) && r.exactly.{is_ours}).map(r, r.exactly)",
             "tenants": _by_class({seat.name: seat.tenant for seat in ledger.seats}, ledger.names),
             "sizes": _by_class({seat.name: canonical_mib(seat.gpumem_mib) for seat in ledger.seats}, ledger.names),

@@ -23,6 +23,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         queued=queued(settings.queues, ledger) if settings.queues else [],
         seated=seated(ledger),
         priority_tenants=tenants_by_priority(settings.memory_pools),
+        own=[settings.cluster.system_namespace, *([settings.kueue.namespace] if settings.kueue else [])],
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 

@@ -7,17 +7,12 @@ error in CEL, so each one stands behind has(). Only limits are read: the API ref
 import json
 from collections.abc import Mapping
 
-from tenancy.names import GPU, GPU_RUNTIME_CLASS, VISIBLE_DEVICES, Names
+from tenancy import reach
+from tenancy.names import GPU, VISIBLE_DEVICES, Names
 
 INIT_CONTAINERS = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
 CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"
 
-# Every resource of NVIDIA's device plugin: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb.
-_GPU_PREFIX = f"{GPU.partition('/')[0]}/"
-# /dev itself and /dev/nvidia*, however they are spelled; the API refuses "..".
-_DEVICE_PATH = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
-# Values that show a container no device (internal/config/image/devices.go of nvidia-container-toolkit).
-_NO_DEVICES = ("", "none", "void")
 _HIDDEN = json.dumps({"name": VISIBLE_DEVICES, "value": "void"})
 
 
@@ -27,15 +22,27 @@ def text(value: str) -> str:
 
 
 def reaches_gpu(names: Names) -> str:
-    """The pod gets at a device: by resource, environment, runtime class or host path."""
-    resource = _has_limit("c", f"k.startsWith({text(_GPU_PREFIX)}) || k == {text(names.gpumem)}")
+    """The pod gets at a device: by resource, environment, mount, runtime class or host path."""
+    given = f"k.startsWith({text(reach.GPU_RESOURCES)}) || k.startsWith({text(reach.CLAIMED_RESOURCES)})"
+    resource = _has_limit("c", f"{given} || k == {text(names.gpumem)}")
     environment = f"has(c.env) && c.env.exists(e, {_names_devices('e')})"
-    volume = f"has(v.hostPath) && v.hostPath.path.matches({text(_DEVICE_PATH)})"
+    mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains({text(reach.DEVICE_LIST_MOUNT)}))"
     return (
-        f"{CONTAINERS}.exists(c, ({resource}) || ({environment})) || "
-        f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName == {text(GPU_RUNTIME_CLASS)}) || "
-        f"(has(object.spec.volumes) && object.spec.volumes.exists(v, {volume}))"
+        f"{CONTAINERS}.exists(c, ({resource}) || ({environment}) || ({mount})) || "
+        f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.contains({text(reach.RUNTIME)})) || "
+        f"({mounts_host_path(reach.DEVICE_PATHS)})"
     )
+
+
+def mounts_host_path(pattern: str) -> str:
+    """The pod has a volume that is a path of its node which matches the pattern."""
+    volume = f"has(v.hostPath) && v.hostPath.path.matches({text(pattern)})"
+    return f"has(object.spec.volumes) && object.spec.volumes.exists(v, {volume})"
+
+
+def asks_for_device(names: Names) -> str:
+    """Some container of the pod asks for gpumem, or for a device of NVIDIA's plugin."""
+    return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"
 
 
 def asks_for_gpumem(names: Names) -> str:
@@ -56,18 +63,29 @@ def devices_of(names: Names) -> str:
     return f"[1, {counts}.sum()].max()"
 
 
+def requests_of(claim: str) -> str:
+    """What a ResourceClaim's spec asks for, as a list. One that asks for nothing has null there."""
+    requests = f"{claim}.devices.requests"
+    return f"has({claim}.devices) && has({requests}) && {requests} != null ? {requests} : []"
+
+
 def chooses_device(container: str, names: Names) -> str:
     """The container's environment chooses devices, and not by what the scheduler wrote on the pod."""
     scheduled = text(f"metadata.annotations['{names.device_annotation_prefix}")
     reference = (
         f"has(e.valueFrom) && has(e.valueFrom.fieldRef) && e.valueFrom.fieldRef.fieldPath.startsWith({scheduled})"
     )
-    return f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference}))"
+    # A prefix that the name begins with: a key makes the rest of it.
+    prefix = f"has(f.prefix) && f.prefix != '' && {text(VISIBLE_DEVICES)}.startsWith(f.prefix)"
+    return (
+        f"has({container}.env) && {container}.env.exists(e, {_names_devices('e')} && !({reference})) || "
+        f"has({container}.envFrom) && {container}.envFrom.exists(f, {prefix})"
+    )
 
 
 def sees_its_device(container: str, names: Names) -> str:
     """The container's environment has the variable once, and it shows the device that the scheduler chose, or none."""
-    nothing = ", ".join(text(value) for value in _NO_DEVICES)
+    nothing = ", ".join(text(value) for value in reach.NO_DEVICES)
     device = (
         "has(e.valueFrom) && has(e.valueFrom.fieldRef) && "
         f"e.valueFrom.fieldRef.fieldPath == {text(_device_path(names))} || "
@@ -79,7 +97,7 @@ def sees_its_device(container: str, names: Names) -> str:
 
 def set_field(field: str, value: str) -> str:
     """The JSON Patch operation that sets a top-level string of the pod's spec."""
-    return _add(f"/spec/{field}", text(value))
+    return add(f"/spec/{field}", text(value))
 
 
 def default_field(field: str, value: str) -> str:
@@ -88,19 +106,23 @@ def default_field(field: str, value: str) -> str:
 
 
 def show_device(field: str, names: Names) -> str:
-    """The JSON Patch operations that show each of the pod's containers the device that the scheduler chose: those that
-    ask for gpumem or for a GPU; the others see none. A container that has the variable is left alone."""
-    asks = _has_limit("c", f"k.startsWith({text(_GPU_PREFIX)}) || k == {text(names.gpumem)}")
+    """The JSON Patch operations that show the device that the scheduler chose to those of the pod's containers that ask
+    for one. A container that has the variable is left alone."""
     reference = json.dumps({"fieldRef": {"fieldPath": _device_path(names)}})
-    # A map literal's values must be of one type: dyn() makes them so.
     device = f"{{'name': dyn({text(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
-    return _add_variable(field, f"{asks} ? dyn({device}) : dyn({_HIDDEN})")
+    return _add_variable(field, device, _asks_for_device("c", names))
 
 
-def hide_devices(field: str) -> str:
-    """The JSON Patch operations that show no device to those of the pod's containers that an update adds."""
-    is_new = f"!has(oldObject.spec.{field}) || !oldObject.spec.{field}.exists(o, o.name == c.name)"
-    return _add_variable(field, _HIDDEN, is_new)
+def hide_devices(field: str, names: Names) -> str:
+    """The JSON Patch operations that show no device to those of the pod's containers that ask for none."""
+    return _add_variable(field, _HIDDEN, f"!({_asks_for_device('c', names)})")
+
+
+def hide_devices_from_new(field: str) -> str:
+    """The same for those of the pod's containers that an update adds, whatever they ask for."""
+    return _add_variable(
+        field, _HIDDEN, f"!has(oldObject.spec.{field}) || !oldObject.spec.{field}.exists(o, o.name == c.name)"
+    )
 
 
 def drop_field(field: str) -> str:
@@ -113,12 +135,12 @@ def merge_node_selector(node_selector: Mapping[str, str]) -> str:
 
     Not an ApplyConfiguration: nodeSelector is atomic there, so that the pod's other labels would be lost.
     """
-    start = f"(has(object.spec.nodeSelector) ? [] : {_add('/spec/nodeSelector', '{}')})"
+    start = f"(has(object.spec.nodeSelector) ? [] : {add('/spec/nodeSelector', '{}')})"
     escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in sorted(node_selector.items()))
     return " + ".join([start, *(set_field(f"nodeSelector/{key}", value) for key, value in escaped)])
 
 
-def _add_variable(field: str, variable: str, condition: str = "true") -> str:
+def _add_variable(field: str, variable: str, condition: str) -> str:
     """Adds the environment variable to the containers `c` of a list that meet the condition and lack it."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
     lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {text(VISIBLE_DEVICES)}))"
@@ -131,8 +153,16 @@ def _device_path(names: Names) -> str:
     return f"metadata.annotations['{names.device_uuid}']"
 
 
-def _add(path: str, value: str) -> str:
+def add(path: str, value: str) -> str:
+    """The JSON Patch operation that adds a value, given as CEL, at the path."""
     return f"[JSONPatch{{op: 'add', path: {text(path)}, value: {value}}}]"
+
+
+def _asks_for_device(container: str, names: Names) -> str:
+    """The container asks for what shows it a device: gpumem, by our stamp, or a resource by which the device plugin
+    does. Others of NVIDIA's, such as a network card, show none: an image's own variable would count."""
+    plugins = " || ".join(f"k.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
+    return _has_limit(container, f"k == {text(names.gpumem)} || k == {text(GPU)} || {plugins}")
 
 
 def _has_limit(container: str, condition: str) -> str:
@@ -144,6 +174,6 @@ def _has_limit(container: str, condition: str) -> str:
 
 def _names_devices(variable: str) -> str:
     """The environment variable chooses devices: by a value that shows any, or by a reference to one."""
-    nothing = ", ".join(text(value) for value in _NO_DEVICES)
+    nothing = ", ".join(text(value) for value in reach.NO_DEVICES)
     value = f"has({variable}.valueFrom) || (has({variable}.value) && !({variable}.value in [{nothing}]))"
     return f"{variable}.name == {text(VISIBLE_DEVICES)} && ({value})"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
 from components.base.manifest import Manifest
-from tenancy import names
+from tenancy import names, reach
 from tenancy.names import Names
 
 _COMPONENT = "admission"
+_FIELDS = ("containers", "initContainers")
 _DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
@@ -32,23 +33,32 @@ class DeviceArgs:
 
 
 def device_stamps(args: DeviceArgs) -> list[Manifest]:
-    """Sends the pods with a budget to the scheduler that places by device, and shows them what it chose.
+    """Who asks for no device sees none, in whichever pod; who has a budget is sent to the scheduler that places by
+    device, and sees what that chose.
 
-    Images bake NVIDIA_VISIBLE_DEVICES=all in, so each container of such a pod needs the variable: the device where it
-    asks for one, no device where it does not, also in a debugger that comes later. In a container `env` comes after
-    `envFrom` and after what the device plugin adds, and the last one counts.
+    Images bake NVIDIA_VISIBLE_DEVICES=all in, and the runtime takes an image that has CUDA_VERSION alone to mean the
+    same. So each container needs the variable, also a debugger that comes later, and one that a webhook adds. In a
+    container `env` comes after `envFrom` and after what the device plugin adds, and the last one counts: a container
+    with a device of the plugin's alone must be left as it is.
     """
+    hide = [cel.hide_devices(field, args.names) for field in _FIELDS]
+    debugger = [cel.hide_devices_from_new("ephemeralContainers")]
+    everywhere = outside(args.exempt)
+    return [
+        *([_device_shown(args)] if args.by_device else []),
+        mutating(_COMPONENT, names.DEVICE_HIDE, Scope(everywhere, {}), hide),
+        mutating(_COMPONENT, names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, _DEBUGGING), debugger),
+    ]
+
+
+def _device_shown(args: DeviceArgs) -> Manifest:
     asks = {"asks-for-gpumem": cel.asks_for_gpumem(args.names)}
     operations = [
         cel.set_field("schedulerName", names.SCHEDULER_NAME),
         cel.default_field("runtimeClassName", names.GPU_RUNTIME_CLASS),
-        *(cel.show_device(field, args.names) for field in ("containers", "initContainers")),
+        *(cel.show_device(field, args.names) for field in _FIELDS),
     ]
-    debugger = [cel.hide_devices("ephemeralContainers")]
-    return [
-        mutating(_COMPONENT, names.DEVICE_STAMP, Scope(outside(args.exempt), asks), operations),
-        mutating(_COMPONENT, names.DEVICE_STAMP_DEBUG, Scope(outside(args.exempt), asks, _DEBUGGING), debugger),
-    ]
+    return mutating(_COMPONENT, names.DEVICE_STAMP, Scope(outside(args.exempt), asks), operations)
 
 
 def device_placed(args: DeviceArgs, by_device: ByDevice) -> Manifest:
@@ -89,7 +99,8 @@ def device_placed(args: DeviceArgs, by_device: ByDevice) -> Manifest:
 
 
 def device_choice(args: DeviceArgs) -> Manifest:
-    """Nobody chooses a device: neither by environment nor by the annotations that the scheduler's Binding writes.
+    """Nobody chooses a device: neither by environment, nor by the annotations that the scheduler's Binding writes, nor
+    by those that a container runtime follows.
 
     An update is judged by what it changes, so that a pod from before the policy can still report its status and go.
     """
@@ -99,14 +110,17 @@ def device_choice(args: DeviceArgs) -> Manifest:
         ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
     )
     no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', args.names)})"
+    as_before = "k in variables.before && variables.before[k] == variables.after[k]"
     unchanged = (
-        f"variables.after.all(k, !{ours} || k in variables.before && variables.before[k] == variables.after[k]) && "
-        f"variables.before.all(k, !{ours} || k in variables.after)"
+        f"variables.after.all(k, !{ours} || {as_before}) && variables.before.all(k, !{ours} || k in variables.after)"
     )
+    not_injected = f"variables.after.all(k, !k.matches({cel.text(reach.DEVICE_ANNOTATIONS)}) || {as_before})"
     validations = {
         no_choice: f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives "
         "one",
         unchanged: f"annotations under {prefix} are the scheduler's: leave them as they are",
+        not_injected: "this pod has a container runtime add devices, by an annotation under cdi.k8s.io, nri.io or "
+        "alike: remove it",
     }
     variables = {
         "started": f"request.operation == 'CREATE' ? {cel.CONTAINERS} : "

@@ -3,14 +3,15 @@
 Who may use the pools' classes at all is components/admission/pods.py's, cluster-wide.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating, within
+from components.admission.policy import ResourceRule, Scope, mutating, validating, within
 from components.base.manifest import Manifest
 from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
-from tenancy.names import HOST_MEMORY_CLASSES
+from tenancy.names import HOST_MEMORY_CLASSES, HOST_MEMORY_STAMP, SHM_RMID_FORCED
 from tenancy.quantity import canonical_mib
 
 _COMPONENT = "memory"
@@ -28,14 +29,33 @@ class _Tenant:
 
 
 def policies(pools: HostMemoryPools) -> list[Manifest]:
-    """One policy for each namespace."""
+    """One policy for each namespace, after the one that changes victims."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
     tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
+    stamp = [_freed_with_its_processes(disposable)] if disposable else []
     return [
-        _policy(_Tenant(name, [w for w in workloads if w.tenant == name], [d for d in disposable if d.tenant == name]))
-        for name in tenants
+        *stamp,
+        *(
+            _policy(_Tenant(n, [w for w in workloads if w.tenant == n], [d for d in disposable if d.tenant == n]))
+            for n in tenants
+        ),
     ]
+
+
+def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
+    """A System V segment outlives the process that made it, unless the pod's IPC namespace has this sysctl."""
+    victim = f"has(object.spec.priorityClassName) && object.spec.priorityClassName in {_list(_classes(disposable))}"
+    context, path = "object.spec.securityContext", "/spec/securityContext"
+    has_list = f"has({context}) && has({context}.sysctls)"
+    lacks = f"!({has_list} && {context}.sysctls.exists(s, s.name == {cel.text(SHM_RMID_FORCED)}))"
+    operations = [
+        f"(has({context}) ? [] : {cel.add(path, '{}')})",
+        f"({has_list} ? [] : {cel.add(f'{path}/sysctls', '[]')})",
+        f"({lacks} ? {cel.add(f'{path}/sysctls/-', json.dumps({'name': SHM_RMID_FORCED, 'value': '1'}))} : [])",
+    ]
+    scope = Scope(within({d.tenant for d in disposable}), {"is-a-victim": victim})
+    return mutating(_COMPONENT, HOST_MEMORY_STAMP, scope, operations)
 
 
 def _policy(tenant: _Tenant) -> Manifest:
@@ -78,12 +98,29 @@ def _protected(tenant: _Tenant) -> dict[str, str]:
     return {f"!(variables.priority in {_list(classes)}) || {limited}": message}
 
 
+def _freed(classes: str) -> dict[str, str]:
+    """What a victim holds goes with its processes: pages of a tmpfs, and shared memory that stays, belong to none, and
+    the kernel would go on to the protected."""
+    volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"
+    in_memory = "has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory'"
+    kept = f"s.name == {cel.text(SHM_RMID_FORCED)} && s.value != '1'"
+    first = f"a pod of class {classes} is there to be killed first, and"
+    return {
+        f"!has({volumes}) || !{volumes}.exists(v, {in_memory})": (
+            f"{first} what it wrote to an emptyDir of medium Memory would stay: use one without a medium"
+        ),
+        f"!has(object.spec.securityContext) || !has({sysctls}) || !{sysctls}.exists(s, {kept})": (
+            f"{first} its shared memory would stay: remove the sysctl {SHM_RMID_FORCED}"
+        ),
+    }
+
+
 def _victims(tenant: _Tenant) -> dict[str, str]:
     """The cheapest to kill: no more than the declared request, and no other class where only victims run."""
     classes = _classes(tenant.disposable)
     is_victim = f"variables.priority in {_list(classes)}"
     request_mib = max(d.request_mib for d in tenant.disposable)
-    validations = {}
+    validations = {f"!({is_victim}) || {holds}": message for holds, message in _freed(", ".join(classes)).items()}
     if request_mib:
         most = canonical_mib(request_mib)
         asked = f"variables.resources.filter(r, {_states('r', 'requests')})"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.admission import cel
+from components.admission import cel, routes
 from components.admission.device import (
     ByDevice,
     DeviceArgs,
@@ -18,7 +18,7 @@ from components.admission.device import (
 from components.admission.mirror import mirror_pods
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, Spec
+from components.base.spec import DnsLabel, ObjectName, Spec
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -44,6 +44,10 @@ class AdmissionSpec(Spec):
         default=["kube-system", "gpu-operator", "nvidia", "nvidia-device-plugin"],
         description="Where the driver, the device plugin and their like run: nothing is stamped or refused there.",
     )
+    device_classes: list[ObjectName] = Field(
+        default_factory=list,
+        description="DeviceClasses that give no GPU: ResourceClaims may ask for them, beside seats.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,7 @@ class AdmissionArgs:
     what the largest device offers. `queued`: where tenants queue for whole devices; `seated`: where the others have
     their seats, or are on record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond
     `spec`. `by_device` is None where the device plugin chooses the device. `tenants` are all of
-    them."""
+    them. `own`: the stack's own namespaces."""
 
     spec: AdmissionSpec
     names: Names
@@ -73,6 +77,18 @@ class AdmissionArgs:
     priority_tenants: Mapping[str, Iterable[str]]
     by_device: ByDevice | None = None
     tenants: Sequence[str] = ()
+    own: Sequence[str] = ()
+
+    @property
+    def routes(self) -> routes.RoutesArgs:
+        return routes.RoutesArgs(
+            names=self.names,
+            exempt=self.exempt,
+            tenants=self.tenants,
+            without_budget=self.without_budget,
+            device_classes=self.spec.device_classes,
+            by_device=self.by_device is not None,
+        )
 
     @property
     def device(self) -> DeviceArgs:
@@ -85,8 +101,9 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *priority_stamps(args),
         *(queued_placement(args, placement) for placement in args.queued),
         *(seated_placement(args, placement) for placement in args.seated),
-        *(device_stamps(args.device) if args.by_device else ()),
+        *device_stamps(args.device),
         gpu_budget(args),
+        *routes.policies(args.routes),
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
         device_choice(args.device),
         device_binding(args.device),
@@ -118,7 +135,8 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
         cel.drop_field("priority"),
         cel.drop_field("preemptionPolicy"),
     ]
-    return mutating(_COMPONENT, name, scope, operations)
+    # Not again: what would fill the value in is past then, and the pod would have none.
+    return mutating(_COMPONENT, name, scope, operations, again=False)
 
 
 def queued_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
@@ -170,7 +188,7 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
     uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
-    return [*uses, *([_no_system_class(args.tenants)] if args.tenants else [])]
+    return [*uses, _no_system_class(args)]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
@@ -183,10 +201,12 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     return validating(_COMPONENT, f"{PRIORITY_USE}-{priority}", scope, {holds: message})
 
 
-def _no_system_class(tenants: Sequence[str]) -> Manifest:
-    """A tenant of the system's class would preempt every seat, and the agents with it."""
-    named = "has(object.spec.priorityClassName) && object.spec.priorityClassName.startsWith"
-    scope = Scope(within(sorted(tenants)), {"has-a-system-class": f"{named}({cel.text(SYSTEM_PRIORITIES)})"})
+def _no_system_class(args: AdmissionArgs) -> Manifest:
+    """A pod of the system's class would preempt every seat, and the agents with it; and where host memory runs out, the
+    kernel would kill all others first."""
+    named = f"object.spec.priorityClassName.startsWith({cel.text(SYSTEM_PRIORITIES)})"
+    has_class = f"has(object.spec.priorityClassName) && {named}"
+    scope = Scope(outside([*args.exempt, *args.own]), {"has-a-system-class": has_class})
     message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
     return validating(_COMPONENT, PRIORITY_SYSTEM, scope, {"false": message})
 

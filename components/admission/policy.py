@@ -62,8 +62,10 @@ def outside(namespaces: Iterable[str]) -> dict[str, Any]:
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]} if values else {}
 
 
-def mutating(component: str, name: str, scope: Scope, operations: Sequence[str]) -> Manifest:
-    """Changes the object by JSON Patch: CEL expressions that are lists of operations, one after the other."""
+def mutating(component: str, name: str, scope: Scope, operations: Sequence[str], *, again: bool = True) -> Manifest:
+    """Changes the object by JSON Patch: CEL expressions that are lists of operations, one after the other. They are
+    applied again, to their own result, where another policy or a webhook changed the object since, as a service mesh
+    does that adds a container."""
     expression = " + ".join(operations)
     return _policy(
         "MutatingAdmissionPolicy",
@@ -71,21 +73,29 @@ def mutating(component: str, name: str, scope: Scope, operations: Sequence[str])
         name,
         {
             **scope.to_spec(),
-            "reinvocationPolicy": "Never",
+            "reinvocationPolicy": "IfNeeded" if again else "Never",
             "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
         },
     )
 
 
 def validating(
-    component: str, name: str, scope: Scope, validations: Mapping[str, str], variables: Mapping[str, str] | None = None
+    component: str,
+    name: str,
+    scope: Scope,
+    validations: Mapping[str, str],
+    variables: Mapping[str, str] | None = None,
+    *,
+    params: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """Refuses the object unless every expression holds; `validations` are the messages by expression."""
+    """Refuses the object unless every expression holds; `validations` are the messages by expression. They are judged
+    for each object of the cluster of the kind `params`, where one is given, as `params`."""
     return _policy(
         "ValidatingAdmissionPolicy",
         component,
         name,
         {
+            **({"paramKind": dict(params)} if params else {}),
             **scope.to_spec(),
             "variables": _named(variables or {}),
             "validations": [{"expression": holds, "message": message} for holds, message in validations.items()],
@@ -98,6 +108,8 @@ def binding(policy: Manifest) -> Manifest:
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
     if policy["kind"] == "ValidatingAdmissionPolicy":
         spec["validationActions"] = ["Deny"]
+    if "paramKind" in policy["spec"]:
+        spec["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Allow"}
     return {**policy, "kind": f"{policy['kind']}Binding", "spec": spec}
 
 

@@ -48,6 +48,11 @@ DnsLabel = Annotated[str, Form("lower-case letters, digits and '-' between them,
 DnsDomain = Annotated[
     str, StringConstraints(max_length=200), Form("a DNS name such as example.com", rf"{_LABEL}(?:\.{_LABEL})+")
 ]
+ObjectName = Annotated[
+    str,
+    StringConstraints(max_length=253),
+    Form("lower-case letters, digits, '-' and '.' between them, at most 253 characters", _SUBDOMAIN),
+]
 LabelKey = Annotated[
     str,
     Form("a label key such as example.com/gpu: a name of at most 63 characters, a DNS name before it", _QUALIFIED_NAME),

@@ -52,18 +52,17 @@ def _is_stamped(answer: ApiAnswer) -> bool:
     return answer.body["spec"].get("runtimeClassName") == "nvidia"
 
 
-def pod(name: str) -> dict[str, Any]:
-    """Two containers that tell what they see and end; one has a budget."""
-    container = {
-        "image": agent_image(),
-        "command": ["python", "-IS", "-c", TELL],
-        "envFrom": [{"configMapRef": {"name": "environment"}}],
-    }
+def container(name: str, **fields: Any) -> dict[str, Any]:
+    """It tells what it sees and ends."""
+    environment = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
+    return {"name": name, "image": agent_image(), "command": ["python", "-IS", "-c", TELL], **environment, **fields}
+
+
+def pod(name: str, *, budget: bool = True) -> dict[str, Any]:
+    """Two containers; one may have a budget."""
+    limits = {NAMES.gpumem: "3000"} if budget else {}
     spec = {
-        "containers": [
-            {**container, "name": "model", "resources": {"limits": {NAMES.gpumem: "3000"}}},
-            {**container, "name": "sidecar"},
-        ],
+        "containers": [container("model", resources={"limits": limits}), container("sidecar")],
         "tolerations": [{"key": node.TAINT, "operator": "Exists"}],
         "terminationGracePeriodSeconds": 0,
     }
@@ -114,3 +113,15 @@ def test_without_a_choice_it_sees_no_device_rather_than_all(tenant: HeldCluster)
     """As a pod that somebody else bound; NVIDIA's runtime shows nothing for an empty variable."""
     bind(tenant, "unplaced", {})
     assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}
+
+
+def test_a_pod_without_a_budget_sees_no_device_whatever_its_environment_says(tenant: HeldCluster) -> None:
+    manifest = pod("bare", budget=False)
+    manifest["spec"]["nodeName"] = node.NODE
+    tenant.api.create(PODS, manifest)
+    assert seen(tenant, "bare") == {"model": {"'void'"}, "sidecar": {"'void'"}}
+    debugger = {"spec": {"ephemeralContainers": [container("debugger")]}}
+    kind = "application/strategic-merge-patch+json"
+    answer = tenant.api.request("PATCH", f"{PODS}/bare/ephemeralcontainers", debugger, content_type=kind)
+    assert answer.refusal is None
+    assert eventually(lambda: told(tenant, "bare", "debugger", previous=False), "the debugger told") == "'void'"

@@ -98,15 +98,22 @@ def test_every_container_of_such_a_pod_has_the_variable_so_that_no_image_shows_i
 
 
 @pytest.mark.parametrize(
-    "manifest",
-    [pod(), gpu_pod(None), pod(container(limits={GPUMEM: "0"})), pod(runtimeClassName="nvidia")],
+    ("manifest", "seen"),
+    [
+        (pod(), UNSEEN),
+        (gpu_pod(None), []),
+        (pod(container(limits={GPUMEM: "0"})), UNSEEN),
+        (pod(runtimeClassName="nvidia"), UNSEEN),
+    ],
     ids=["no GPU", "a GPU without a budget", "a budget of nothing", "the runtime alone"],
 )
-def test_a_pod_without_a_budget_stays_as_it_is(cluster: ApiServer, manifest: Pod) -> None:
+def test_a_pod_without_a_budget_is_not_the_schedulers_and_sees_what_the_device_plugin_shows(
+    cluster: ApiServer, manifest: Pod, seen: list[dict[str, Any]]
+) -> None:
     spec = create(cluster, "tts", manifest).body["spec"]
     assert spec["schedulerName"] == "default-scheduler"
     assert spec.get("runtimeClassName") == manifest["spec"].get("runtimeClassName")
-    assert variables(spec) == [[]]
+    assert variables(spec) == [seen]
 
 
 def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:

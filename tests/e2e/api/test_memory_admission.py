@@ -15,6 +15,8 @@ CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 
 
@@ -91,7 +93,17 @@ BURST = "may hold more memory than it requests"
 LIMIT = "a pod of class homelab-critical needs a memory limit on each container"
 BEST_EFFORT = "is there to be killed first, and so BestEffort: state no cpu and no memory"
 SMALL = "is there to be killed first: request at most 64Mi of memory"
+TMPFS = "what it wrote to an emptyDir of medium Memory would stay"
+SHARED = "its shared memory would stay: remove the sysctl kernel.shm_rmid_forced"
 VICTIMS = "is the memory pools' victims': give the pod priorityClassName homelab-disposable"
+IN_MEMORY = {"volumes": [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]}
+ON_DISK = {"volumes": [{"name": "scratch", "emptyDir": {}}, {"name": "settings", "configMap": {"name": "it"}}]}
+
+
+def sysctls(**values: str) -> dict[str, Any]:
+    return {"securityContext": {"sysctls": [{"name": f"kernel.{name}", "value": v} for name, v in values.items()]}}
+
+
 UNREQUESTED = {"limits": {"memory": "2Gi"}, "requests": {"memory": "0"}}
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -114,6 +126,10 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a victim that requests as a pod": ("agents", pod(DISPOSABLE, {}, resources=memory("1Mi", "1Mi")), BEST_EFFORT),
     "a victim in a mixed namespace that requests": ("mixed", pod(DISPOSABLE, memory("1Mi", "1Mi")), BEST_EFFORT),
     "a victim that requests more than it may": ("sandboxes", pod(DISPOSABLE, memory("65Mi", "1Gi")), SMALL),
+    "a victim with a tmpfs": ("agents", pod(DISPOSABLE, {}, **IN_MEMORY), TMPFS),
+    "a victim that requests, with a tmpfs": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"), **IN_MEMORY), TMPFS),
+    "a victim beside workloads, with a tmpfs": ("mixed", pod(DISPOSABLE, {}, **IN_MEMORY), TMPFS),
+    "a victim that keeps its shared memory": ("agents", pod(DISPOSABLE, {}, **sysctls(shm_rmid_forced="0")), SHARED),
     "a pod of no class among victims": ("agents", pod(None, {}), VICTIMS),
     "a pod of another class among victims": ("agents", pod(CRITICAL, {}), VICTIMS),
     "a pod of no class among victims that request": ("sandboxes", pod(None, memory("1Mi", "1Mi")), VICTIMS),
@@ -133,6 +149,11 @@ ADMITTED: dict[str, tuple[str, dict[str, Any]]] = {
     "a victim of two containers": ("agents", pod(DISPOSABLE, {}, {})),
     "a victim that requests what it may": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"))),
     "a victim that requests nothing where it might": ("sandboxes", pod(DISPOSABLE, {})),
+    "a victim with volumes that are not memory": ("agents", pod(DISPOSABLE, {}, **ON_DISK)),
+    "a workload with a tmpfs, which its limit counts": (
+        "inference",
+        pod(CRITICAL, memory("8Gi", "32Gi"), **IN_MEMORY),
+    ),
     "a victim beside workloads": ("mixed", pod(DISPOSABLE, {})),
     "a workload beside victims": ("mixed", pod(CRITICAL, memory("8Gi", "32Gi"))),
     "a burst where no pool is": ("default", pod(None, memory("1Gi", "2Gi"))),
@@ -151,3 +172,17 @@ def test_what_would_undo_the_order_of_victims_is_refused(cluster: ApiServer, cas
 def test_what_keeps_the_order_of_victims_is_admitted(cluster: ApiServer, case: str) -> None:
     namespace, manifest = ADMITTED[case]
     assert create(cluster, namespace, manifest).refusal is None
+
+
+@pytest.mark.parametrize("given", [{}, sysctls(shm_rmid_forced="1"), sysctls(msgmax="8192")])
+def test_a_victims_shared_memory_goes_with_its_processes(cluster: ApiServer, given: dict[str, Any]) -> None:
+    answer = create(cluster, "agents", pod(DISPOSABLE, {}, **given))
+    assert answer.refusal is None
+    before = given.get("securityContext", {}).get("sysctls", [])
+    freed = {"name": "kernel.shm_rmid_forced", "value": "1"}
+    assert answer.body["spec"]["securityContext"]["sysctls"] == [*(s for s in before if s != freed), freed]
+
+
+def test_nobody_elses_pod_is_changed(cluster: ApiServer) -> None:
+    answer = create(cluster, "mixed", pod(CRITICAL, memory("8Gi", "32Gi")))
+    assert "sysctls" not in answer.body["spec"].get("securityContext", {})

@@ -163,9 +163,17 @@ def test_each_namespace_of_a_pool_has_a_policy_in_force(graph: Graph) -> None:
 
 
 def test_what_a_policy_demands_follows_from_who_runs_there() -> None:
-    demands = {p["metadata"]["name"]: p["spec"]["validations"] for p in policies(host_memory_pools({"node-4": POOL}))}
+    stamp, *judged = policies(host_memory_pools({"node-4": POOL}))
+    demands = {p["metadata"]["name"]: p["spec"]["validations"] for p in judged}
     assert {name: len(validations) for name, validations in demands.items()} == {
-        f"{names.HOST_MEMORY_CLASSES}-agents": 3,
+        f"{names.HOST_MEMORY_CLASSES}-agents": 5,
         f"{names.HOST_MEMORY_CLASSES}-data": 2,
         f"{names.HOST_MEMORY_CLASSES}-ml": 2,
     }
+    assert stamp["metadata"]["name"] == names.HOST_MEMORY_STAMP
+    assert stamp["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"] == ["agents"]
+
+
+def test_a_pool_without_victims_changes_no_pod() -> None:
+    alone = POOL.model_copy(update={"disposable": {}})
+    assert {p["kind"] for p in policies(host_memory_pools({"node-4": alone}))} == {"ValidatingAdmissionPolicy"}

@@ -337,7 +337,7 @@ def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: 
 def test_without_a_scheduler_the_device_plugin_chooses() -> None:
     graph = graph_of(changed(drop("scheduler")))
     assert "Scheduler" not in components(graph)
-    assert not [p.name for p in graph.all("MutatingAdmissionPolicy") if "device" in p.name]
+    assert "admission-gpu-tenancy-device-stamp" not in names(graph.all("MutatingAdmissionPolicy"))
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +348,7 @@ def claimed() -> Graph:
 def test_claimed_seats_are_given_by_the_clusters_own_scheduler(claimed: Graph) -> None:
     assert "Claims" in components(claimed)
     assert "Scheduler" not in components(claimed)
-    assert not [p.name for p in claimed.all("MutatingAdmissionPolicy") if "device" in p.name]
+    assert "admission-gpu-tenancy-device-stamp" not in names(claimed.all("MutatingAdmissionPolicy"))
     assert environment(dict(claimed.one("DaemonSet", "exporter-daemon-set").inputs))["PUBLISH_DEVICES"] == "true"
     frigate = claimed.exports["residents"]["frigate"]
     assert frigate["resourceClaims"] == [{"name": "gpumem", "resourceClaimTemplateName": "frigate-gpumem"}]

@@ -23,7 +23,8 @@ ARGS = AdmissionArgs(
     queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
     seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
-    tenants=["tts", "team-a"],
+    tenants=["immich", "tts", "team-a"],
+    own=["agents"],
 )
 
 
@@ -138,7 +139,6 @@ def test_pods_are_placed_by_device_only_where_a_scheduler_does_it(graph: Graph) 
     added |= names(declared(Admission, "admission", BY_DEVICE).all("ValidatingAdmissionPolicy"))
     assert added - names(graph.all("MutatingAdmissionPolicy")) - names(graph.all("ValidatingAdmissionPolicy")) == {
         "admission-gpu-tenancy-device-stamp",
-        "admission-gpu-tenancy-device-stamp-debug",
         "admission-gpu-tenancy-device-placed",
     }
 
@@ -196,19 +196,68 @@ def expressions(value: Any) -> list[str]:
     return own + [e for item in value.values() for e in expressions(item)]
 
 
-def test_without_tenants_of_their_own_there_is_one_stamp_and_no_placement() -> None:
+def test_without_tenants_of_their_own_there_is_one_class_and_no_placement() -> None:
     bare = replace(ARGS, spec=AdmissionSpec(gpu_priority="gpu"), queued=[], seated=[], priority_tenants={})
     graph = declared(Admission, "admission", bare)
-    assert names(graph.all("MutatingAdmissionPolicy")) == {"admission-gpu-tenancy-stamp-priority"}
+    assert names(graph.all("MutatingAdmissionPolicy")) == {
+        "admission-gpu-tenancy-stamp-priority",
+        "admission-gpu-tenancy-device-hide",
+        "admission-gpu-tenancy-device-stamp-debug",
+    }
     assert [name_of(p) for p in graph.all("ValidatingAdmissionPolicy") if "priority-use" in p.name] == [
         "gpu-tenancy-priority-use-gpu"
     ]
 
 
-def test_no_tenant_takes_a_class_of_the_system(graph: Graph) -> None:
+def test_only_the_system_and_the_stack_itself_have_the_systems_classes(graph: Graph) -> None:
     spec = policy(graph, "Validating", "priority-system")
-    assert namespaces(spec) == ("In", ["team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["agents", "agents-nodes", "nvidia"])
     (condition,) = spec["matchConditions"]
     assert "startsWith('system-')" in condition["expression"].replace('"', "'")
     (validation,) = spec["validations"]
     assert validation["expression"] == "false"
+
+
+def test_what_a_webhook_adds_later_is_stamped_as_well_and_a_class_is_given_once(graph: Graph) -> None:
+    again = {p.name: p.inputs["spec"]["reinvocationPolicy"] for p in graph.all("MutatingAdmissionPolicy")}
+    assert {name for name, policy in again.items() if policy == "Never"} == {
+        "admission-gpu-tenancy-stamp-priority",
+        "admission-gpu-tenancy-stamp-priority-lesser",
+    }
+
+
+def test_containers_that_ask_for_no_device_are_shown_none_in_every_namespace(graph: Graph) -> None:
+    spec = policy(graph, "Mutating", "device-hide")
+    assert namespaces(spec) == ("NotIn", ["agents-nodes", "nvidia"])
+    assert "matchConditions" not in spec
+    expression = spec["mutations"][0]["jsonPatch"]["expression"]
+    for asked in (f'k == "{DOMAIN}/gpumem"', 'k == "nvidia.com/gpu"', 'startsWith("nvidia.com/mig-")'):
+        assert asked in expression
+
+
+def test_a_route_needs_a_budget_but_where_pods_are_on_record_without_one(graph: Graph) -> None:
+    runtimes, paths = policy(graph, "Validating", "device-runtimes"), policy(graph, "Validating", "device-paths")
+    assert namespaces(runtimes) == ("NotIn", ["agents-nodes", "nvidia", "team-a", "tts"])
+    assert namespaces(paths) == ("In", ["immich"])
+    assert runtimes["paramKind"] == {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
+
+
+def test_a_runtime_is_judged_by_every_class_of_the_cluster(graph: Graph) -> None:
+    bound = graph.one("ValidatingAdmissionPolicyBinding", "admission-gpu-tenancy-device-runtimes-binding").inputs[
+        "spec"
+    ]
+    assert bound["paramRef"] == {"selector": {}, "parameterNotFoundAction": "Allow"}
+
+
+def test_environments_are_judged_where_the_device_plugins_choice_counts(graph: Graph) -> None:
+    assert namespaces(policy(graph, "Validating", "device-environment")) == ("NotIn", ["agents-nodes", "nvidia"])
+    placed = declared(Admission, "admission", BY_DEVICE)
+    assert namespaces(policy(placed, "Validating", "device-environment")) == ("In", ["team-a", "tts"])
+
+
+def test_claims_may_be_on_seats_and_on_what_is_listed() -> None:
+    spec = AdmissionSpec(gpu_priority="gpu", device_classes=["nic.example.com"])
+    claims = policy(declared(Admission, "admission", replace(ARGS, spec=spec)), "Validating", "device-claims")
+    (validation,) = claims["validations"]
+    assert 'in ["nic.example.com"]' in validation["expression"]
+    assert f'endsWith(".gpumem.{DOMAIN}")' in validation["expression"]

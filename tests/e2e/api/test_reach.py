@@ -1,0 +1,283 @@
+"""What a tenant tries to reach a GPU that is not his, in a real API server with prod's policies; docs/security.md."""
+
+from typing import Any
+
+import pytest
+
+from tenancy import names
+from tests.e2e.api.admitted import GPU, GPUMEM, Pod, container, create, env, gpu_pod, host_path, pod, put_into_force
+from tests.e2e.api.server import ApiAnswer, ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.prod import put
+from toolchain.cluster.api import MERGE
+
+HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+RESOURCE_API = "/apis/resource.k8s.io/v1"
+# Of no tenant, as an agent of the cluster's has one; and a tenant whose Pod Security lets host paths pass.
+SOMEWHERE, UNHELD = "monitoring", "frigate"
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    put_into_force(server, put("admission device_classes", ["nic.example.com"]))
+    for name, handler in {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}.items():
+        runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
+        server.apply({**runtime_class, "handler": handler}, "runtimeclasses")
+    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEWHERE}}, "namespaces")
+    unheld = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+    assert server.request("PATCH", f"/api/v1/namespaces/{UNHELD}", unheld, content_type=MERGE).refusal is None
+    eventually(lambda: in_force(server), "the API server has taken up every policy")
+    return server
+
+
+def in_force(server: ApiServer) -> bool:
+    """The API server takes policies up in its own time, and not all at once."""
+    return (
+        environments(create(server, "immich", pod())) == [[HIDDEN]]
+        and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
+        and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
+        and create(server, UNHELD, host_path("/")).refusal is not None
+        and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
+        and claim(server, "immich", "gpu.nvidia.com").refusal is not None
+    )
+
+
+def environments(answer: ApiAnswer, field: str = "containers") -> list[list[dict[str, Any]]]:
+    assert answer.refusal is None, answer.refusal
+    return [each.get("env", []) for each in answer.body["spec"].get(field, [])]
+
+
+# T1: paths of the node
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/dev/dri",
+        "/dev/char",
+        "/proc",
+        "/proc/1/root/dev",
+        "/run/nvidia/driver/dev",
+        "/run/containerd/containerd.sock",
+        "/var//run/./docker.sock",
+        "/var/lib/kubelet/device-plugins",
+        "/etc/cdi",
+    ],
+)
+def test_a_path_that_leads_to_devices_needs_a_budget(cluster: ApiServer, path: str) -> None:
+    answer = create(cluster, UNHELD, host_path(path))
+    assert answer.code == 422
+    assert "mounts a path of its node that leads to devices" in (answer.refusal or "")
+
+
+def test_other_paths_and_agents_that_read_the_node_are_left_alone(cluster: ApiServer) -> None:
+    for path in ("/data", "/var/lib/frigate", "/etc/localtime"):
+        assert create(cluster, UNHELD, host_path(path)).refusal is None
+    with_a_budget = {**host_path("/dev/dri"), "spec": {**gpu_pod()["spec"], **_volumes("/dev/dri")}}
+    assert create(cluster, UNHELD, with_a_budget).refusal is None
+    assert create(cluster, SOMEWHERE, host_path("/")).refusal is None  # as Prometheus' node exporter
+
+
+def _volumes(path: str) -> dict[str, Any]:
+    return {"volumes": host_path(path)["spec"]["volumes"]}
+
+
+# T2: runtimes
+
+
+@pytest.mark.parametrize("runtime", ["nvidia", "nvidia-cdi", "fast"])
+@pytest.mark.parametrize("namespace", ["immich", SOMEWHERE])
+def test_a_runtime_of_nvidias_needs_a_budget_whatever_its_class_is_called(
+    cluster: ApiServer, namespace: str, runtime: str
+) -> None:
+    answer = create(cluster, namespace, pod(runtimeClassName=runtime))
+    assert answer.code == 422
+    assert "without a budget" in (answer.refusal or "")
+
+
+def test_other_runtimes_and_whole_devices_are_left_alone(cluster: ApiServer) -> None:
+    assert create(cluster, "immich", pod(runtimeClassName="gvisor")).refusal is None
+    assert create(cluster, "team-a", gpu_pod(None, runtimeClassName="nvidia-cdi")).refusal is None
+    assert create(cluster, "nvidia", pod(runtimeClassName="nvidia-cdi")).refusal is None
+
+
+# T3: what the device plugin sets, widened
+
+
+def configure(server: ApiServer, namespace: str, kind: str, name: str, key: str) -> ApiAnswer:
+    data = {"data" if kind == "configmaps" else "stringData": {key: "all"}}
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap" if kind == "configmaps" else "Secret", **data}
+    path = f"/api/v1/namespaces/{namespace}/{kind}?dryRun=All"
+    return server.request("POST", path, {**manifest, "metadata": {"name": name}})
+
+
+@pytest.mark.parametrize("kind", ["configmaps", "secrets"])
+@pytest.mark.parametrize("namespace", ["team-a", "tts"])
+def test_no_envfrom_widens_what_the_device_plugin_gave(cluster: ApiServer, namespace: str, kind: str) -> None:
+    refusal = configure(cluster, namespace, kind, "mine", "NVIDIA_VISIBLE_DEVICES").refusal
+    assert "would choose devices by envFrom: remove it" in (refusal or "")
+    assert configure(cluster, namespace, kind, "mine", "MODEL").refusal is None
+
+
+def test_nor_does_one_whose_prefix_makes_the_name(cluster: ApiServer) -> None:
+    def taken(prefix: str | None) -> str | None:
+        source = {"configMapRef": {"name": "mine"}, **({"prefix": prefix} if prefix else {})}
+        return create(cluster, "team-a", pod(container(limits={GPU: "1"}, envFrom=[source]))).refusal
+
+    assert "chooses its device by NVIDIA_VISIBLE_DEVICES" in (taken("NVIDIA_") or "")
+    assert taken("MODEL_") is None
+    assert taken(None) is None
+
+
+def test_where_the_stamp_says_which_device_a_configmap_may_say_what_it_likes(cluster: ApiServer) -> None:
+    assert configure(cluster, "immich", "configmaps", "mine", "NVIDIA_VISIBLE_DEVICES").refusal is None
+
+
+def test_what_the_device_plugin_sets_is_left_alone(cluster: ApiServer) -> None:
+    for resource in (GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"):
+        answer = create(cluster, "team-a", pod(container(limits={resource: "1"}), container("beside")))
+        assert environments(answer) == [[], [HIDDEN]]
+
+
+# T4: images that mean every device
+
+
+@pytest.mark.parametrize("namespace", ["immich", "tts", "team-a", SOMEWHERE, "default"])
+def test_who_asks_for_no_device_sees_none_whatever_the_image_says(cluster: ApiServer, namespace: str) -> None:
+    own = {"name": "CUDA_VERSION", "value": "12.4"}
+    manifest = pod(
+        container(env=[own]),
+        container("bare"),
+        initContainers=[container("fetch"), container("proxy", restartPolicy="Always")],
+    )
+    answer = create(cluster, namespace, manifest)
+    assert environments(answer) == [[own, HIDDEN], [HIDDEN]]
+    assert environments(answer, "initContainers") == [[HIDDEN], [HIDDEN]]
+
+
+def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
+    """Its device plugin does not set the variable, and an image's own would count."""
+    assert environments(create(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [[HIDDEN]]
+
+
+def test_a_debugger_sees_no_device_in_whichever_pod(cluster: ApiServer) -> None:
+    manifest = pod()
+    manifest["metadata"]["name"] = "debugged"
+    assert create(cluster, "tts", manifest, dry_run=False).refusal is None
+    patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "nvidia/cuda"}]}}
+    path = "/api/v1/namespaces/tts/pods/debugged/ephemeralcontainers"
+    answer = cluster.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
+    assert environments(answer, "ephemeralContainers") == [[HIDDEN]]
+
+
+def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
+    assert environments(create(cluster, "nvidia", pod(container(**env(value="all"))))) == [env(value="all")["env"]]
+    assert environments(create(cluster, "nvidia", pod())) == [[]]
+
+
+# Devices by annotation or mount
+
+
+ANNOTATIONS = [
+    "cdi.k8s.io/mine",
+    "nvidia.cdi.k8s.io/container.main",
+    "devices.nri.io/pod",
+    "io.kubernetes.cri-o.Devices",
+]
+
+
+@pytest.mark.parametrize("key", ANNOTATIONS)
+def test_no_runtime_adds_devices_by_annotation(cluster: ApiServer, key: str) -> None:
+    message = "this pod has a container runtime add devices"
+    given = {key: "nvidia.com/gpu=all"}
+    assert message in (create(cluster, "immich", pod(annotations=given)).refusal or "")
+    assert message in (create(cluster, "team-a", {**gpu_pod(None), **pod(annotations=given)}).refusal or "")
+    manifest = pod()
+    manifest["metadata"]["name"] = "annotated"
+    create(cluster, "immich", manifest, dry_run=False)
+    path, later = "/api/v1/namespaces/immich/pods/annotated", {"metadata": {"annotations": given}}
+    assert message in (cluster.request("PATCH", path, later, content_type=MERGE).refusal or "")
+
+
+def test_a_list_of_devices_as_mounts_needs_a_budget(cluster: ApiServer) -> None:
+    mount = {"name": "host", "mountPath": "/var/run/nvidia-container-devices/all"}
+    manifest = pod(container(volumeMounts=[mount]), **_volumes("/dev/null"))
+    assert "without a budget" in (create(cluster, SOMEWHERE, manifest).refusal or "")
+
+
+# T13: claims
+
+
+def claim(
+    server: ApiServer, namespace: str, device_class: str, *, template: bool = False, first: bool = False
+) -> ApiAnswer:
+    asked: dict[str, Any] = {"deviceClassName": device_class}
+    request = {"firstAvailable": [{"name": "one", **asked}]} if first else {"exactly": asked}
+    spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpu", **request}]}}
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    manifest = {"apiVersion": names.RESOURCE_API, "kind": kind, "metadata": {"name": "mine"}}
+    path = f"{RESOURCE_API}/namespaces/{namespace}/{kind.lower()}s?dryRun=All"
+    return server.request("POST", path, {**manifest, "spec": {"spec": spec} if template else spec})
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("namespace", ["immich", "team-a", SOMEWHERE])
+def test_a_claim_on_another_drivers_devices_is_refused(
+    cluster: ApiServer, namespace: str, *, first: bool, template: bool
+) -> None:
+    answer = claim(cluster, namespace, "gpu.nvidia.com", first=first, template=template)
+    assert answer.code == 422
+    assert "asks for devices beside the budgets" in (answer.refusal or "")
+
+
+@pytest.mark.parametrize("template", [False, True])
+def test_seats_and_what_is_listed_may_be_claimed(cluster: ApiServer, *, template: bool) -> None:
+    for allowed in ("immich-ml.gpumem.viktorbarzin.me", "nic.example.com"):
+        assert claim(cluster, "immich", allowed, template=template).refusal is None
+    assert claim(cluster, "nvidia", "gpu.nvidia.com", template=template).refusal is None
+
+
+def test_the_schedulers_own_claim_on_nothing_is_left_alone(cluster: ApiServer) -> None:
+    manifest = {"apiVersion": names.RESOURCE_API, "kind": "ResourceClaim", "metadata": {"name": "none"}, "spec": {}}
+    path = f"{RESOURCE_API}/namespaces/gpu-tenancy-system/resourceclaims?dryRun=All"
+    assert cluster.request("POST", path, manifest).refusal is None
+
+
+def test_a_class_of_devices_that_is_asked_for_as_a_resource_needs_a_budget(cluster: ApiServer) -> None:
+    asked = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
+    assert "without a budget" in (create(cluster, "immich", pod(container(limits=asked))).refusal or "")
+
+
+# T7: the system's classes
+
+
+@pytest.mark.parametrize("priority", ["system-node-critical", "system-cluster-critical"])
+@pytest.mark.parametrize("namespace", ["immich", "team-a", SOMEWHERE, "default"])
+def test_the_systems_classes_are_for_the_system(cluster: ApiServer, namespace: str, priority: str) -> None:
+    answer = create(cluster, namespace, pod(priorityClassName=priority))
+    assert answer.code == 422
+    assert "is for what the cluster cannot do without" in (answer.refusal or "")
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "nvidia", "gpu-tenancy-system", "gpu-tenancy-system-nodes"])
+def test_the_system_and_our_agents_have_them(cluster: ApiServer, namespace: str) -> None:
+    restricted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    secure = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    manifest = pod(container(securityContext=secure), priorityClassName="system-cluster-critical")
+    manifest["spec"]["securityContext"] = restricted
+    assert create(cluster, namespace, manifest).refusal is None
+
+
+def test_a_gpu_pod_of_the_systems_class_is_given_its_own(cluster: ApiServer) -> None:
+    spec = create(cluster, "immich", gpu_pod(priorityClassName="system-node-critical")).body["spec"]
+    assert (spec["priorityClassName"], spec["priority"]) == ("gpu-workload", 1200000)
+
+
+def test_a_large_pod_is_within_what_expressions_may_cost(cluster: ApiServer) -> None:
+    own: list[dict[str, str]] = [{"name": f"V{n}", "value": "x" * 100} for n in range(300)]
+    manifest: Pod = pod(*(container(f"c{n}", env=own) for n in range(30)))
+    assert environments(create(cluster, "immich", manifest)) == [[*own, HIDDEN]] * 30
+    manifest["spec"]["containers"][0]["resources"] = {"limits": {GPUMEM: "3k"}}
+    assert environments(create(cluster, "immich", manifest))[1:] == [[*own, HIDDEN]] * 29
