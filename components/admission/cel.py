@@ -38,9 +38,14 @@ def reaches_gpu(names: Names) -> str:
     )
 
 
+def asks_for(condition: str) -> str:
+    """Some container of the pod has a limit above zero on a resource `k` that meets the condition."""
+    return f"{CONTAINERS}.exists(c, {_has_limit('c', condition)})"
+
+
 def asks_for_gpumem(names: Names) -> str:
     """Some container of the pod has a gpumem budget."""
-    return f"{CONTAINERS}.exists(c, {_has_limit('c', f'k == {text(names.gpumem)}')})"
+    return asks_for(f"k == {text(names.gpumem)}")
 
 
 def amounts_of(containers: str, resource: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
+import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from components.admission import cel
@@ -15,9 +16,15 @@ from components.admission.device import (
     device_placed,
     device_stamps,
 )
+from components.admission.exemptions import exemption, exemptions
+from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
+from components.admission.queued import Queued, queued
+from components.admission.seats import gpu_count_use, seat_sizes
+from components.admission.tenants import gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, Spec
+from tenancy.ledger import Tenant
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -40,8 +47,9 @@ class AdmissionSpec(Spec):
         default_factory=dict, description="Key of tenants to key of priorities: stamped there instead."
     )
     exempt_namespaces: list[DnsLabel] = Field(
-        default=["kube-system", "gpu-operator", "nvidia", "nvidia-device-plugin"],
-        description="Where the driver, the device plugin and their like run: nothing is stamped or refused there.",
+        default_factory=list,
+        description="Where the driver, the device plugin and their like run, such as gpu-operator: the stack labels "
+        "these namespaces, and nothing is stamped or refused there. kube-system is always exempt.",
     )
 
 
@@ -56,11 +64,11 @@ class PoolPlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`exempt`: namespaces out of every policy. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`:
-    what the largest device offers. `queued`: where tenants queue for whole devices; `seated`: where the others have
-    their seats, or are on record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond
-    `spec`. `by_device` is None where the device plugin chooses the device. `tenants` are all of
-    them."""
+    """`exempt`: namespaces out of every policy by name, next to those of `spec`, which are by label. `without_budget`:
+    tenants whose GPU pods carry no gpumem. `device_mib`: what the largest device offers. `queued`: where tenants queue
+    for whole devices; `seated`: where the others have their seats, or are on record without one. `priority_tenants`:
+    PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who queues, and who has which seats.
+    `by_device` is None where the device plugin chooses the device. `tenants` are all of them."""
 
     spec: AdmissionSpec
     names: Names
@@ -70,8 +78,9 @@ class AdmissionArgs:
     queued: Sequence[PoolPlacement]
     seated: Sequence[PoolPlacement]
     priority_tenants: Mapping[str, Iterable[str]]
+    queues: Queued
     by_device: ByDevice | None = None
-    tenants: Sequence[str] = ()
+    tenants: Sequence[Tenant] = ()
 
     @property
     def device(self) -> DeviceArgs:
@@ -89,6 +98,12 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
         device_choice(args.device),
         device_binding(args.device),
+        gpu_tenants(args.names, args.exempt, [tenant.name for tenant in args.tenants]),
+        gpu_count_use(args.names, args.exempt),
+        *seat_sizes(args.queues.seats, args.queues.tenants),
+        *queued(args.queues),
+        *pod_security(args.tenants),
+        exemptions(args.spec.exempt_namespaces),
         *priority_uses(args),
     ]
 
@@ -168,7 +183,7 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
     uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
-    return [*uses, *([_no_system_class(args.tenants)] if args.tenants else [])]
+    return [*uses, *([_no_system_class([tenant.name for tenant in args.tenants])] if args.tenants else [])]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
@@ -201,10 +216,18 @@ class Admission(pulumi.ComponentResource):
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
         declared = {policy["metadata"]["name"]: policy for policy in policies(args)}
-        bindings = [self._put_into_force(f"{name}-{key}", policy) for key, policy in declared.items()]
+        exempt = [self._exempt(name, namespace) for namespace in args.spec.exempt_namespaces]
+        bindings = [self._put_into_force(f"{name}-{key}", policy, exempt) for key, policy in declared.items()]
         self.policies = pulumi.Output.all(*(bound.urn for bound in bindings)).apply(lambda _: list(declared))
         self.register_outputs({"policies": self.policies})
 
-    def _put_into_force(self, name: str, policy: Manifest) -> pulumi.Resource:
-        declared = register(policy, name, parent=self)
+    def _exempt(self, name: str, namespace: str) -> pulumi.Resource:
+        """The label on a namespace that is somebody else's. It is there before anything would be refused."""
+        opts = pulumi.ResourceOptions(parent=self)
+        key = f"{name}-exempt-{namespace}"
+        patch: pulumi.Resource = k8s.core.v1.NamespacePatch(key, metadata=exemption(namespace), opts=opts)
+        return patch
+
+    def _put_into_force(self, name: str, policy: Manifest, exempt: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        declared = register(policy, name, parent=self, depends_on=exempt)
         return register(binding(policy), f"{name}-binding", parent=self, depends_on=[declared])

@@ -103,7 +103,10 @@ def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
         put("queues local_queues frigate-memory", {"tenant": "frigate", "cluster_queue": "memory-cq"}),
     )
     quota = graph_of(config).one("ResourceQuota", "frigate-quota").inputs
-    assert quota["spec"]["hard"] == {"requests.viktorbarzin.me/gpumem": "2500"}
+    assert quota["spec"]["hard"] == {
+        "requests.viktorbarzin.me/gpumem": "2500",
+        "requests.viktorbarzin.me/gpu-count": "1",
+    }
 
 
 def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(prod: Graph) -> None:
