@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, PodSecurity, Pool, QueueQuota, Sharing
+from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
 from tenancy.names import GPU
 
 NARROWEST = 40
@@ -68,7 +68,7 @@ class _Chart:
         if self.ledger.queue_tenants:
             yield from self._text(f"queue tenants: {', '.join(self.ledger.queue_tenants)}", indent="")
         for tenant in self.ledger.tenants:
-            if tenant.pod_security is PodSecurity.PRIVILEGED:
+            if not tenant.is_held:
                 yield from self._text(f"privileged: {tenant.name}: {tenant.pod_security_reason}", indent="", alarm=True)
         if self.ledger.exempt_namespaces:
             yield from self._text(f"exempt from admission: {', '.join(self.ledger.exempt_namespaces)}", indent="")

@@ -48,6 +48,11 @@ class Tenant:
     pod_security: PodSecurity = PodSecurity.BASELINE
     pod_security_reason: str = ""
 
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a level at all that its pods are held to."""
+        return self.pod_security is not PodSecurity.PRIVILEGED
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
