@@ -11,7 +11,7 @@ from components.kueue import KueueSpec
 from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
-from tenancy.names import EXEMPT_BY_NAME, kueue_account, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, kueue_account
 
 
 def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
@@ -19,7 +19,8 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
     return AdmissionArgs(
         spec=spec,
         names=ledger.names,
-        exempt=[EXEMPT_BY_NAME, node_agent_namespace(settings.cluster.system_namespace)],
+        exempt=[EXEMPT_BY_NAME],
+        labelled=[each for each in ledger.exempt_namespaces if each != EXEMPT_BY_NAME],
         tenants=ledger.tenants,
         without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),

@@ -28,7 +28,7 @@ from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import problems, references, reserved, stackfile
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
-from tenancy.names import EXEMPT_BY_NAME, PROJECT
+from tenancy.names import EXEMPT_BY_NAME, PROJECT, node_agent_namespace
 
 
 class ConfigError(pulumi.RunError):
@@ -118,12 +118,14 @@ class StackSettings(Spec):
                 Tenant(name=n, pod_security=s.pod_security, pod_security_reason=s.pod_security_reason)
                 for n, s in sorted(self.tenants.items())
             ),
-            exempt_namespaces=_exempt(self.admission) if self.admission else (),
+            exempt_namespaces=_exempt(self.admission, self.cluster) if self.admission else (),
         )
 
 
-def _exempt(admission: AdmissionSpec) -> tuple[str, ...]:
-    return tuple(sorted({EXEMPT_BY_NAME, *admission.exempt_namespaces}))
+def _exempt(admission: AdmissionSpec, cluster: ClusterSpec) -> tuple[str, ...]:
+    """The operator's, and those of Kubernetes and of the agents that see every device."""
+    always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
+    return tuple(sorted(always | set(admission.exempt_namespaces)))
 
 
 def _pool(name: str, spec: PoolSpec) -> Pool:

@@ -64,15 +64,17 @@ class PoolPlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`exempt`: namespaces out of every policy by name, next to those of `spec`, which are by label. `without_budget`:
-    tenants whose GPU pods carry no gpumem. `device_mib`: what the largest device offers. `queued`: where tenants queue
-    for whole devices; `seated`: where the others have their seats, or are on record without one. `priority_tenants`:
-    PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who queues, and who has which seats.
-    `by_device` is None where the device plugin chooses the device. `tenants` are all of them."""
+    """`exempt`: namespaces out of every policy by name; `labelled`: those that are by label, of which the stack labels
+    those of `spec` here. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`: the largest device's
+    offer. `queued`: where tenants queue for whole devices; `seated`: where the others have their seats, or are on
+    record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who
+    queues, and who has which seats. `by_device` is None where the device plugin chooses the device. `tenants` are all
+    of them."""
 
     spec: AdmissionSpec
     names: Names
     exempt: Sequence[str]
+    labelled: Sequence[str]
     without_budget: Sequence[str]
     device_mib: int
     queued: Sequence[PoolPlacement]
@@ -103,7 +105,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *seat_sizes(args.queues.seats, args.queues.tenants),
         *queued(args.queues),
         *pod_security(args.tenants),
-        exemptions(args.spec.exempt_namespaces),
+        exemptions(args.labelled),
         *priority_uses(args),
     ]
 

@@ -53,6 +53,14 @@ def namespace(name: str, pod_security: str) -> Manifest:
     }
 
 
+def node_namespace(name: str) -> Manifest:
+    """That of the agents that see the host's processes, and every device: exempt from admission by its label, since
+    somebody else could make a namespace of the name where the stack has none."""
+    made = namespace(name, "privileged")
+    made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
+    return made
+
+
 def default_deny_ingress(namespace: str) -> Manifest:
     """Nothing in the namespace listens, so nothing may be reached there."""
     return {
@@ -117,6 +125,6 @@ class System(pulumi.ComponentResource):
         # No NetworkPolicy here: pods with the host's PID namespace serve metrics to whichever namespace Prometheus is
         # in, which this stack does not know, and the metrics name no tenant's secret.
         nodes = names.node_agent_namespace(system)
-        made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
+        made = register(node_namespace(nodes), f"{name}-node-namespace", parent=self)
         register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
         register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

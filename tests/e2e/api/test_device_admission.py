@@ -46,7 +46,7 @@ def cluster(server: ApiServer) -> ApiServer:
         "pods with a budget are the scheduler's, and see their device",
     )
     eventually(
-        lambda: all(create(server, "immich", manifest).refusal for manifest, _ in REFUSED.values()),
+        lambda: all(create(server, SEATLESS, manifest).refusal for manifest, _ in REFUSED.values()),
         "every policy is in force",
     )
     return server

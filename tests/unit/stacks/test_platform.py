@@ -237,7 +237,7 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert parsed.admission is not None
     args = admission_args(parsed.admission, parsed, parsed.ledger())
     assert args.without_budget == ["android-emulator", "ebook2audiobook", "team-a", "team-b", "tts", "ytdlp"]
-    assert "gpu-tenancy-system-nodes" in args.exempt
+    assert (args.exempt, args.labelled) == (["kube-system"], ["gpu-tenancy-system-nodes"])
     assert args.device_mib == 14000
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
 

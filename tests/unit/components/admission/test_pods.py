@@ -20,7 +20,8 @@ ARGS = AdmissionArgs(
         gpu_priority="gpu", tenant_priorities={"tts": "lesser", "lab": "lesser"}, exempt_namespaces=["nvidia"]
     ),
     names=Names(DOMAIN),
-    exempt=["kube-system", "agents-nodes"],
+    exempt=["kube-system"],
+    labelled=["agents-nodes", "nvidia"],
     without_budget=["tts", "team-a"],
     device_mib=14000,
     queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
@@ -86,13 +87,13 @@ def test_what_is_exempt_is_out_of_every_policy_for_pods(graph: Graph) -> None:
             continue
         assert chosen is not None
         operator, values = chosen
-        exempt = {"kube-system", "agents-nodes"}
+        exempt = {"kube-system"}
         assert exempt <= set(values) if operator == "NotIn" else exempt.isdisjoint(values)
 
 
 def test_gpu_pods_get_the_gpu_class_but_for_tenants_with_one_of_their_own(graph: Graph) -> None:
     default, own = policy(graph, "Mutating", "stamp-priority"), policy(graph, "Mutating", "stamp-priority-lesser")
-    assert namespaces(default) == ("NotIn", ["agents-nodes", "kube-system", "lab", "tts"])
+    assert namespaces(default) == ("NotIn", ["kube-system", "lab", "tts"])
     assert namespaces(own) == ("In", ["lab", "tts"])
     for spec, priority in ((default, "gpu"), (own, "lesser")):
         (mutation,) = spec["mutations"]
@@ -120,7 +121,7 @@ def test_gpu_pods_go_to_the_pool_of_their_tenants_seats_with_or_without_a_budget
 
 def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
     spec = policy(graph, "Validating", "gpu-budget")
-    assert namespaces(spec) == ("NotIn", ["agents-nodes", "kube-system", "team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["kube-system", "team-a", "tts"])
     budget, size = spec["validations"]
     assert f"add {DOMAIN}/gpumem (MiB) to the limits" in budget["message"]
     assert "(14000 MiB)" in size["message"]
@@ -176,7 +177,7 @@ def test_a_pod_on_several_devices_may_ask_for_as_much_as_they_offer() -> None:
 )
 def test_a_class_is_for_those_it_was_made_for(graph: Graph, priority: str, allowed: set[str], message: str) -> None:
     spec = policy(graph, "Validating", f"priority-use-{priority}")
-    assert namespaces(spec) == ("NotIn", sorted({"agents-nodes", "kube-system"} | allowed))
+    assert namespaces(spec) == ("NotIn", sorted({"kube-system"} | allowed))
     (validation,) = spec["validations"]
     assert message in validation["message"]
     assert (validation["expression"] == "false") == (priority != "gpu")
@@ -236,7 +237,7 @@ def test_a_namespace_is_exempt_only_if_the_stack_lists_it_and_who_may_change_pol
     assert namespaces(spec) is None
     may, listed = spec["validations"]
     assert ".check('update').allowed()" in may["expression"]
-    assert '["nvidia"]' in listed["expression"]
+    assert '["agents-nodes", "nvidia"]' in listed["expression"]
     looked_at = {(r["operations"][0], *r["resources"]) for r in spec["matchConstraints"]["resourceRules"]}
     assert looked_at == {
         ("CREATE", "namespaces"),
@@ -246,7 +247,7 @@ def test_a_namespace_is_exempt_only_if_the_stack_lists_it_and_who_may_change_pol
 
 def test_gpus_are_for_tenants(graph: Graph) -> None:
     spec = policy(graph, "Validating", "gpu-tenants")
-    assert namespaces(spec) == ("NotIn", ["agents-nodes", "kube-system", "strict", "team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["kube-system", "strict", "team-a", "tts"])
     (condition,) = spec["matchConditions"]
     assert all(text in condition["expression"] for text in ('"nvidia.com/"', f"{DOMAIN}/gpumem", f"{DOMAIN}/gpu-count"))
 
