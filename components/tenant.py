@@ -6,11 +6,12 @@ from enum import StrEnum
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import Count, DnsLabel, GroupName, Mib, Spec
-from tenancy.names import PROJECT, QUEUE_TENANT, SEATS, Names, labels
+from tenancy.ledger import PodSecurity
+from tenancy.names import POD_SECURITY_ENFORCE, POD_SECURITY_WARN, PROJECT, QUEUE_TENANT, SEATS, Names, labels
 from tenancy.quantity import canonical
 
 _COMPONENT = "tenant"
@@ -30,6 +31,27 @@ class TenantSpec(Spec):
     groups: dict[GroupName, Role] = Field(
         default_factory=dict, description="People: group of the identity provider to role (view, edit)."
     )
+    pod_security: PodSecurity = Field(
+        default=PodSecurity.BASELINE,
+        description="Level of the Pod Security Standards that its pods are held to. A privileged pod owns its node and "
+        "every GPU on it.",
+    )
+    pod_security_reason: str = Field(
+        default="",
+        max_length=200,
+        validate_default=True,
+        description="Why its pods need privileged; shown in the seating chart.",
+    )
+
+    @field_validator("pod_security_reason")
+    @classmethod
+    def _is_given_for_privileged(cls, reason: str, info: ValidationInfo) -> str:
+        level = info.data.get("pod_security")
+        if level is PodSecurity.PRIVILEGED and not reason.strip():
+            raise ValueError("is missing though pod_security is privileged: say why, or write baseline")
+        if level not in (PodSecurity.PRIVILEGED, None) and reason:
+            raise ValueError(f"is for pod_security privileged; remove it (got {reason!r})")
+        return reason
 
 
 class ResidentSpec(Spec):
@@ -51,20 +73,24 @@ class UnbudgetedSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
-    """`gpumem_mib` is all that the tenant's pods may request together: its seats and what its queues may hand out."""
+    """`gpumem_mib` is all that the tenant's pods may request together: its seats and what its queues may hand out;
+    `gpu_count` the devices that they may name, likewise."""
 
     spec: TenantSpec
     names: Names
     gpumem_mib: int
+    gpu_count: int
     has_queue: bool
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
     """The namespace; the queue label is what makes Kueue manage the Jobs in it."""
+    level = str(args.spec.pod_security)
+    pod_security = {POD_SECURITY_ENFORCE: level, POD_SECURITY_WARN: level}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": tenant, "labels": labels(_COMPONENT) | queue_label(args)},
+        "metadata": {"name": tenant, "labels": labels(_COMPONENT) | pod_security | queue_label(args)},
     }
 
 
@@ -83,7 +109,12 @@ def quota(tenant: str, args: TenantArgs) -> Manifest:
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": SEATS, "namespace": tenant, "labels": labels(_COMPONENT)},
-        "spec": {"hard": {args.names.requests_gpumem: canonical(args.gpumem_mib)}},
+        "spec": {
+            "hard": {
+                args.names.requests_gpumem: canonical(args.gpumem_mib),
+                args.names.requests_gpu_count: canonical(args.gpu_count),
+            }
+        },
     }
 
 

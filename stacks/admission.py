@@ -3,12 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from components.admission.pods import AdmissionArgs, AdmissionSpec, PoolPlacement
+from components.admission.queued import Queued
+from components.admission.seats import Seats
 from components.agents.scheduler import by_device
 from components.host_memory import tenants_by_priority
+from components.kueue import KueueSpec
 from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
-from tenancy.names import node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, kueue_account
 
 
 def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
@@ -16,16 +19,30 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
     return AdmissionArgs(
         spec=spec,
         names=ledger.names,
-        exempt=[*spec.exempt_namespaces, node_agent_namespace(settings.cluster.system_namespace)],
-        tenants=sorted({*settings.tenants}.difference(spec.exempt_namespaces)),
+        exempt=[EXEMPT_BY_NAME],
+        labelled=[each for each in ledger.exempt_namespaces if each != EXEMPT_BY_NAME],
+        tenants=ledger.tenants,
         without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),
         queued=queued(settings.queues, ledger) if settings.queues else [],
         seated=seated(ledger),
         priority_tenants=tenants_by_priority(settings.memory_pools),
         own=[settings.cluster.system_namespace, *([settings.kueue.namespace] if settings.kueue else [])],
+        queues=Queued(
+            seats=Seats(
+                names=ledger.names, sizes={seat.tenant: ledger.seat_sizes(seat.tenant) for seat in ledger.seats}
+            ),
+            tenants=ledger.queue_tenants,
+            account=_kueue_account(settings),
+        ),
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
+
+
+def _kueue_account(settings: StackSettings) -> str:
+    """Where Kueue was installed by somebody else, it is taken to be where its own instructions put it."""
+    default: str = KueueSpec.model_fields["namespace"].default
+    return kueue_account(settings.kueue.namespace if settings.kueue else default)
 
 
 def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:

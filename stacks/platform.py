@@ -159,6 +159,7 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
     """Queue tenants come after the ClusterQueues and so go before them, with their Jobs (components/queues.py)."""
     queue_tenants = set(ledger.queue_tenants)
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    queued_devices = handed_out(settings.queues, ledger.names.gpu_count) if settings.queues else {}
     return {
         name: Tenant(
             name,
@@ -166,6 +167,7 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
                 spec=spec,
                 names=ledger.names,
                 gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
+                gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
                 has_queue=name in queue_tenants,
             ),
             _after(*(queues if name in queue_tenants else ())),

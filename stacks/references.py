@@ -66,6 +66,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
         *_in_two_pools(raw),
+        *_beside_a_queue(raw),
         *_never_agreeing(raw),
     ]
 
@@ -186,6 +187,22 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
                     f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}, or {name} "
                     f"have a tenant of its own: the ResourceQuota of {tenant} is one sum for all pools{got(pool)}"
                 )
+
+
+def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Pods without a budget look alike, whether they wait for a gate or go past the queue: admission refuses both."""
+    queued = {tenant: path[2] for path, tenant in matches(raw, "queues.local_queues.*.tenant") if _is_name(tenant)}
+    for part in ("on_demand", "unbudgeted"):
+        for (_, name, _), tenant in matches(raw, f"{part}.*.tenant"):
+            if _is_name(tenant) and tenant in queued:
+                yield (
+                    f"{key(part, name, 'tenant')}: {tenant} queues for its GPUs "
+                    f"({dotted('queues', 'local_queues', queued[tenant])}); give {name} a tenant of its own"
+                )
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _never_agreeing(raw: Mapping[str, Any]) -> Iterator[str]:

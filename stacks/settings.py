@@ -27,8 +27,8 @@ from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import problems, references, reserved, stackfile
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
-from tenancy.names import PROJECT
+from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
+from tenancy.names import EXEMPT_BY_NAME, PROJECT, node_agent_namespace
 
 
 class ConfigError(pulumi.RunError):
@@ -114,7 +114,18 @@ class StackSettings(Spec):
             ),
             quotas=_quotas(queues) if queues else (),
             queue_tenants=tuple(sorted({q.tenant for q in queues.local_queues.values()})) if queues else (),
+            tenants=tuple(
+                Tenant(name=n, pod_security=s.pod_security, pod_security_reason=s.pod_security_reason)
+                for n, s in sorted(self.tenants.items())
+            ),
+            exempt_namespaces=_exempt(self.admission, self.cluster) if self.admission else (),
         )
+
+
+def _exempt(admission: AdmissionSpec, cluster: ClusterSpec) -> tuple[str, ...]:
+    """The operator's, and those of Kubernetes and of the agents that see every device."""
+    always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
+    return tuple(sorted(always | set(admission.exempt_namespaces)))
 
 
 def _pool(name: str, spec: PoolSpec) -> Pool:

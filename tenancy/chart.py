@@ -67,6 +67,11 @@ class _Chart:
         yield ""
         if self.ledger.queue_tenants:
             yield from self._text(f"queue tenants: {', '.join(self.ledger.queue_tenants)}", indent="")
+        for tenant in self.ledger.tenants:
+            if not tenant.is_held:
+                yield from self._text(f"privileged: {tenant.name}: {tenant.pod_security_reason}", indent="", alarm=True)
+        if self.ledger.exempt_namespaces:
+            yield from self._text(f"exempt from admission: {', '.join(self.ledger.exempt_namespaces)}", indent="")
         yield from self._text(_LEGEND, indent="")
 
     def _shared_pool(self, pool: Pool) -> Iterator[str]:

@@ -25,6 +25,35 @@ class Sharing(enum.StrEnum):
     WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
 
 
+class PodSecurity(enum.StrEnum):
+    """Levels of the Pod Security Standards, the loosest first
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
+
+    PRIVILEGED = "privileged"
+    BASELINE = "baseline"
+    RESTRICTED = "restricted"
+
+    @property
+    def at_least(self) -> tuple["PodSecurity", ...]:
+        """The levels that hold pods to this one."""
+        levels = tuple(PodSecurity)
+        return levels[levels.index(self) :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tenant:
+    """What a tenant's pods are held to besides budgets, and why to less than baseline."""
+
+    name: str
+    pod_security: PodSecurity = PodSecurity.BASELINE
+    pod_security_reason: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is a level at all that its pods are held to."""
+        return self.pod_security is not PodSecurity.PRIVILEGED
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pool:
     """Nodes whose devices are alike. `nodes` is how many the selector is expected to match."""
@@ -143,6 +172,9 @@ class Ledger:
     quotas: tuple[QueueQuota, ...] = ()
     # Namespaces whose GPU pods carry no budget of their own: they queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    # Namespaces in which admission stamps and refuses nothing.
+    exempt_namespaces: tuple[str, ...] = ()
 
     @property
     def names(self) -> Names:
@@ -199,6 +231,18 @@ class Ledger:
     def budget_mib(self, tenant: str) -> int:
         """The sum of a tenant's seats: its ResourceQuota."""
         return sum(seat.total_mib for seat in self.seats_of(tenant))
+
+    def devices_of(self, tenant: str) -> int:
+        """The devices that all replicas of a tenant's seats are on together."""
+        return sum(seat.replicas for seat in self.seats_of(tenant))
+
+    def seat_sizes(self, tenant: str) -> dict[int, int]:
+        """What a pod of the tenant may take of a device, MiB of a seat to the devices that it may be spread over: it is
+        as large as one of the seats, or as several of that size together."""
+        sizes: dict[int, int] = {}
+        for seat in self.seats_of(tenant):
+            sizes[seat.gpumem_mib] = sizes.get(seat.gpumem_mib, 0) + seat.replicas
+        return sizes
 
     def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
         """What a pod declares of GPU memory, in its limits and by claims on seats together.

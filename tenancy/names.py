@@ -40,6 +40,13 @@ SYSTEM_PRIORITIES = "system-"
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
+# Where a workload's template is judged as well: its author is told, though only its pods are refused.
+POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
+
+# Nothing is stamped or refused in a namespace with this label. Only who may change our policies sets or removes it.
+EXEMPT, EXEMPT_VALUE = "gpu-tenancy/exempt", "true"
+# By its name: it is always there, so nobody can come by it by making it.
+EXEMPT_BY_NAME = "kube-system"
 
 # Set by the Deployment controller on ReplicaSets and their pods.
 POD_TEMPLATE_HASH = "pod-template-hash"
@@ -222,6 +229,13 @@ DEVICE_RUNTIMES = "gpu-tenancy-device-runtimes"
 DEVICE_PATHS = "gpu-tenancy-device-paths"
 DEVICE_CLAIMS = "gpu-tenancy-device-claims"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
+EXEMPTIONS = "gpu-tenancy-exemptions"
+GPU_COUNT_USE = "gpu-tenancy-gpu-count-use"
+GPU_TENANTS = "gpu-tenancy-gpu-tenants"
+POD_SECURITY = "gpu-tenancy-pod-security"
+QUEUED_JOBS = "gpu-tenancy-queued-jobs"
+QUEUED_PODS = "gpu-tenancy-queued-pods"
+SEAT_SIZES = "gpu-tenancy-seat-sizes"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 MIRROR_PODS = "gpu-tenancy-mirror-pods"
@@ -233,6 +247,8 @@ HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
+# Who makes the pods of Jobs: the controller's own account, or that of all controllers where each has none.
+JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
@@ -276,6 +292,11 @@ class Names:
     def requests_gpumem(self) -> str:
         """The only ResourceQuota key for gpumem that Kubernetes enforces (pkg/quota/v1/evaluator/core/pods.go)."""
         return f"requests.{self.gpumem}"
+
+    @property
+    def requests_gpu_count(self) -> str:
+        """The same for gpu-count."""
+        return f"requests.{self.gpu_count}"
 
     @property
     def capacity_finalizer(self) -> str:
@@ -331,6 +352,11 @@ class Names:
     def device_excluded(self) -> str:
         """Node annotation, the operator's: indices of devices that take no new pod, "0,2"."""
         return f"{self.device_annotation_prefix}excluded"
+
+
+def kueue_account(namespace: str) -> str:
+    """Kueue's user name: the chart makes the account of the release's name."""
+    return f"system:serviceaccount:{namespace}:{KUEUE}-controller-manager"
 
 
 def journal(agent: str) -> str:

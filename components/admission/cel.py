@@ -45,9 +45,14 @@ def asks_for_device(names: Names) -> str:
     return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"
 
 
+def asks_for(condition: str) -> str:
+    """Some container of the pod has a limit above zero on a resource `k` that meets the condition."""
+    return f"{CONTAINERS}.exists(c, {_has_limit('c', condition)})"
+
+
 def asks_for_gpumem(names: Names) -> str:
     """Some container of the pod has a gpumem budget."""
-    return f"{CONTAINERS}.exists(c, {_has_limit('c', f'k == {text(names.gpumem)}')})"
+    return asks_for(f"k == {text(names.gpumem)}")
 
 
 def amounts_of(containers: str, resource: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
+import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from components.admission import cel, routes
@@ -15,10 +16,16 @@ from components.admission.device import (
     device_placed,
     device_stamps,
 )
+from components.admission.exemptions import exemption, exemptions
 from components.admission.mirror import mirror_pods
+from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
+from components.admission.queued import Queued, queued
+from components.admission.seats import gpu_count_use, seat_sizes
+from components.admission.tenants import gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, Spec
+from tenancy.ledger import Tenant
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -41,8 +48,9 @@ class AdmissionSpec(Spec):
         default_factory=dict, description="Key of tenants to key of priorities: stamped there instead."
     )
     exempt_namespaces: list[DnsLabel] = Field(
-        default=["kube-system", "gpu-operator", "nvidia", "nvidia-device-plugin"],
-        description="Where the driver, the device plugin and their like run: nothing is stamped or refused there.",
+        default_factory=list,
+        description="Where the driver, the device plugin and their like run, such as gpu-operator: the stack labels "
+        "these namespaces, and nothing is stamped or refused there. kube-system is always exempt.",
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
@@ -61,22 +69,25 @@ class PoolPlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`exempt`: namespaces out of every policy. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`:
-    what the largest device offers. `queued`: where tenants queue for whole devices; `seated`: where the others have
-    their seats, or are on record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond
-    `spec`. `by_device` is None where the device plugin chooses the device. `tenants` are all of
-    them. `own`: the stack's own namespaces."""
+    """`exempt`: namespaces out of every policy by name; `labelled`: those that are by label, of which the stack labels
+    those of `spec` here. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`: the largest device's
+    offer. `queued`: where tenants queue for whole devices; `seated`: where the others have their seats, or are on
+    record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who
+    queues, and who has which seats. `by_device` is None where the device plugin chooses the device. `tenants` are all
+    of them. `own`: the stack's own namespaces."""
 
     spec: AdmissionSpec
     names: Names
     exempt: Sequence[str]
+    labelled: Sequence[str]
     without_budget: Sequence[str]
     device_mib: int
     queued: Sequence[PoolPlacement]
     seated: Sequence[PoolPlacement]
     priority_tenants: Mapping[str, Iterable[str]]
+    queues: Queued
     by_device: ByDevice | None = None
-    tenants: Sequence[str] = ()
+    tenants: Sequence[Tenant] = ()
     own: Sequence[str] = ()
 
     @property
@@ -84,7 +95,7 @@ class AdmissionArgs:
         return routes.RoutesArgs(
             names=self.names,
             exempt=self.exempt,
-            tenants=self.tenants,
+            tenants=[tenant.name for tenant in self.tenants],
             without_budget=self.without_budget,
             device_classes=self.spec.device_classes,
             by_device=self.by_device is not None,
@@ -108,6 +119,12 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         device_choice(args.device),
         device_binding(args.device),
         mirror_pods(args.exempt),
+        gpu_tenants(args.names, args.exempt, [tenant.name for tenant in args.tenants]),
+        gpu_count_use(args.names, args.exempt),
+        *seat_sizes(args.queues.seats, args.queues.tenants),
+        *queued(args.queues),
+        *pod_security(args.tenants),
+        exemptions(args.labelled),
         *priority_uses(args),
     ]
 
@@ -223,10 +240,18 @@ class Admission(pulumi.ComponentResource):
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
         declared = {policy["metadata"]["name"]: policy for policy in policies(args)}
-        bindings = [self._put_into_force(f"{name}-{key}", policy) for key, policy in declared.items()]
+        exempt = [self._exempt(name, namespace) for namespace in args.spec.exempt_namespaces]
+        bindings = [self._put_into_force(f"{name}-{key}", policy, exempt) for key, policy in declared.items()]
         self.policies = pulumi.Output.all(*(bound.urn for bound in bindings)).apply(lambda _: list(declared))
         self.register_outputs({"policies": self.policies})
 
-    def _put_into_force(self, name: str, policy: Manifest) -> pulumi.Resource:
-        declared = register(policy, name, parent=self)
+    def _exempt(self, name: str, namespace: str) -> pulumi.Resource:
+        """The label on a namespace that is somebody else's. It is there before anything would be refused."""
+        opts = pulumi.ResourceOptions(parent=self)
+        key = f"{name}-exempt-{namespace}"
+        patch: pulumi.Resource = k8s.core.v1.NamespacePatch(key, metadata=exemption(namespace), opts=opts)
+        return patch
+
+    def _put_into_force(self, name: str, policy: Manifest, exempt: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        declared = register(policy, name, parent=self, depends_on=exempt)
         return register(binding(policy), f"{name}-binding", parent=self, depends_on=[declared])

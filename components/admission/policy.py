@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.base.manifest import Manifest
-from tenancy.names import LABEL_NAMESPACE, labels
+from tenancy.names import EXEMPT, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"
 
@@ -21,6 +21,13 @@ class ResourceRule:
     operation: str
     resources: Sequence[str]
     group: str = ""
+
+
+@dataclass(frozen=True)
+class MessageExpression:
+    """CEL for the text of a refusal, where it depends on the object."""
+
+    cel: str
 
 
 _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
@@ -57,9 +64,16 @@ def within(namespaces: Iterable[str]) -> dict[str, Any]:
 
 
 def outside(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects every namespace but these; without any, all of them."""
+    """Selects every namespace but these, and but those that are exempt by their label."""
     values = sorted(set(namespaces))
-    return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]} if values else {}
+    by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}] if values else []
+    return labelled({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
+
+
+def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Iterable[str]) -> dict[str, Any]:
+    """Of the selected namespaces those whose label is, or is not (NotIn), one of the values."""
+    expressions = selector.get("matchExpressions", [])
+    return {"matchExpressions": [*expressions, {"key": key, "operator": operator, "values": list(values)}]}
 
 
 def mutating(component: str, name: str, scope: Scope, operations: Sequence[str], *, again: bool = True) -> Manifest:
@@ -83,7 +97,7 @@ def validating(
     component: str,
     name: str,
     scope: Scope,
-    validations: Mapping[str, str],
+    validations: Mapping[str, str] | Mapping[str, str | MessageExpression],
     variables: Mapping[str, str] | None = None,
     *,
     params: Mapping[str, str] | None = None,
@@ -98,9 +112,13 @@ def validating(
             **({"paramKind": dict(params)} if params else {}),
             **scope.to_spec(),
             "variables": _named(variables or {}),
-            "validations": [{"expression": holds, "message": message} for holds, message in validations.items()],
+            "validations": [{"expression": holds, **_message(message)} for holds, message in validations.items()],
         },
     )
+
+
+def _message(message: str | MessageExpression) -> dict[str, str]:
+    return {"message": message} if isinstance(message, str) else {"messageExpression": message.cel}
 
 
 def binding(policy: Manifest) -> Manifest:

@@ -64,6 +64,14 @@ def namespace(name: str, pod_security: str) -> Manifest:
     }
 
 
+def node_namespace(name: str) -> Manifest:
+    """That of the agents that see the host's processes, and every device: exempt from admission by its label, since
+    somebody else could make a namespace of the name where the stack has none."""
+    made = namespace(name, "privileged")
+    made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
+    return made
+
+
 def default_deny_ingress(namespace: str) -> Manifest:
     """Nothing in the namespace may be reached, but for the ports that an agent's own policy names."""
     return {
@@ -126,7 +134,7 @@ class System(pulumi.ComponentResource):
 
     def _declare_node_namespace(self, name: str, system: str, code: Zipapp) -> None:
         nodes = names.node_agent_namespace(system)
-        made = register(namespace(nodes, "privileged"), f"{name}-node-namespace", parent=self)
+        made = register(node_namespace(nodes), f"{name}-node-namespace", parent=self)
         register(default_deny_ingress(nodes), f"{name}-node-default-deny", parent=self, depends_on=[made])
         register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
         register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

@@ -42,6 +42,8 @@ def _quota(ledger: Ledger | None, queues: Mapping[str, set[str]], quota: Object)
     hard = at(quota.manifest, "spec", "hard")
     for key in hard:
         resource = key.removeprefix(_ENFORCED).removeprefix("limits.")
+        if ledger is not None and key == ledger.names.requests_gpu_count:
+            yield from _devices(ledger, queues.get(quota.namespace, set()), quota, whole(hard[key]))
         if not is_gpumem(key):
             continue
         if not key.startswith(_ENFORCED):
@@ -63,6 +65,20 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
         beside = f" and its queues {queued}" if queued else ""
         yield Finding(
             f"{quota}: {amount} MiB, the seats of {tenant} have {seats}{beside}; make it {seats + queued} or change "
+            "residents",
+            quota.urn,
+        )
+
+
+def _devices(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
+    """The devices that the tenant's pods may name: one for each of its seats."""
+    tenant, resource = quota.namespace, ledger.names.gpu_count
+    most = ledger.devices_of(tenant) + sum(
+        q.most for q in ledger.quotas if q.queue in queues and q.resource == resource
+    )
+    if amount != most:
+        yield Finding(
+            f"{quota}: {amount} {resource}, {tenant} has {most} by its seats and queues; make it {most} or change "
             "residents",
             quota.urn,
         )

@@ -11,7 +11,7 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 from policy.pack import stack_policy
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Tenant, Unbudgeted
 
 Manifest = dict[str, Any]
 Program = dict[str, Manifest]
@@ -55,6 +55,11 @@ LEDGER = Ledger(
     unbudgeted=(Unbudgeted(name="android-emulator", tenant="android-emulator", pool="t4", measured_mib=154),),
     quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource=names.GPU, nominal=1),),
     queue_tenants=("team-a",),
+    tenants=(
+        Tenant(name="immich"),
+        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="needs /dev/kvm"),
+    ),
+    exempt_namespaces=("kube-system", "nvidia"),
 )
 
 

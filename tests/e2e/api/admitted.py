@@ -3,13 +3,16 @@
 from typing import Any
 
 from stacks import platform, settings
-from tests.e2e.api.server import ApiAnswer, ApiServer
+from tenancy.names import JOB_CONTROLLERS
+from tests.e2e.api.server import ADMIN, ApiAnswer, ApiServer
 from tests.e2e.rollout import eventually
 from tests.support.engine import build
 from tests.support.prod import Change, raw
 
 GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 DEVICE = "device.viktorbarzin.me/uuid"
+# Of a tenant whose pods are not held to baseline, and one without seats that needs budgets.
+LAX, SEATLESS = "lax", "signoz"
 PLURALS = {
     "Namespace": "namespaces",
     "PriorityClass": "priorityclasses",
@@ -51,8 +54,19 @@ def host_path(path: str) -> Pod:
     return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
 
 
-def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True) -> ApiAnswer:
-    return server.request("POST", f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}", manifest)
+def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True, user: str = ADMIN) -> ApiAnswer:
+    path = f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
+    return server.request("POST", path, manifest, user=user)
+
+
+def queued(manifest: Pod) -> Pod:
+    """The pod as the Job controller makes it."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
+
+
+def create_queued(server: ApiServer, namespace: str, manifest: Pod) -> ApiAnswer:
+    return create(server, namespace, queued(manifest), user=JOB_CONTROLLERS[0])
 
 
 def spec_of(answer: ApiAnswer) -> dict[str, Any]:
@@ -61,8 +75,11 @@ def spec_of(answer: ApiAnswer) -> dict[str, Any]:
 
 
 def put_into_force(server: ApiServer, *changes: Change) -> None:
-    """Prod's namespaces, classes and policies, with its configuration changed."""
+    """Prod's namespaces, classes and policies, with its configuration changed; the device plugin is in a namespace of
+    its own, which is exempt."""
     config = raw()
+    config["admission"]["exempt_namespaces"] = ["nvidia"]
+    config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
     for change in changes:
         change(config)
     prod = settings.parse(config)
@@ -72,7 +89,6 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
-    server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nvidia"}}, "namespaces")
     # The API server picks policies up in its own time, the two kinds apart.
     eventually(
         lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",

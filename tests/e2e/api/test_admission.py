@@ -10,9 +10,12 @@ from tests.e2e.api.admitted import (
     DEVICE,
     GPU,
     GPUMEM,
+    LAX,
+    SEATLESS,
     Pod,
     container,
     create,
+    create_queued,
     env,
     field,
     gpu_pod,
@@ -60,7 +63,7 @@ def in_force(server: ApiServer) -> bool:
     stamped = {"immich": "gpu-workload", "tts": "tier-2-gpu", "inference": "homelab-critical"}
     made = dict.fromkeys(stamped, gpu_pod()) | {"inference": inference()}
     admitted = {namespace: create(server, namespace, made[namespace]).body.get("spec", {}) for namespace in stamped}
-    queued = create(server, "team-a", gpu_pod(None)).body.get("spec", {})
+    queued = create_queued(server, "team-a", gpu_pod(None)).body.get("spec", {})
     return (
         {namespace: spec.get("priorityClassName") for namespace, spec in admitted.items()} == stamped
         and queued.get("nodeSelector") == WHOLE
@@ -86,16 +89,16 @@ REFUSED: dict[str, tuple[str, Pod, str]] = {
     "a slice of a GPU": ("immich", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"})), NO_BUDGET),
     "the runtime class": ("immich", pod(runtimeClassName="nvidia"), NO_BUDGET),
     "a scheduled device": ("immich", pod(container(**env(**field(f"metadata.annotations['{DEVICE}']")))), NO_BUDGET),
-    "the host's devices": ("default", host_path("/dev"), NO_BUDGET),
-    "a device of the host, misspelt": ("default", host_path("//dev/./nvidia0"), NO_BUDGET),
-    "more than a device": ("immich", gpu_pod("14001"), TOO_LARGE),
+    "the host's devices": (LAX, host_path("/dev"), NO_BUDGET),
+    "a device of the host, misspelt": (LAX, host_path("//dev/./nvidia0"), NO_BUDGET),
+    "more than a device": (SEATLESS, gpu_pod("14001"), TOO_LARGE),
     "two containers that are more than a device": (
-        "immich",
+        SEATLESS,
         pod(*(container(name, limits={GPUMEM: "8k"}) for name in "ab")),
         TOO_LARGE,
     ),
     "a start that needs more than a device": (
-        "immich",
+        SEATLESS,
         pod(container(), initContainers=[container("init", limits={GPUMEM: "20k"})]),
         TOO_LARGE,
     ),
@@ -127,11 +130,10 @@ ADMITTED: dict[str, tuple[str, Pod]] = {
         "immich",
         pod(container(limits={GPUMEM: "3k"}, **env(**field(f"metadata.annotations['{DEVICE}']")))),
     ),
-    "another device of the host": ("default", host_path("/dev/dri")),
-    "a folder that is called like a device": ("immich", host_path("/data/dev/nvidia0")),
+    "another device of the host": (LAX, host_path("/dev/dri")),
+    "a folder that is called like a device": (LAX, host_path("/data/dev/nvidia0")),
     "an on-demand tenant": ("tts", gpu_pod(None)),
     "an unbudgeted tenant": ("android-emulator", gpu_pod(None)),
-    "a queue tenant": ("team-a", gpu_pod(None)),
     "the device plugin": (
         "nvidia",
         pod(container(**env(value="all")), priorityClassName="system-node-critical", runtimeClassName="nvidia"),
@@ -208,10 +210,8 @@ def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
     assert cluster.request("POST", path, {"apiVersion": "v1", "kind": "LimitRange", **limits}).refusal is None
 
     def is_in_force() -> bool:
-        answer = create(cluster, namespace, pod())
-        if kind == "Pod":
-            return "No limit is specified" in (answer.refusal or "")
-        return bool(answer.body["spec"]["containers"][0]["resources"].get("limits") == {GPUMEM: "14k"})
+        said = "No limit is specified" if kind == "Pod" else "this namespace is no tenant's"
+        return said in (create(cluster, namespace, pod()).refusal or "")
 
     eventually(is_in_force, "the LimitRange is in force")
 
@@ -230,7 +230,7 @@ def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
 def test_queued_gpu_pods_go_to_the_pool_of_whole_devices(
     cluster: ApiServer, manifest: Pod, node_selector: dict[str, str] | None
 ) -> None:
-    assert create(cluster, "team-a", manifest).body["spec"].get("nodeSelector") == node_selector
+    assert create_queued(cluster, "team-a", manifest).body["spec"].get("nodeSelector") == node_selector
 
 
 def test_the_device_is_the_schedulers_binding_and_nobody_changes_it(cluster: ApiServer) -> None:

@@ -1,5 +1,6 @@
 """Placement by device in a real API server: what a pod with a budget becomes, what only its scheduler may say."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from tests.e2e.api.admitted import (
     GPU,
     GPU_COUNT,
     GPUMEM,
+    SEATLESS,
     Pod,
     container,
     create,
+    create_queued,
     env,
     field,
     gpu_pod,
@@ -21,7 +24,7 @@ from tests.e2e.api.admitted import (
     spec_of,
 )
 from tests.e2e.api.server import SCHEDULER as CLUSTERS_SCHEDULER
-from tests.e2e.api.server import ApiServer
+from tests.e2e.api.server import ApiAnswer, ApiServer
 from tests.e2e.rollout import eventually
 from tests.support.prod import put
 
@@ -43,7 +46,7 @@ def cluster(server: ApiServer) -> ApiServer:
         "pods with a budget are the scheduler's, and see their device",
     )
     eventually(
-        lambda: all(create(server, "immich", manifest).refusal for manifest, _ in REFUSED.values()),
+        lambda: all(create(server, SEATLESS, manifest).refusal for manifest, _ in REFUSED.values()),
         "every policy is in force",
     )
     return server
@@ -65,11 +68,11 @@ def described(variable: dict[str, Any]) -> dict[str, Any]:
 SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 
-@pytest.mark.parametrize("namespace", ["immich", "team-a", "default"])
+@pytest.mark.parametrize(("namespace", "made"), [("immich", create), ("team-a", create_queued)])
 def test_a_pod_with_a_budget_goes_to_the_scheduler_and_sees_the_device_that_it_writes(
-    cluster: ApiServer, namespace: str
+    cluster: ApiServer, namespace: str, made: Callable[[ApiServer, str, Pod], ApiAnswer]
 ) -> None:
-    spec = create(cluster, namespace, pod(container(limits=ASKED))).body["spec"]
+    spec = made(cluster, namespace, pod(container(limits=ASKED))).body["spec"]
     assert (spec["schedulerName"], spec["runtimeClassName"]) == ("gpu-tenancy", "nvidia")
     assert variables(spec) == [SEEN]
 
@@ -174,7 +177,7 @@ REFUSED: dict[str, tuple[Pod, str]] = {
 
 @pytest.mark.parametrize(("manifest", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_it_is_refused(cluster: ApiServer, manifest: Pod, message: str) -> None:
-    answer = create(cluster, "immich", manifest)
+    answer = create(cluster, SEATLESS, manifest)
     assert answer.code == 422
     assert message in (answer.refusal or "")
 
@@ -185,7 +188,7 @@ def test_it_is_refused(cluster: ApiServer, manifest: Pod, message: str) -> None:
     ids=["a whole device", "two whole devices", "no count", "beside the device plugin"],
 )
 def test_it_is_admitted(cluster: ApiServer, limits: dict[str, str]) -> None:
-    answer = create(cluster, "immich", pod(container(limits=limits)))
+    answer = create(cluster, SEATLESS, pod(container(limits=limits)))
     assert answer.refusal is None
     assert variables(answer.body["spec"]) == [SEEN]
 

@@ -13,7 +13,6 @@ from tests.e2e.faults.agents import run_once, succeeds
 from tests.e2e.rollout import (
     GPUMEM,
     SYSTEM,
-    Object,
     Rollout,
     await_running,
     becomes,
@@ -34,9 +33,10 @@ GUESTS = [f"guest-{number}" for number in range(10)]
 ETCD_PAUSE_SECONDS = 12  # longer than an agent waits for an answer
 
 
-def seats(prod: Rollout, tenant: str) -> Object:
-    hard: Object = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")["spec"]["hard"]
-    return hard
+def seats(prod: Rollout, tenant: str) -> str:
+    """The MiB of the tenant's quota."""
+    hard = prod.get(f"/api/v1/namespaces/{tenant}/resourcequotas/{names.SEATS}")["spec"]["hard"]
+    return str(hard[f"requests.{GPUMEM}"])
 
 
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
@@ -58,7 +58,7 @@ def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one
     becomes(lambda: prod.cluster.api.request("GET", "/readyz").code, 200, "the API server is back")
     prod.up()
     prod.expect_no_changes()
-    assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5500"}
+    assert seats(prod, "llama-swap") == "5500"
     assert all(prod.cluster.api.get(f"/api/v1/namespaces/{name}") for name in GUESTS)
 
 
@@ -82,7 +82,7 @@ def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None
         assert changes(up.result())["replaced"] == 1
     for run in runs:
         succeeds(prod, run)
-    assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5k"}
+    assert seats(prod, "llama-swap") == "5k"
     assert prod.capacity("k8s-node1")[GPUMEM] == "14k"
 
 
@@ -110,7 +110,7 @@ def test_without_kueue_a_queue_tenants_job_is_refused_and_all_others_go_on(prod:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "seat"},
-        "spec": {"containers": [container({GPUMEM: "1000"})]},
+        "spec": {"containers": [container({GPUMEM: "2000"})]},
     }
     with without_kueue(prod):
         answer = prod.create(jobs("team-a"), job("queued", "team-a-gpu"))
@@ -134,7 +134,7 @@ def test_an_up_without_kueue_changes_budgets_names_the_webhook_for_queues_and_fi
     with without_kueue(prod):
         prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5200))
         prod.up()
-        assert seats(prod, "llama-swap") == {f"requests.{GPUMEM}": "5200"}
+        assert seats(prod, "llama-swap") == "5200"
         prod.workspace.change(change_preemption)
         refused = prod.attempt_up()
         assert refused.code != 0

@@ -2,7 +2,7 @@
 
 from tests.e2e.prod.interrupting import advertise_jobs, is_creating, kill_amid
 from tests.e2e.remains import left_behind
-from tests.e2e.rollout import GPUMEM, SYSTEM, Rollout, becomes, eventually
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes, eventually
 from toolchain.cluster.api import MERGE
 
 INSTALLS = "/api/v1/namespaces/kueue-system/secrets?labelSelector=owner%3Dhelm%2Cstatus%3Dpending-install"
@@ -30,7 +30,7 @@ def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_rec
     stack.workspace.change(lambda config: [seat.update(gpumem_mib=1000) for seat in config["residents"].values()])
     stack.up()
     assert [quota["status"]["hard"] for quota in stack.items("/api/v1/namespaces/immich/resourcequotas")] == [
-        {f"requests.{GPUMEM}": "2k"}
+        {f"requests.{GPUMEM}": "2k", f"requests.{GPU_COUNT}": "2"}
     ]
     assert stack.capacity("k8s-node1")[GPUMEM] == "14k"
     stack.expect_no_changes()

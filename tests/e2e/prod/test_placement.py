@@ -23,6 +23,7 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
+EXEMPT = names.EXEMPT_BY_NAME
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
 READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=5).read().decode())"
@@ -78,9 +79,9 @@ def told(prod: Rollout, name: str, *, previous: bool) -> str | None:
     return None if answer.refusal else answer.body.get("message")
 
 
-def reasons(prod: Rollout, name: str) -> str:
+def reasons(prod: Rollout, name: str, namespace: str) -> str:
     """Why the pod waits, as its Events say."""
-    path = f"/api/v1/namespaces/{TENANT}/events?fieldSelector=involvedObject.name%3D{name}"
+    path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
     return "\n".join(str(event.get("message")) for event in prod.items(path))
 
 
@@ -127,11 +128,11 @@ def test_the_container_sees_the_device_that_its_scheduler_chose_also_after_a_res
 
 
 def test_anybody_may_ask_who_has_what_of_which_device(tenant: Rollout) -> None:
-    submit(tenant, "shown", 1000)
+    submit(tenant, "shown", 1800)
     eventually(lambda: device(tenant, "shown"), "the pod is bound to a device")
     (found,) = json.loads(asked(tenant, f"/inspect/{node.NODE}"))["nodes"]
     (only,) = found["devs"]
-    assert (found["totalGPU"], found["usedGPU"], only["id"]) == (14000, 1000, 0)
+    assert (found["totalGPU"], found["usedGPU"], only["id"]) == (14000, 1800, 0)
     assert [(p["namespace"], p["name"]) for p in only["pods"]] == [(TENANT, "shown")]
     assert "gpu_extender_leading 1" in asked(tenant, "/metrics")
 
@@ -144,15 +145,23 @@ def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
 
 
 def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_it_is_free_again(
-    tenant: Rollout, gpu: Path
+    prod: Rollout, gpu: Path
 ) -> None:
-    """3001 MiB are more than any of its seats; 4000 are free by measurement, and 1536 of these are the floor."""
-    shows(tenant, gpu, 4000)
-    submit(tenant, "late", 3001)
-    eventually(lambda: "as measured and less the floor" in reasons(tenant, "late"), "the pod is told why it waits")
-    assert device(tenant, "late") is None
-    gpu.write_text(card(15000))
-    assert eventually(lambda: device(tenant, "late"), "the pod is bound when the memory is free") == "GPU-real"
+    """A tenant's pod has a seat, so this one is an administrator's, where nothing is stamped or refused. 4000 are free
+    by measurement, and 1536 of these are the floor."""
+    shows(prod, gpu, 4000)
+    manifest = pod("late", 3001)
+    manifest["spec"] |= {"schedulerName": names.SCHEDULER_NAME, "runtimeClassName": names.GPU_RUNTIME_CLASS}
+    assert prod.create(pods(EXEMPT), manifest).refusal is None
+    try:
+        told = "as measured and less the floor"
+        eventually(lambda: told in reasons(prod, "late", EXEMPT), "the pod is told why it waits")
+        assert device_of(prod, EXEMPT, "late") is None
+        gpu.write_text(card(15000))
+        bound = eventually(lambda: device_of(prod, EXEMPT, "late"), "the pod is bound when the memory is free")
+        assert bound == "GPU-real"
+    finally:
+        remove(prod, EXEMPT, "late")
 
 
 def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(tenant: Rollout, gpu: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     assert changes(outcome)["replaced"] == 1
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
     quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
-    assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500"}
+    assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500", f"requests.{GPU_COUNT}": "1"}
 
 
 def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:

@@ -23,6 +23,7 @@ from tests.e2e.rollout import (
     submit,
     workload,
 )
+from toolchain.cluster.api import MERGE
 
 RESIDENTS = {
     "immich-ml": ("immich", "3000"),
@@ -78,26 +79,27 @@ def test_the_api_writes_thousands_as_k(residents: Rollout) -> None:
 
 
 def test_a_quota_refuses_the_pod_over_its_tenants_budget(residents: Rollout) -> None:
-    answer = residents.create(pods("frigate"), pod("second", {GPUMEM: "1", "nvidia.com/gpu": "1"}))
+    answer = residents.create(pods("frigate"), pod("second", {GPUMEM: "2000", "nvidia.com/gpu": "1"}))
     assert answer.code == 403
     assert "exceeded quota: gpumem-seats" in str(answer.refusal)
     assert f"requests.{GPUMEM}=2k" in str(answer.refusal)
 
 
 def test_a_sixth_that_exceeds_the_card_stays_pending_and_the_scheduler_says_why(residents: Rollout) -> None:
-    """In a namespace without quota, so that only the card is in its way."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}}
-    assert residents.create("/api/v1/namespaces", namespace).refusal is None
-    account = "/api/v1/namespaces/elsewhere/serviceaccounts/default"
-    eventually(lambda: residents.cluster.api.get(account), "elsewhere has an account")
-    assert residents.create(pods("elsewhere"), pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})).refusal is None
+    """In a namespace that is exempt, so that only the card is in its way."""
+    sixth = pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"})
+    assert residents.create(pods("kube-system"), sixth).refusal is None
 
     def reason() -> str | None:
-        return condition(residents.get(pods("elsewhere", "sixth")), "PodScheduled").get("message")
+        return condition(residents.get(pods("kube-system", "sixth")), "PodScheduled").get("message")
 
     assert f"Insufficient {GPUMEM}" in eventually(reason, "the scheduler judged the sixth")
-    residents.delete("/api/v1/namespaces/elsewhere")
-    eventually(lambda: residents.cluster.api.get("/api/v1/namespaces/elsewhere") is None, "elsewhere is gone")
+    residents.delete(pods("kube-system", "sixth"))
+
+
+def test_a_quota_is_nothing_to_a_namespace_that_is_nobodys_so_admission_refuses_it(residents: Rollout) -> None:
+    answer = residents.create(pods("default"), pod("sixth", {GPUMEM: "701", "nvidia.com/gpu": "1"}))
+    assert "this namespace is no tenant's" in str(answer.refusal)
 
 
 def test_tts_gets_the_class_that_is_evicted_first(residents: Rollout) -> None:
@@ -166,6 +168,26 @@ def test_an_urgent_job_takes_the_gpu_and_the_other_finishes_later(queue: Rollout
     complete(queue, "team-b", high)
     await_running(queue, "team-a", low)
     complete(queue, "team-a", low)
+
+
+def test_a_tenant_gets_no_gpu_past_its_queue(queue: Rollout) -> None:
+    for kind, manifest in (
+        (pods, pod("bare", {"nvidia.com/gpu": "1"})),
+        (jobs, unlabelled(job("plain", "team-a-gpu"))),
+    ):
+        assert "handed out by its queue" in str(queue.create(kind("team-a"), manifest).refusal)
+    submit(queue, "team-b", job("holds", "team-b-gpu"))
+    await_running(queue, "team-b", "holds")
+    submit(queue, "team-a", job("waits", "team-a-gpu"))
+    await_waiting(queue, "team-a", "waits", "insufficient unused quota for nvidia.com/gpu")
+    started = queue.cluster.api.request(
+        "PATCH", jobs("team-a", "waits"), {"spec": {"suspend": False}}, content_type=MERGE
+    )
+    assert "only Kueue starts it" in str(started.refusal)
+
+
+def unlabelled(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
 
 
 def test_a_job_without_a_queue_is_left_alone(queue: Rollout) -> None:

@@ -38,7 +38,7 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
     assert (after["uid"] != before["uid"], after["finalizers"]) == (True, [NEW.capacity_finalizer])
     assert keys(prod) == {NEW.gpumem: "14k", NEW.gpu_count: "1"}
     quota = prod.get(f"/api/v1/namespaces/immich/resourcequotas/{names.SEATS}")
-    assert quota["spec"]["hard"] == {NEW.requests_gpumem: "4800"}
+    assert quota["spec"]["hard"] == {NEW.requests_gpumem: "4800", NEW.requests_gpu_count: "2"}
     assert "kueue-release" not in outcome.text  # restarted, it would let Jobs start out of turn
     assert prod.get(pods("immich", "runs"))["status"]["phase"] == "Running"
     prod.delete(pods("immich", "runs"))

@@ -1,14 +1,19 @@
 import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
+from tenancy.ledger import PodSecurity
 from tenancy.names import QUEUE_TENANT, Names
 from tests.support.engine import Graph, names
 from tests.support.given import DOMAIN, declared
 
 
-def tenant(*, gpumem_mib: int = 0, has_queue: bool = False, **spec: object) -> Graph:
+def tenant(*, gpumem_mib: int = 0, gpu_count: int = 0, has_queue: bool = False, **spec: object) -> Graph:
     args = TenantArgs(
-        spec=TenantSpec.model_validate(spec), names=Names(DOMAIN), gpumem_mib=gpumem_mib, has_queue=has_queue
+        spec=TenantSpec.model_validate(spec),
+        names=Names(DOMAIN),
+        gpumem_mib=gpumem_mib,
+        gpu_count=gpu_count,
+        has_queue=has_queue,
     )
     return declared(Tenant, "immich", args)
 
@@ -22,9 +27,22 @@ def test_a_tenant_is_a_namespace_with_a_quota_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("mib", "hard"), [(4800, "4800"), (3000, "3k"), (5_000_000, "5M"), (0, "0")])
 def test_its_quota_is_written_as_the_api_writes_it(mib: int, hard: str) -> None:
-    quota = tenant(gpumem_mib=mib).one("ResourceQuota").inputs
+    quota = tenant(gpumem_mib=mib, gpu_count=2).one("ResourceQuota").inputs
     assert quota["metadata"]["namespace"] == "immich"
-    assert quota["spec"] == {"hard": {f"requests.{DOMAIN}/gpumem": hard}}
+    assert quota["spec"] == {"hard": {f"requests.{DOMAIN}/gpumem": hard, f"requests.{DOMAIN}/gpu-count": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "level"),
+    [
+        ({}, "baseline"),
+        ({"pod_security": PodSecurity.RESTRICTED}, "restricted"),
+        ({"pod_security": PodSecurity.PRIVILEGED, "pod_security_reason": "KVM"}, "privileged"),
+    ],
+)
+def test_its_namespace_holds_its_pods_to_a_level(spec: dict[str, object], level: str) -> None:
+    labels = tenant(**spec).one("Namespace").inputs["metadata"]["labels"]
+    assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "warn")} == {level}
 
 
 def test_a_tenant_without_a_queue_is_none_of_kueues_business() -> None:

@@ -211,6 +211,13 @@ EDITS: dict[str, tuple[str, str, object, str, str]] = {
         "resource-quota",
         "6000 MiB, the seats of immich have 4800",
     ),
+    "a namespace that holds its pods to nothing": (
+        "immich-namespace",
+        "metadata.labels",
+        {},
+        "namespaces",
+        "pod-security.kubernetes.io/enforce is missing, tenants.immich is held to baseline",
+    ),
     "a role with a wildcard": ("watchdog-identity-cluster-role", "rules.0.verbs", ["*"], "rbac", "verbs holds '*'"),
     "a role with more": (
         "watchdog-identity-cluster-role",

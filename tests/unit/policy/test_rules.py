@@ -263,6 +263,13 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "resource-quota",
         "ResourceQuota immich/seats: 5000 MiB, the seats of immich have 4800; make it 4800 or change residents",
     ),
+    "a quota of more devices than seats": (
+        "quota immich",
+        "spec.hard",
+        {f"requests.{GPUMEM}": "4800", "requests.viktorbarzin.me/gpu-count": "3"},
+        "resource-quota",
+        "3 viktorbarzin.me/gpu-count, immich has 2 by its seats and queues; make it 2 or change residents",
+    ),
     "a queue above the hardware": (
         "cluster queue",
         "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota",
@@ -501,6 +508,10 @@ def test_a_wrong_field_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
+def labelled(kind: str, name: str, labels: dict[str, str]) -> graphs.Manifest:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
+
+
 # An object more: the object, the rule, a part of the message.
 MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
     "a second ledger": (
@@ -600,6 +611,21 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         ),
         "rbac",
         "cannot be proven: gpu-vram-watchdog gets ClusterRole view, which is not in the graph",
+    ),
+    "a tenant's namespace that holds its pods to nothing": (
+        an_object("v1", "Namespace", "immich"),
+        "namespaces",
+        "Namespace immich: pod-security.kubernetes.io/enforce is missing, tenants.immich is held to baseline",
+    ),
+    "a patch that lets a tenant's pods own their node": (
+        labelled("NamespacePatch", "immich", {names.POD_SECURITY_ENFORCE: "privileged"}),
+        "namespaces",
+        "pod-security.kubernetes.io/enforce is privileged, tenants.immich is held to baseline; label it baseline",
+    ),
+    "an exemption that nobody listed": (
+        labelled("NamespacePatch", "gpu-operator", {names.EXEMPT: "true"}),
+        "namespaces",
+        "the label gpu-tenancy/exempt takes it out of admission, and the stack does not list it",
     ),
     "a node with smaller devices": (
         an_object("v1", "Node", "k8s-node1"),
@@ -793,6 +819,20 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
         "memory-strangers",
     }
     assert {rule.id for rule in RULES} <= alone
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("immich", {names.POD_SECURITY_ENFORCE: "restricted"}),
+        ("android-emulator", {}),
+        ("nvidia", {names.EXEMPT: "true"}),
+        ("elsewhere", {}),
+    ],
+    ids=["a stricter level", "a tenant that is held to nothing", "what is listed", "nobody's"],
+)
+def test_a_namespace_that_keeps_to_its_level_and_to_the_list_is_fine(name: str, labels: dict[str, str]) -> None:
+    assert judge(platform() | {"more": labelled("Namespace", name, labels)}) == []
 
 
 def test_the_platform_breaks_no_rule() -> None:

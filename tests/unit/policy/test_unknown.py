@@ -87,6 +87,13 @@ def test_an_unknown_value_that_a_rule_reads_is_a_violation(case: str) -> None:
     assert any("cannot be proven" in line and "is unknown until the update" in line for line in reported), reported
 
 
+def test_a_namespace_whose_labels_are_unknown_may_hold_its_pods_to_nothing() -> None:
+    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "immich", "labels": UNKNOWN}}
+    assert judge(platform() | {"made": made}) == [
+        "namespaces: Namespace immich: cannot be proven: metadata.labels is unknown until the update"
+    ]
+
+
 def test_an_unknown_value_that_no_rule_reads_is_none() -> None:
     program = platform()
     put(program["llama-swap"], f"{POD}.containers.0.env", [{"name": "URL", "value": UNKNOWN}])

@@ -103,7 +103,10 @@ def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
         put("queues local_queues frigate-memory", {"tenant": "frigate", "cluster_queue": "memory-cq"}),
     )
     quota = graph_of(config).one("ResourceQuota", "frigate-quota").inputs
-    assert quota["spec"]["hard"] == {"requests.viktorbarzin.me/gpumem": "2500"}
+    assert quota["spec"]["hard"] == {
+        "requests.viktorbarzin.me/gpumem": "2500",
+        "requests.viktorbarzin.me/gpu-count": "1",
+    }
 
 
 def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(prod: Graph) -> None:
@@ -234,7 +237,7 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert parsed.admission is not None
     args = admission_args(parsed.admission, parsed, parsed.ledger())
     assert args.without_budget == ["android-emulator", "ebook2audiobook", "team-a", "team-b", "tts", "ytdlp"]
-    assert "gpu-tenancy-system-nodes" in args.exempt
+    assert (args.exempt, args.labelled) == (["kube-system"], ["gpu-tenancy-system-nodes"])
     assert args.device_mib == 14000
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
 

@@ -138,6 +138,15 @@ def test_claims_are_counted_by_seat_so_that_a_tenant_may_have_them_in_two_pools(
     assert refusal(CLAIMED, chat, drop("reconcile"), drop("admission"), drop("memory_pools")) == []
 
 
+@pytest.mark.parametrize("part", ["on_demand", "unbudgeted"])
+def test_whose_pods_look_like_those_that_go_past_a_queue_has_a_tenant_of_its_own(part: str) -> None:
+    name = next(iter(raw()[part]))
+    assert refusal(put(f"{part} {name} tenant", "team-a")) == [
+        f"gpu-tenancy:{part}.{name}.tenant: team-a queues for its GPUs (queues.local_queues.team-a-gpu); give {name} a "
+        "tenant of its own"
+    ]
+
+
 def test_who_has_no_seat_may_be_on_record_in_two_pools() -> None:
     emulator = {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}
     assert refusal(put("unbudgeted second", emulator)) == []

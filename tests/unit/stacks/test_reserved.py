@@ -79,6 +79,12 @@ def test_no_tenant_lives_in_a_namespace_of_kubernetes(namespace: str) -> None:
     ]
 
 
+def test_no_tenant_is_exempt_from_what_holds_tenants() -> None:
+    assert refusal(put("admission exempt_namespaces", ["nvidia", "tts"])) == [
+        "gpu-tenancy:tenants.tts: this namespace is exempt from admission; give the tenant one of its own"
+    ]
+
+
 def test_the_same_workload_name_in_two_tenants_is_two_workloads() -> None:
     tts = raw()["on_demand"]["tts"]
     assert refusal(lambda config: config["on_demand"].update(frigate={**tts, "tenant": "ytdlp"})) == []

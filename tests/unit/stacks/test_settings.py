@@ -145,6 +145,18 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("pools t4 sharing", "mig"),
         "pools.t4.sharing: must be one of 'memory' or 'whole' (got 'mig')",
     ),
+    "a level of nobody's": (
+        put("tenants immich pod_security", "strict"),
+        "tenants.immich.pod_security: must be one of 'privileged', 'baseline' or 'restricted' (got 'strict')",
+    ),
+    "privileged without a reason": (
+        put("tenants immich pod_security", "privileged"),
+        "tenants.immich.pod_security_reason: is missing though pod_security is privileged: say why, or write baseline",
+    ),
+    "a reason for nothing": (
+        put("tenants immich pod_security_reason", "because"),
+        "tenants.immich.pod_security_reason: is for pod_security privileged; remove it (got 'because')",
+    ),
     # Missing keys.
     "no cluster": (
         drop("cluster"),

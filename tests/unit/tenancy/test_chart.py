@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenancy.chart import apportion, seating_chart
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing, Unbudgeted
+from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Tenant, Unbudgeted
 from tests.support.ledgers import ledgers
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -123,6 +123,14 @@ def test_the_chart_of_one_device() -> None:
         "queue tenants: team-a\n"
         "· free   ▒ reserve   ▲ floor: with less memory free the watchdog acts\n"
     )
+
+
+def test_who_is_held_to_less_is_named_with_the_reason() -> None:
+    owner = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="needs /dev/kvm")
+    held = Tenant(name="chat", pod_security=PodSecurity.RESTRICTED)
+    chart = seating_chart(replace(ledger(T4), tenants=(owner, held), exempt_namespaces=("kube-system", "nvidia")))
+    assert "privileged: vm: needs /dev/kvm\nexempt from admission: kube-system, nvidia\n" in chart
+    assert "chat" not in chart
 
 
 def test_who_finds_no_room_is_named() -> None:

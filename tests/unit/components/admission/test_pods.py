@@ -8,6 +8,9 @@ import pytest
 
 from components.admission.device import ByDevice
 from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, PoolPlacement
+from components.admission.queued import Queued
+from components.admission.seats import Seats
+from tenancy.ledger import PodSecurity, Tenant
 from tenancy.names import Names
 from tests.support.engine import Graph, Recorded, names
 from tests.support.given import DOMAIN, declared
@@ -17,13 +20,24 @@ ARGS = AdmissionArgs(
         gpu_priority="gpu", tenant_priorities={"tts": "lesser", "lab": "lesser"}, exempt_namespaces=["nvidia"]
     ),
     names=Names(DOMAIN),
-    exempt=["nvidia", "agents-nodes"],
+    exempt=["kube-system"],
+    labelled=["agents-nodes", "nvidia"],
     without_budget=["tts", "team-a"],
     device_mib=14000,
     queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
     seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
     priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
-    tenants=["immich", "tts", "team-a"],
+    queues=Queued(
+        seats=Seats(names=Names(DOMAIN), sizes={"chat": {5000: 1}, "team-a": {100: 2}}),
+        tenants=["team-a"],
+        account="kueue",
+    ),
+    tenants=[
+        Tenant(name="immich"),
+        Tenant(name="tts"),
+        Tenant(name="team-a"),
+        Tenant(name="strict", pod_security=PodSecurity.RESTRICTED),
+    ],
     own=["agents"],
 )
 
@@ -42,9 +56,11 @@ def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     selector = spec["matchConstraints"]["namespaceSelector"]
     if not selector:
         return None
-    (expression,) = selector["matchExpressions"]
-    assert expression["key"] == "kubernetes.io/metadata.name"
-    return expression["operator"], expression["values"]
+    by_name, *by_label = selector["matchExpressions"]
+    assert by_name["key"] == "kubernetes.io/metadata.name"
+    if by_name["operator"] == "NotIn":
+        assert by_label == [{"key": "gpu-tenancy/exempt", "operator": "NotIn", "values": ["true"]}]
+    return by_name["operator"], by_name["values"]
 
 
 def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(graph: Graph) -> None:
@@ -69,21 +85,21 @@ def test_a_refusal_denies(graph: Graph) -> None:
 
 
 def test_what_is_exempt_is_out_of_every_policy_for_pods(graph: Graph) -> None:
-    bindings_only = "admission-gpu-tenancy-device-binding"
+    everywhere = {f"admission-gpu-tenancy-{name}" for name in ("device-binding", "exemptions")}
     for declared_policy in (*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")):
         chosen = namespaces(declared_policy.inputs["spec"])
-        if declared_policy.name == bindings_only:
+        if declared_policy.name in everywhere:
             assert chosen is None
             continue
         assert chosen is not None
         operator, values = chosen
-        exempt = {"nvidia", "agents-nodes"}
+        exempt = {"kube-system"}
         assert exempt <= set(values) if operator == "NotIn" else exempt.isdisjoint(values)
 
 
 def test_gpu_pods_get_the_gpu_class_but_for_tenants_with_one_of_their_own(graph: Graph) -> None:
     default, own = policy(graph, "Mutating", "stamp-priority"), policy(graph, "Mutating", "stamp-priority-lesser")
-    assert namespaces(default) == ("NotIn", ["agents-nodes", "lab", "nvidia", "tts"])
+    assert namespaces(default) == ("NotIn", ["kube-system", "lab", "tts"])
     assert namespaces(own) == ("In", ["lab", "tts"])
     for spec, priority in ((default, "gpu"), (own, "lesser")):
         (mutation,) = spec["mutations"]
@@ -111,7 +127,7 @@ def test_gpu_pods_go_to_the_pool_of_their_tenants_seats_with_or_without_a_budget
 
 def test_a_gpu_pod_without_a_budget_is_told_what_to_add(graph: Graph) -> None:
     spec = policy(graph, "Validating", "gpu-budget")
-    assert namespaces(spec) == ("NotIn", ["agents-nodes", "nvidia", "team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["kube-system", "team-a", "tts"])
     budget, size = spec["validations"]
     assert f"add {DOMAIN}/gpumem (MiB) to the limits" in budget["message"]
     assert "(14000 MiB)" in size["message"]
@@ -166,7 +182,7 @@ def test_a_pod_on_several_devices_may_ask_for_as_much_as_they_offer() -> None:
 )
 def test_a_class_is_for_those_it_was_made_for(graph: Graph, priority: str, allowed: set[str], message: str) -> None:
     spec = policy(graph, "Validating", f"priority-use-{priority}")
-    assert namespaces(spec) == ("NotIn", sorted({"agents-nodes", "nvidia"} | allowed))
+    assert namespaces(spec) == ("NotIn", sorted({"kube-system"} | allowed))
     (validation,) = spec["validations"]
     assert message in validation["message"]
     assert (validation["expression"] == "false") == (priority != "gpu")
@@ -261,3 +277,69 @@ def test_claims_may_be_on_seats_and_on_what_is_listed() -> None:
     (validation,) = claims["validations"]
     assert 'in ["nic.example.com"]' in validation["expression"]
     assert f'endsWith(".gpumem.{DOMAIN}")' in validation["expression"]
+
+
+def test_the_stack_labels_what_is_exempt_before_anything_is_refused(graph: Graph) -> None:
+    patch = graph.one("NamespacePatch")
+    assert patch.inputs["metadata"] == {"name": "nvidia", "labels": {"gpu-tenancy/exempt": "true"}}
+    for declared_policy in (*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")):
+        assert graph.depends_on(declared_policy, patch)
+
+
+def test_a_namespace_is_exempt_only_if_the_stack_lists_it_and_who_may_change_policies_says_so(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "exemptions")
+    assert namespaces(spec) is None
+    may, listed = spec["validations"]
+    assert ".check('update').allowed()" in may["expression"]
+    assert '["agents-nodes", "nvidia"]' in listed["expression"]
+    looked_at = {(r["operations"][0], *r["resources"]) for r in spec["matchConstraints"]["resourceRules"]}
+    assert looked_at == {
+        ("CREATE", "namespaces"),
+        ("UPDATE", "namespaces", "namespaces/status", "namespaces/finalize"),
+    }
+
+
+def test_gpus_are_for_tenants(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "gpu-tenants")
+    assert namespaces(spec) == ("NotIn", ["kube-system", "strict", "team-a", "tts"])
+    (condition,) = spec["matchConditions"]
+    assert all(text in condition["expression"] for text in ('"nvidia.com/"', f"{DOMAIN}/gpumem", f"{DOMAIN}/gpu-count"))
+
+
+def test_seats_have_sizes_where_nobody_queues(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "seat-sizes")
+    assert namespaces(spec) == ("In", ["chat"])
+    sizes = {v["name"]: v["expression"] for v in spec["variables"]}["sizes"]
+    assert sizes.startswith('{"chat": {5000: 1}, "team-a": {100: 2}}[?request.namespace]')
+    assert "5000" in spec["validations"][0]["messageExpression"]
+
+
+def test_without_seats_and_queues_there_is_nothing_to_judge_them_by() -> None:
+    bare = replace(ARGS, queues=Queued(seats=Seats(names=Names(DOMAIN)), tenants=[], account="kueue"))
+    found = {name_of(p) for p in declared(Admission, "admission", bare).all("ValidatingAdmissionPolicy")}
+    assert found.isdisjoint({"gpu-tenancy-seat-sizes", "gpu-tenancy-queued-pods", "gpu-tenancy-queued-jobs"})
+
+
+def test_in_a_queue_tenant_only_kueue_starts_what_uses_a_gpu(graph: Graph) -> None:
+    on_pods, on_jobs = (policy(graph, "Validating", f"queued-{kind}") for kind in ("pods", "jobs"))
+    assert namespaces(on_pods) == namespaces(on_jobs) == ("In", ["team-a"])
+    assert "system:serviceaccount:kube-system:job-controller" in on_pods["validations"][0]["expression"]
+    assert any('request.userInfo.username == "kueue"' in v["expression"] for v in on_jobs["validations"])
+    (condition,) = on_jobs["matchConditions"]
+    assert "object.spec.template.spec.containers" in condition["expression"]
+    assert "object.spec.containers" not in condition["expression"]
+
+
+def test_a_tenants_namespace_enforces_its_level_or_a_stricter_one(graph: Graph) -> None:
+    def lax(level: str) -> list[tuple[str, list[str]]]:
+        selector = policy(graph, "Validating", f"pod-security-{level}")["matchConstraints"]["namespaceSelector"]
+        return [(each["operator"], each["values"]) for each in selector["matchExpressions"]]
+
+    assert lax("baseline") == [("In", ["team-a", "tts"]), ("NotIn", ["baseline", "restricted"])]
+    assert lax("restricted") == [("In", ["strict"]), ("NotIn", ["restricted"])]
+
+
+def test_a_privileged_tenant_is_held_to_nothing() -> None:
+    free = replace(ARGS, tenants=[Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="KVM")])
+    found = {name_of(p) for p in declared(Admission, "admission", free).all("ValidatingAdmissionPolicy")}
+    assert not [name for name in found if name.startswith("gpu-tenancy-pod-security")]

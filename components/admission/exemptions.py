@@ -1,0 +1,52 @@
+"""Exemptions: which namespaces are out of the other policies, and who says so.
+
+A name is no proof: whoever may make namespaces could make one that an operator has only meant. A label is none either,
+unless somebody watches who sets it.
+"""
+
+from collections.abc import Iterable
+
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, validating
+from components.base.manifest import Manifest
+from tenancy import names
+
+_COMPONENT = "admission"
+# A namespace's labels are changed by way of its subresources as well (pkg/registry/core/namespace/strategy.go).
+_RULES = (
+    ResourceRule("CREATE", ("namespaces",)),
+    ResourceRule("UPDATE", ("namespaces", "namespaces/status", "namespaces/finalize")),
+)
+
+
+def exemption(namespace: str) -> dict[str, object]:
+    """The metadata with which a namespace is exempt."""
+    return {"name": namespace, "labels": {names.EXEMPT: names.EXEMPT_VALUE}}
+
+
+def exemptions(exempt: Iterable[str]) -> Manifest:
+    """Policy: the label is for the namespaces that the stack lists, and set by who may change this very policy.
+
+    So nobody gains anything by it: who passes could take the policies away. The account that rolls out the stack may.
+    """
+    label = cel.text(names.EXEMPT)
+    may = (
+        "authorizer.group('admissionregistration.k8s.io').resource('validatingadmissionpolicies')"
+        f".name({cel.text(names.EXEMPTIONS)}).check('update').allowed()"
+    )
+    listed = ", ".join(map(cel.text, sorted(set(exempt))))
+    before = f"oldObject == null ? '' : oldObject.metadata.?labels[?{label}].orValue('')"
+    after = f"object.metadata.?labels[?{label}].orValue('')"
+    return validating(
+        _COMPONENT,
+        names.EXEMPTIONS,
+        Scope({}, {"changes-the-label": f"({before}) != {after}"}, _RULES),
+        {
+            may: f"the label {names.EXEMPT} takes a namespace out of admission: only who may change admission policies "
+            "sets or removes it",
+            f"{after} == '' || object.metadata.?name.orValue('') in [{listed}]": (
+                f"the label {names.EXEMPT} is for namespaces under admission.exempt_namespaces of the stack: add this "
+                "one there, and the stack labels it"
+            ),
+        },
+    )

@@ -1,0 +1,38 @@
+"""Rules over namespaces: a tenant's holds its pods to the tenant's level, and none is exempt that is not listed."""
+
+from collections.abc import Iterator
+
+from policy.finding import Finding, each
+from policy.graph import Graph
+from policy.objects import Object, text
+from tenancy.ledger import Ledger, Tenant
+from tenancy.names import EXEMPT, EXEMPT_VALUE, POD_SECURITY_ENFORCE
+
+
+def namespaces(graph: Graph) -> Iterator[Finding]:
+    """A tenant's namespace enforces its level of Pod Security, and only listed namespaces are exempt from admission."""
+    ledger = graph.ledger
+    if ledger is None:
+        return  # said by the rule on the ledger
+    levels = {tenant.name: tenant for tenant in ledger.tenants}
+    for kind in ("Namespace", "NamespacePatch"):
+        yield from each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))
+
+
+def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Finding]:
+    if text(found.labels, EXEMPT) == EXEMPT_VALUE and found.name not in ledger.exempt_namespaces:
+        yield Finding(
+            f"{found}: the label {EXEMPT} takes it out of admission, and the stack does not list it; remove the label "
+            "or add it to admission.exempt_namespaces",
+            found.urn,
+        )
+    # A patch shows a part: what it says nothing of is as it was.
+    if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
+        return
+    level = text(found.labels, POD_SECURITY_ENFORCE)
+    if tenant.is_held and level not in tenant.pod_security.at_least:
+        yield Finding(
+            f"{found}: {POD_SECURITY_ENFORCE} is {level or 'missing'}, tenants.{tenant.name} is held to "
+            f"{tenant.pod_security}; label it {tenant.pod_security} or change tenants.{tenant.name}.pod_security",
+            found.urn,
+        )

@@ -1,0 +1,325 @@
+"""What tenants are held to besides their budgets, on a real API server: each attack, and who is like it and may."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from components.admission.exemptions import exemption
+from tenancy import names
+from tests.e2e.api.admitted import (
+    GPU,
+    GPU_COUNT,
+    GPUMEM,
+    LAX,
+    Pod,
+    container,
+    create,
+    create_queued,
+    gpu_pod,
+    host_path,
+    pod,
+    put_into_force,
+    queued,
+)
+from tests.e2e.api.server import ApiAnswer, ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.prod import drop, put
+from toolchain.cluster.api import MERGE
+
+RBAC = "rbac.authorization.k8s.io"
+EVE = "eve"  # she may do what she likes with namespaces
+KUEUE = names.kueue_account("kueue-system")
+REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
+NAMESPACES, JOBS = "/api/v1/namespaces", "/apis/batch/v1/namespaces/{}/jobs"
+BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """Prod's policies; a tenant whose namespace was there already, a seat for two devices, one beside a queue."""
+    put_into_force(
+        server,
+        drop("scheduler"),
+        put("tenants found", {"create_namespace": False}),
+        put("tenants strict", {"pod_security": "restricted"}),
+        put("residents llama-swap replicas", 2),
+        put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500}),
+    )
+    for name, labels in (("found", {}), ("nobodys", {})):
+        server.apply(namespace(name, labels), "namespaces")
+    allow(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
+    allow(server, KUEUE, ["jobs"], "batch")
+    eventually(lambda: all(create(server, *attack).refusal for attack in ATTACKS.values()), "every policy is in force")
+    eventually(lambda: submit(server, job(GPUS)).refusal, "the policy on Jobs is in force")
+    eventually(lambda: create(server, "found", pod()).refusal, "the policy on levels is in force")
+    return server
+
+
+def namespace(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def allow(server: ApiServer, user: str, resources: list[str], group: str) -> None:
+    name = user.replace(":", "-")
+    rule = {"apiGroups": [group], "resources": resources, "verbs": ["create", "get", "update", "patch", "delete"]}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}
+    bound = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
+    }
+    server.apply(role, "clusterroles")
+    server.apply(bound, "clusterrolebindings")
+
+
+def asks(**limits: str) -> Pod:
+    return pod(container(limits={{"gpu": GPU, "mib": GPUMEM, "count": GPU_COUNT}[key]: n for key, n in limits.items()}))
+
+
+def privileged(**context: Any) -> Pod:
+    return pod(container(securityContext=context))
+
+
+def sidecar(mib: str) -> dict[str, Any]:
+    return container("sidecar", limits={GPUMEM: mib}, restartPolicy="Always")
+
+
+def start(mib: str) -> dict[str, Any]:
+    return container("start", limits={GPUMEM: mib})
+
+
+GPUS = {GPU: "1"}
+SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
+COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
+NOBODYS = "this namespace is no tenant's"
+QUEUES = "GPUs of this namespace are handed out by its queue"
+
+PRIVILEGES: dict[str, Pod] = {
+    "a privileged container": privileged(privileged=True),
+    "the host's root": host_path("/"),
+    "the runtime's socket": host_path("/run/containerd/containerd.sock"),
+    "the device plugins' socket": host_path("/var/lib/kubelet/device-plugins"),
+    "a capability": privileged(capabilities={"add": ["SYS_RESOURCE"]}),
+    "the host's processes": pod(hostPID=True),
+    "the host's IPC": pod(hostIPC=True),
+    "the host's network": pod(hostNetwork=True),
+}
+ATTACKS: dict[str, tuple[str, Pod]] = {
+    "memory in a namespace that is nobody's": ("nobodys", asks(mib="3000")),
+    "devices in a namespace that is nobody's": ("nobodys", asks(count="1")),
+    "a GPU in a namespace that is nobody's": ("nobodys", asks(gpu="1")),
+    "a slice in a namespace that is nobody's": ("nobodys", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))),
+    "memory in the default namespace": ("default", asks(mib="3000")),
+    "memory at the start, in a namespace that is nobody's": ("nobodys", pod(initContainers=[start("3000")])),
+    "a bare pod past the queue": ("team-a", asks(gpu="1")),
+    "a bare pod past the queue, with memory": ("team-a", asks(mib="100")),
+    "a bare pod past the queue, with devices": ("team-a", asks(count="1")),
+    "a bare pod with a Job's owner": ("team-a", queued(asks(gpu="1"))),
+    "a bare pod with Kueue's labels": (
+        "team-a",
+        asks(gpu="1")
+        | {
+            "metadata": {
+                "name": "pod",
+                "labels": {names.KUEUE_POD_SET_LABEL: "main", names.KUEUE_QUEUE_LABEL: "team-a-gpu"},
+            }
+        },
+    ),
+    "a bare pod past the queue that is no seat": ("team-b", asks(mib="400")),
+    "a seat of a queue tenant, with whole devices besides": ("team-b", asks(gpu="1")),
+    "a crumb": ("immich", asks(mib="1")),
+    "less than a seat": ("immich", asks(mib="1799")),
+    "two seats in one pod": ("immich", asks(mib="4800")),
+    "a seat over two devices": ("immich", asks(mib="3000", count="2")),
+    "more devices than the tenant has of that size": ("immich", asks(mib="6000", count="2")),
+    "devices without memory": ("immich", asks(count="8")),
+    "a start that is larger than the seat": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start("3001")]),
+    ),
+    "a sidecar that makes it larger": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar("1")]),
+    ),
+}
+SAID = {
+    "nobodys": NOBODYS,
+    "default": NOBODYS,
+    "team-a": QUEUES,
+    "team-b": QUEUES,
+    "immich": SEAT,
+}
+ADMITTED: dict[str, tuple[str, Pod]] = {
+    "no GPU in a namespace that is nobody's": ("nobodys", pod()),
+    "none of a GPU": ("nobodys", asks(gpu="0")),
+    "the device plugin's own test": ("nvidia", asks(gpu="1", mib="1")),
+    "the cluster's own namespace": ("kube-system", asks(gpu="1")),
+    "no GPU in a queue tenant": ("team-a", pod()),
+    "a seat of a queue tenant": ("team-b", asks(mib="500", gpu="1")),
+    "a seat": ("immich", asks(mib="3000", gpu="1")),
+    "the other seat": ("immich", asks(mib="1800")),
+    "a seat on its one device": ("immich", asks(mib="3000", count="1")),
+    "a seat of several containers": ("immich", pod(*(container(n, limits={GPUMEM: "1500"}) for n in "ab"))),
+    "a seat that a sidecar completes": (
+        "immich",
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("2000")]),
+    ),
+    "a seat that its start uses alone": (
+        "immich",
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[start("3000")]),
+    ),
+    "a start next to a sidecar": (
+        "immich",
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("800"), start("2200")]),
+    ),
+    "two seats on a device each": ("llama-swap", asks(mib="10k", count="2")),
+    "an on-demand workload": ("tts", asks(gpu="1")),
+    "a privileged pod of a tenant with a reason": (LAX, privileged(privileged=True)),
+    "baseline": ("immich", privileged(runAsUser=0)),
+}
+
+
+@pytest.mark.parametrize("attack", PRIVILEGES)
+def test_a_tenants_pod_does_not_own_its_node(cluster: ApiServer, attack: str) -> None:
+    answer = create(cluster, "immich", PRIVILEGES[attack])
+    assert answer.code == 403
+    assert 'violates PodSecurity "baseline:latest"' in (answer.refusal or "")
+    assert create(cluster, LAX, PRIVILEGES[attack]).refusal is None
+
+
+def test_a_restricted_tenant_is_held_to_that(cluster: ApiServer) -> None:
+    assert 'violates PodSecurity "restricted:latest"' in (create(cluster, "strict", pod()).refusal or "")
+
+
+def test_a_namespace_that_was_there_starts_no_pod_until_it_is_held_to_its_level(cluster: ApiServer) -> None:
+    refusal = create(cluster, "found", pod()).refusal or ""
+    assert "label it pod-security.kubernetes.io/enforce=baseline" in refusal
+    label(cluster, "found", {names.POD_SECURITY_ENFORCE: "privileged"})
+    assert create(cluster, "found", pod()).refusal
+    label(cluster, "found", BASELINE)
+    eventually(lambda: create(cluster, "found", pod()).refusal is None, "its pods start")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
+    where, manifest = ATTACKS[attack]
+    answer = create(cluster, where, manifest)
+    assert answer.code == 422
+    # Of the policies that refuse it the API server tells of one.
+    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT))
+
+
+@pytest.mark.parametrize("admitted", ADMITTED)
+def test_it_is_admitted(cluster: ApiServer, admitted: str) -> None:
+    assert create(cluster, *ADMITTED[admitted]).refusal is None
+
+
+def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> None:
+    assert create_queued(cluster, "team-a", asks(gpu="1")).refusal is None
+    assert create_queued(cluster, "team-b", asks(mib="400")).refusal is None
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "1", "controller": True}
+    replica = asks(gpu="1") | {"metadata": {"name": "pod", "ownerReferences": [owner]}}
+    for manifest in (replica, queued(asks(gpu="1"))):
+        assert QUEUES in (create(cluster, "team-a", manifest, user=REPLICA_SETS).refusal or "")
+
+
+def job(limits: dict[str, str], name: str = "job", **spec: Any) -> dict[str, Any]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [container(limits=limits)]}}
+    labels = {names.KUEUE_QUEUE_LABEL: "team-a-gpu"}
+    metadata = {"name": name, "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def submit(server: ApiServer, manifest: dict[str, Any], where: str = "team-a") -> ApiAnswer:
+    return server.request("POST", f"{JOBS.format(where)}?dryRun=All", manifest)
+
+
+def change(server: ApiServer, spec: dict[str, Any], *, user: str = "admin", name: str = "job") -> str | None:
+    path = f"{JOBS.format('team-a')}/{name}"
+    return server.request("PATCH", path, {"spec": spec}, user=user, content_type=MERGE).refusal
+
+
+@pytest.mark.parametrize(
+    ("manifest", "where", "message"),
+    [
+        (job(GPUS), "team-a", f"{QUEUES}: give the Job the label {names.KUEUE_QUEUE_LABEL}"),
+        (job(GPUS, suspend=False), "team-a", QUEUES),
+        (job({GPU_COUNT: "1"}), "team-a", QUEUES),
+        (job({GPUMEM: "400"}), "team-b", QUEUES),
+        (job(GPUS, suspend=True), "team-a", None),  # as Kueue's webhook leaves it
+        (job({}), "team-a", None),
+        (job({GPUMEM: "500"}), "team-b", None),
+        (job(GPUS), "tts", None),
+    ],
+    ids=["not queued", "not suspended", "devices", "no seat", "queued", "no GPU", "a seat", "another tenant"],
+)
+def test_a_gpu_job_of_a_queue_tenant_waits_for_its_queue(
+    cluster: ApiServer, manifest: dict[str, Any], where: str, message: str | None
+) -> None:
+    refusal = submit(cluster, manifest, where).refusal
+    assert refusal is None if message is None else message in (refusal or "")
+
+
+@pytest.fixture
+def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
+    """A Job that waits in the queue."""
+    path = JOBS.format("team-a")
+    assert cluster.request("POST", path, job(GPUS, suspend=True, parallelism=2)).refusal is None
+    yield cluster
+    cluster.request("DELETE", f"{path}/job?propagationPolicy=Background")
+
+
+def test_only_kueue_starts_a_job_of_its_queue(waiting: ApiServer) -> None:
+    assert "only Kueue starts it" in (change(waiting, {"suspend": False}) or "")
+    assert change(waiting, {"parallelism": 3}) is None
+    assert change(waiting, {"suspend": False}, user=KUEUE) is None
+
+
+def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer) -> None:
+    assert change(waiting, {"suspend": False}, user=KUEUE) is None
+    assert "spec.parallelism may only shrink" in (change(waiting, {"parallelism": 3}) or "")
+    assert change(waiting, {"parallelism": 1}) is None
+    assert change(waiting, {"suspend": True}) is None
+    assert "only Kueue starts it" in (change(waiting, {"suspend": False}) or "")
+
+
+def label(server: ApiServer, name: str, labels: dict[str, Any], *, user: str = "admin", sub: str = "") -> str | None:
+    patch = {"metadata": {"labels": labels}}
+    return server.request("PATCH", f"{NAMESPACES}/{name}{sub}", patch, user=user, content_type=MERGE).refusal
+
+
+EXEMPT, NOT_EXEMPT = {names.EXEMPT: "true"}, {names.EXEMPT: None}
+ADMINS = "only who may change admission policies sets or removes it"
+
+
+@pytest.mark.parametrize("name", ["gpu-operator", "nvidia-device-plugin", "kube-system-2"])
+def test_making_a_namespace_of_a_well_known_name_exempts_nobody(cluster: ApiServer, name: str) -> None:
+    assert ADMINS in (cluster.request("POST", NAMESPACES, namespace(name, EXEMPT), user=EVE).refusal or "")
+    cluster.apply(namespace(name, {}), "namespaces")
+    assert NOBODYS in (create(cluster, name, asks(gpu="1")).refusal or "")
+
+
+@pytest.mark.parametrize("sub", ["", "/status"])
+def test_nobody_else_sets_or_removes_an_exemption(cluster: ApiServer, sub: str) -> None:
+    assert ADMINS in (label(cluster, "nobodys", EXEMPT, user=EVE, sub=sub) or "")
+    assert ADMINS in (label(cluster, "nvidia", NOT_EXEMPT, user=EVE, sub=sub) or "")
+    assert label(cluster, "nvidia", {"team": "platform"}, user=EVE, sub=sub) is None
+    assert create(cluster, "nvidia", gpu_pod()).refusal is None
+
+
+def test_finalizing_a_namespace_sets_no_exemption(cluster: ApiServer) -> None:
+    path = f"{NAMESPACES}/nobodys"
+    found = cluster.request("GET", path).body
+    found["metadata"]["labels"] = {**found["metadata"]["labels"], **EXEMPT}
+    assert ADMINS in (cluster.request("PUT", f"{path}/finalize", found, user=EVE).refusal or "")
+
+
+def test_an_administrator_exempts_what_the_stack_lists_and_nothing_else(cluster: ApiServer) -> None:
+    assert "admission.exempt_namespaces" in (label(cluster, "nobodys", EXEMPT) or "")
+    assert label(cluster, "nvidia", NOT_EXEMPT) is None
+    eventually(lambda: create(cluster, "nvidia", asks(gpu="1")).refusal, "it is not exempt any more")
+    assert label(cluster, "nvidia", exemption("nvidia")["labels"]) is None  # type: ignore[arg-type]
+    eventually(lambda: create(cluster, "nvidia", asks(gpu="1")).refusal is None, "it is exempt again")
