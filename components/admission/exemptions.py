@@ -19,9 +19,10 @@ _RULES = (
 )
 
 
-def exemption(namespace: str) -> dict[str, object]:
-    """The metadata with which a namespace is exempt."""
-    return {"name": namespace, "labels": {names.EXEMPT: names.EXEMPT_VALUE}}
+def exemption(namespace: str) -> Manifest:
+    """What a namespace has that is exempt."""
+    labels = {names.EXEMPT: names.EXEMPT_VALUE}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
 
 
 def exemptions(exempt: Iterable[str]) -> Manifest:

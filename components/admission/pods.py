@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_kubernetes as k8s
 from pydantic import Field
 
 from components.admission import cel, routes
@@ -247,10 +246,7 @@ class Admission(pulumi.ComponentResource):
 
     def _exempt(self, name: str, namespace: str) -> pulumi.Resource:
         """The label on a namespace that is somebody else's. It is there before anything would be refused."""
-        opts = pulumi.ResourceOptions(parent=self)
-        key = f"{name}-exempt-{namespace}"
-        patch: pulumi.Resource = k8s.core.v1.NamespacePatch(key, metadata=exemption(namespace), opts=opts)
-        return patch
+        return register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
 
     def _put_into_force(self, name: str, policy: Manifest, exempt: Sequence[pulumi.Resource]) -> pulumi.Resource:
         declared = register(policy, name, parent=self, depends_on=exempt)

@@ -30,11 +30,13 @@ def register(
     replace_on_changes: Sequence[str] = (),
     custom_timeouts: pulumi.CustomTimeouts | None = None,
     provider: pulumi.ProviderResource | None = None,
+    patch: bool = False,
 ) -> pulumi.CustomResource:
     """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`.
 
     A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable.
-    `provider` is None for the stack's default one.
+    `provider` is None for the stack's default one. A `patch` applies what the manifest says to an object that is
+    somebody else's, and takes it back when it goes.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -47,7 +49,8 @@ def register(
         provider=provider,
     )
     opts.version = _provider_version()
-    return pulumi.CustomResource(_type_token(api_version, kind), name, dict(manifest), opts)
+    token = f"{_type_token(api_version, kind)}{'Patch' if patch else ''}"
+    return pulumi.CustomResource(token, name, dict(manifest), opts)
 
 
 def client_side(name: str, *, parent: pulumi.Resource) -> pulumi.ProviderResource:

@@ -321,5 +321,5 @@ def test_an_administrator_exempts_what_the_stack_lists_and_nothing_else(cluster:
     assert "admission.exempt_namespaces" in (label(cluster, "nobodys", EXEMPT) or "")
     assert label(cluster, "nvidia", NOT_EXEMPT) is None
     eventually(lambda: create(cluster, "nvidia", asks(gpu="1")).refusal, "it is not exempt any more")
-    assert label(cluster, "nvidia", exemption("nvidia")["labels"]) is None  # type: ignore[arg-type]
+    assert label(cluster, "nvidia", exemption("nvidia")["metadata"]["labels"]) is None
     eventually(lambda: create(cluster, "nvidia", asks(gpu="1")).refusal is None, "it is exempt again")

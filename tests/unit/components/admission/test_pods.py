@@ -227,7 +227,7 @@ def test_without_tenants_of_their_own_there_is_one_class_and_no_placement() -> N
 
 def test_only_the_system_and_the_stack_itself_have_the_systems_classes(graph: Graph) -> None:
     spec = policy(graph, "Validating", "priority-system")
-    assert namespaces(spec) == ("NotIn", ["agents", "agents-nodes", "nvidia"])
+    assert namespaces(spec) == ("NotIn", ["agents", "kube-system"])
     (condition,) = spec["matchConditions"]
     assert "startsWith('system-')" in condition["expression"].replace('"', "'")
     (validation,) = spec["validations"]
@@ -244,7 +244,7 @@ def test_what_a_webhook_adds_later_is_stamped_as_well_and_a_class_is_given_once(
 
 def test_containers_that_ask_for_no_device_are_shown_none_in_every_namespace(graph: Graph) -> None:
     spec = policy(graph, "Mutating", "device-hide")
-    assert namespaces(spec) == ("NotIn", ["agents-nodes", "nvidia"])
+    assert namespaces(spec) == ("NotIn", ["kube-system"])
     assert "matchConditions" not in spec
     expression = spec["mutations"][0]["jsonPatch"]["expression"]
     for asked in (f'k == "{DOMAIN}/gpumem"', 'k == "nvidia.com/gpu"', 'startsWith("nvidia.com/mig-")'):
@@ -253,8 +253,8 @@ def test_containers_that_ask_for_no_device_are_shown_none_in_every_namespace(gra
 
 def test_a_route_needs_a_budget_but_where_pods_are_on_record_without_one(graph: Graph) -> None:
     runtimes, paths = policy(graph, "Validating", "device-runtimes"), policy(graph, "Validating", "device-paths")
-    assert namespaces(runtimes) == ("NotIn", ["agents-nodes", "nvidia", "team-a", "tts"])
-    assert namespaces(paths) == ("In", ["immich"])
+    assert namespaces(runtimes) == ("NotIn", ["kube-system", "team-a", "tts"])
+    assert namespaces(paths) == ("In", ["immich", "strict"])
     assert runtimes["paramKind"] == {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
 
 
@@ -266,7 +266,7 @@ def test_a_runtime_is_judged_by_every_class_of_the_cluster(graph: Graph) -> None
 
 
 def test_environments_are_judged_where_the_device_plugins_choice_counts(graph: Graph) -> None:
-    assert namespaces(policy(graph, "Validating", "device-environment")) == ("NotIn", ["agents-nodes", "nvidia"])
+    assert namespaces(policy(graph, "Validating", "device-environment")) == ("NotIn", ["kube-system"])
     placed = declared(Admission, "admission", BY_DEVICE)
     assert namespaces(policy(placed, "Validating", "device-environment")) == ("In", ["team-a", "tts"])
 
@@ -301,7 +301,7 @@ def test_a_namespace_is_exempt_only_if_the_stack_lists_it_and_who_may_change_pol
 
 def test_gpus_are_for_tenants(graph: Graph) -> None:
     spec = policy(graph, "Validating", "gpu-tenants")
-    assert namespaces(spec) == ("NotIn", ["kube-system", "strict", "team-a", "tts"])
+    assert namespaces(spec) == ("NotIn", ["immich", "kube-system", "strict", "team-a", "tts"])
     (condition,) = spec["matchConditions"]
     assert all(text in condition["expression"] for text in ('"nvidia.com/"', f"{DOMAIN}/gpumem", f"{DOMAIN}/gpu-count"))
 
@@ -335,7 +335,7 @@ def test_a_tenants_namespace_enforces_its_level_or_a_stricter_one(graph: Graph) 
         selector = policy(graph, "Validating", f"pod-security-{level}")["matchConstraints"]["namespaceSelector"]
         return [(each["operator"], each["values"]) for each in selector["matchExpressions"]]
 
-    assert lax("baseline") == [("In", ["team-a", "tts"]), ("NotIn", ["baseline", "restricted"])]
+    assert lax("baseline") == [("In", ["immich", "team-a", "tts"]), ("NotIn", ["baseline", "restricted"])]
     assert lax("restricted") == [("In", ["strict"]), ("NotIn", ["restricted"])]
 
 
