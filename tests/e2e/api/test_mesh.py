@@ -5,12 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.api.admitted import DEVICE, GPU, GPUMEM, Pod, container, create, field, pod, put_into_force
+from tests.e2e.api.admitted import (
+    DEVICE,
+    GPU,
+    GPUMEM,
+    Pod,
+    container,
+    create,
+    create_queued,
+    field,
+    pod,
+    put_into_force,
+)
 from tests.e2e.api.mesh import LABEL, mesh
 from tests.e2e.api.server import ApiServer
 from tests.e2e.rollout import eventually
 from toolchain.cluster.api import MERGE
 
+QUEUE_TENANT = "team-a"
 DEVICES = "NVIDIA_VISIBLE_DEVICES"
 ITS_DEVICE = field(f"metadata.annotations['{DEVICE}']")["valueFrom"]
 SIDECARS = {"proxy": "void", "bare-proxy": "void", "native-proxy": "void"}
@@ -19,19 +31,19 @@ SIDECARS = {"proxy": "void", "bare-proxy": "void", "native-proxy": "void"}
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     put_into_force(server)
-    for namespace in ("immich", "team-a"):
+    for namespace in ("immich", QUEUE_TENANT):
         label = {"metadata": {"labels": {LABEL: "true"}}}
         assert server.request("PATCH", f"/api/v1/namespaces/{namespace}", label, content_type=MERGE).refusal is None
     with mesh(server, tmp_path_factory.mktemp("mesh")):
         eventually(
-            lambda: len(seen(server, "team-a", pod())) == 4, "the webhook adds its sidecars, and all are stamped"
+            lambda: len(seen(server, QUEUE_TENANT, pod())) == 4, "the webhook adds its sidecars, and all are stamped"
         )
         yield server
 
 
 def seen(server: ApiServer, namespace: str, manifest: Pod) -> dict[str, Any]:
     """What each container that has the variable has it from."""
-    answer = create(server, namespace, manifest)
+    answer = (create_queued if namespace == QUEUE_TENANT else create)(server, namespace, manifest)
     if answer.refusal is not None:
         return {"refused": answer.refusal}
     containers = [*answer.body["spec"]["containers"], *answer.body["spec"].get("initContainers", [])]
@@ -53,7 +65,7 @@ def test_a_pod_with_a_budget_is_admitted_and_its_sidecars_see_no_device(cluster:
 
 
 def test_a_pod_with_a_whole_device_keeps_what_the_device_plugin_sets(cluster: ApiServer) -> None:
-    assert seen(cluster, "team-a", pod(container(limits={GPU: "1"}))) == SIDECARS
+    assert seen(cluster, QUEUE_TENANT, pod(container(limits={GPU: "1"}))) == SIDECARS
 
 
 def test_a_pod_without_a_gpu_is_admitted_and_nobody_in_it_sees_one(cluster: ApiServer) -> None:

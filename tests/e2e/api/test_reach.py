@@ -5,7 +5,20 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.e2e.api.admitted import GPU, GPUMEM, Pod, container, create, env, gpu_pod, host_path, pod, put_into_force
+from tests.e2e.api.admitted import (
+    GPU,
+    GPUMEM,
+    LAX,
+    Pod,
+    container,
+    create,
+    create_queued,
+    env,
+    gpu_pod,
+    host_path,
+    pod,
+    put_into_force,
+)
 from tests.e2e.api.server import ApiAnswer, ApiServer
 from tests.e2e.rollout import eventually
 from tests.support.prod import put
@@ -13,8 +26,8 @@ from toolchain.cluster.api import MERGE
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
-# Of no tenant, as an agent of the cluster's has one; and a tenant whose Pod Security lets host paths pass.
-SOMEWHERE, UNHELD = "monitoring", "frigate"
+# Of no tenant, as an agent of the cluster's has one.
+SOMEWHERE = "monitoring"
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +37,6 @@ def cluster(server: ApiServer) -> ApiServer:
         runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
         server.apply({**runtime_class, "handler": handler}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEWHERE}}, "namespaces")
-    unheld = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
-    assert server.request("PATCH", f"/api/v1/namespaces/{UNHELD}", unheld, content_type=MERGE).refusal is None
     eventually(lambda: in_force(server), "the API server has taken up every policy")
     return server
 
@@ -36,7 +47,7 @@ def in_force(server: ApiServer) -> bool:
         environments(create(server, "immich", pod())) == [[HIDDEN]]
         and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
         and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
-        and create(server, UNHELD, host_path("/")).refusal is not None
+        and create(server, LAX, host_path("/")).refusal is not None
         and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
         and claim(server, "immich", "gpu.nvidia.com").refusal is not None
     )
@@ -66,16 +77,16 @@ def environments(answer: ApiAnswer, field: str = "containers") -> list[list[dict
     ],
 )
 def test_a_path_that_leads_to_devices_needs_a_budget(cluster: ApiServer, path: str) -> None:
-    answer = create(cluster, UNHELD, host_path(path))
+    answer = create(cluster, LAX, host_path(path))
     assert answer.code == 422
     assert "mounts a path of its node that leads to devices" in (answer.refusal or "")
 
 
 def test_other_paths_and_agents_that_read_the_node_are_left_alone(cluster: ApiServer) -> None:
     for path in ("/data", "/var/lib/frigate", "/etc/localtime"):
-        assert create(cluster, UNHELD, host_path(path)).refusal is None
+        assert create(cluster, LAX, host_path(path)).refusal is None
     with_a_budget = {**host_path("/dev/dri"), "spec": {**gpu_pod()["spec"], **_volumes("/dev/dri")}}
-    assert create(cluster, UNHELD, with_a_budget).refusal is None
+    assert create(cluster, LAX, with_a_budget).refusal is None
     assert create(cluster, SOMEWHERE, host_path("/")).refusal is None  # as Prometheus' node exporter
 
 
@@ -98,7 +109,7 @@ def test_a_runtime_of_nvidias_needs_a_budget_whatever_its_class_is_called(
 
 def test_other_runtimes_and_whole_devices_are_left_alone(cluster: ApiServer) -> None:
     assert create(cluster, "immich", pod(runtimeClassName="gvisor")).refusal is None
-    assert create(cluster, "team-a", gpu_pod(None, runtimeClassName="nvidia-cdi")).refusal is None
+    assert create_queued(cluster, "team-a", gpu_pod(None, runtimeClassName="nvidia-cdi")).refusal is None
     assert create(cluster, "nvidia", pod(runtimeClassName="nvidia-cdi")).refusal is None
 
 
@@ -123,7 +134,7 @@ def test_no_envfrom_widens_what_the_device_plugin_gave(cluster: ApiServer, names
 def test_nor_does_one_whose_prefix_makes_the_name(cluster: ApiServer) -> None:
     def taken(prefix: str | None) -> str | None:
         source = {"configMapRef": {"name": "mine"}, **({"prefix": prefix} if prefix else {})}
-        return create(cluster, "team-a", pod(container(limits={GPU: "1"}, envFrom=[source]))).refusal
+        return create_queued(cluster, "team-a", pod(container(limits={GPU: "1"}, envFrom=[source]))).refusal
 
     assert "chooses its device by NVIDIA_VISIBLE_DEVICES" in (taken("NVIDIA_") or "")
     assert taken("MODEL_") is None
@@ -136,7 +147,7 @@ def test_where_the_stamp_says_which_device_a_configmap_may_say_what_it_likes(clu
 
 def test_what_the_device_plugin_sets_is_left_alone(cluster: ApiServer) -> None:
     for resource in (GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"):
-        answer = create(cluster, "team-a", pod(container(limits={resource: "1"}), container("beside")))
+        answer = create_queued(cluster, "team-a", pod(container(limits={resource: "1"}), container("beside")))
         assert environments(answer) == [[], [HIDDEN]]
 
 
@@ -158,7 +169,9 @@ def test_who_asks_for_no_device_sees_none_whatever_the_image_says(cluster: ApiSe
 
 def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
     """Its device plugin does not set the variable, and an image's own would count."""
-    assert environments(create(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [[HIDDEN]]
+    assert environments(create_queued(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [
+        [HIDDEN]
+    ]
 
 
 def test_a_debugger_sees_no_device_in_whichever_pod(cluster: ApiServer) -> None:
