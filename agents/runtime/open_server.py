@@ -1,7 +1,7 @@
 """The server of what is open to the cluster: pages for Prometheus, probes, other agents. One thread, whoever asks.
 
-Anybody whom no NetworkPolicy keeps away reaches these ports, and the agents behind them have little memory and work to do. So
-everything is bounded: how many connections there are, in all and from one address; how long each may take for a
+Anybody whom no NetworkPolicy keeps away reaches these ports, and the agents behind them have little memory and work to
+do. So everything is bounded: how many connections there are, in all and from one address; how long each may take for a
 request or for reading its answer; how large a request is; how often a page is made; how much of a CPU it all takes.
 Who comes last is let in and the oldest goes, so that nobody who holds connections keeps another one out.
 """
