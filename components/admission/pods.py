@@ -94,7 +94,6 @@ class AdmissionArgs:
         return routes.RoutesArgs(
             names=self.names,
             exempt=self.exempt,
-            tenants=[tenant.name for tenant in self.tenants],
             without_budget=self.without_budget,
             device_classes=self.spec.device_classes,
             by_device=self.by_device is not None,

@@ -1,6 +1,7 @@
-"""Other routes to a GPU than a resource: a runtime, a path of the node, a claim of another driver, a ConfigMap.
+"""Other routes to a GPU than a resource: a runtime, a claim of another driver, a ConfigMap.
 
-Each needs a budget or is refused. What they are is tenancy/reach.py's.
+Each needs a budget or is refused. What they are is tenancy/reach.py's. Paths of the node are Pod Security's
+(pod_security.py).
 """
 
 from collections.abc import Sequence
@@ -20,13 +21,12 @@ _ENVIRONMENTS = tuple(ResourceRule(operation, ("configmaps", "secrets")) for ope
 
 @dataclass(frozen=True, kw_only=True)
 class RoutesArgs:
-    """`exempt`: namespaces out of every policy on pods. `tenants`: the others that are somebody's; `without_budget`:
-    those of them whose GPU pods carry no gpumem. `device_classes`: what may be claimed beside seats. `by_device`: pods
-    with a budget are shown their device by our stamp, not by the device plugin."""
+    """`exempt`: namespaces out of every policy on pods. `without_budget`: tenants whose GPU pods carry no gpumem.
+    `device_classes`: what may be claimed beside seats. `by_device`: pods with a budget are shown their device by our
+    stamp, not by the device plugin."""
 
     names: Names
     exempt: Sequence[str]
-    tenants: Sequence[str]
     without_budget: Sequence[str]
     device_classes: Sequence[str]
     by_device: bool
@@ -34,10 +34,8 @@ class RoutesArgs:
 
 def policies(args: RoutesArgs) -> list[Manifest]:
     """One for each route that can be there."""
-    budgeted = sorted({*args.tenants}.difference(args.without_budget))
     return [
         runtimes(args),
-        *([host_paths(args, budgeted)] if budgeted else []),
         *([environments(args)] if args.without_budget or not args.by_device else []),
         claims(args),
     ]
@@ -61,16 +59,6 @@ def runtimes(args: RoutesArgs) -> Manifest:
     )
     kind = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
     return validating(_COMPONENT, names.DEVICE_RUNTIMES, scope, {other: message}, params=kind)
-
-
-def host_paths(args: RoutesArgs, tenants: Sequence[str]) -> Manifest:
-    """Of tenants alone: elsewhere are agents that read the node, such as Prometheus' node exporter."""
-    scope = Scope(within(tenants), {"mounts-such-a-path": cel.mounts_host_path(reach.HOST_PATHS)})
-    message = (
-        "this pod mounts a path of its node that leads to devices: remove the hostPath, or add "
-        f"{args.names.gpumem} (MiB) to the limits of the container that uses one"
-    )
-    return validating(_COMPONENT, names.DEVICE_PATHS, scope, {cel.asks_for_gpumem(args.names): message})
 
 
 def environments(args: RoutesArgs) -> Manifest:

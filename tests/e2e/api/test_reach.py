@@ -8,7 +8,6 @@ from tenancy import names
 from tests.e2e.api.admitted import (
     GPU,
     GPUMEM,
-    LAX,
     Pod,
     container,
     create,
@@ -47,7 +46,6 @@ def in_force(server: ApiServer) -> bool:
         environments(create(server, "immich", pod())) == [[HIDDEN]]
         and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
         and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
-        and create(server, LAX, host_path("/")).refusal is not None
         and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
         and claim(server, "immich", "gpu.nvidia.com").refusal is not None
     )
@@ -56,38 +54,6 @@ def in_force(server: ApiServer) -> bool:
 def environments(answer: ApiAnswer, field: str = "containers") -> list[list[dict[str, Any]]]:
     assert answer.refusal is None, answer.refusal
     return [each.get("env", []) for each in answer.body["spec"].get(field, [])]
-
-
-# T1: paths of the node
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/",
-        "/dev/dri",
-        "/dev/char",
-        "/proc",
-        "/proc/1/root/dev",
-        "/run/nvidia/driver/dev",
-        "/run/containerd/containerd.sock",
-        "/var//run/./docker.sock",
-        "/var/lib/kubelet/device-plugins",
-        "/etc/cdi",
-    ],
-)
-def test_a_path_that_leads_to_devices_needs_a_budget(cluster: ApiServer, path: str) -> None:
-    answer = create(cluster, LAX, host_path(path))
-    assert answer.code == 422
-    assert "mounts a path of its node that leads to devices" in (answer.refusal or "")
-
-
-def test_other_paths_and_agents_that_read_the_node_are_left_alone(cluster: ApiServer) -> None:
-    for path in ("/data", "/var/lib/frigate", "/etc/localtime"):
-        assert create(cluster, LAX, host_path(path)).refusal is None
-    with_a_budget = {**host_path("/dev/dri"), "spec": {**gpu_pod()["spec"], **_volumes("/dev/dri")}}
-    assert create(cluster, LAX, with_a_budget).refusal is None
-    assert create(cluster, SOMEWHERE, host_path("/")).refusal is None  # as Prometheus' node exporter
 
 
 def _volumes(path: str) -> dict[str, Any]:

@@ -252,9 +252,8 @@ def test_containers_that_ask_for_no_device_are_shown_none_in_every_namespace(gra
 
 
 def test_a_route_needs_a_budget_but_where_pods_are_on_record_without_one(graph: Graph) -> None:
-    runtimes, paths = policy(graph, "Validating", "device-runtimes"), policy(graph, "Validating", "device-paths")
+    runtimes = policy(graph, "Validating", "device-runtimes")
     assert namespaces(runtimes) == ("NotIn", ["kube-system", "team-a", "tts"])
-    assert namespaces(paths) == ("In", ["immich", "strict"])
     assert runtimes["paramKind"] == {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
 
 
