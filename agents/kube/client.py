@@ -160,10 +160,9 @@ class Api:
         *,
         most_bytes: int = OBJECT_BYTES,
     ) -> Object:
-        request = (method, path, body, content_type)
         for attempt in range(self._attempts):
             try:
-                return self._exchange(replace(self._prepare(*request), most_bytes=most_bytes))
+                return self._exchange(method, path, body, content_type, most_bytes)
             except ApiError as error:
                 if not error.retried or attempt == self._attempts - 1:
                     raise
@@ -172,7 +171,8 @@ class Api:
                 self._clock.sleep(min(wait, LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
-    def _exchange(self, request: ApiRequest) -> Object:
+    def _exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
+        request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
             response = self._transport.send(request)
         except (OSError, http.client.HTTPException) as error:

@@ -420,7 +420,7 @@ class SimApi(Api):
         super().__init__(endpoint, clock=clock, jitter=dice.random, attempts=attempts, transport=wire)  # type: ignore[arg-type]
         self._server, self._who, self._seconds = endpoint.server, endpoint.who, wire.timeout_seconds
 
-    def _exchange(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
+    def _exchange(self, method: str, path: str, body: Any, content_type: str, most_bytes: int) -> Any:
         try:
             return self._server.exchange(self._who, method, path, body, self._seconds)
         except ApiError as error:

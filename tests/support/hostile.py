@@ -6,7 +6,7 @@ larger JSON is what the server makes of it.
 """
 
 import json
-import resource
+import re
 import sys
 import tempfile
 import time
@@ -158,5 +158,5 @@ def applied(events: list[Object], log: Log) -> int:
 if __name__ == "__main__":
     began = time.monotonic()
     followed(sys.argv[1], int(sys.argv[2]))
-    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    peak_mib = int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0]) // 1024
     print(json.dumps({"mib": peak_mib, "seconds": round(time.monotonic() - began, 2)}))

@@ -95,6 +95,7 @@ GPUS = {GPU: "1"}
 SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
 COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
 NOBODYS = "this namespace is no tenant's"
+BUDGET = "this pod reaches a GPU without a budget"
 QUEUES = "GPUs of this namespace are handed out by its queue"
 
 PRIVILEGES: dict[str, Pod] = {
@@ -209,7 +210,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     answer = create(cluster, where, manifest)
     assert answer.code == 422
     # Of the policies that refuse it the API server tells of one.
-    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT))
+    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET))
 
 
 @pytest.mark.parametrize("admitted", ADMITTED)
@@ -299,7 +300,7 @@ ADMINS = "only who may change admission policies sets or removes it"
 def test_making_a_namespace_of_a_well_known_name_exempts_nobody(cluster: ApiServer, name: str) -> None:
     assert ADMINS in (cluster.request("POST", NAMESPACES, namespace(name, EXEMPT), user=EVE).refusal or "")
     cluster.apply(namespace(name, {}), "namespaces")
-    assert NOBODYS in (create(cluster, name, asks(gpu="1")).refusal or "")
+    assert NOBODYS in (create(cluster, name, asks(gpu="1", mib="1")).refusal or "")
 
 
 @pytest.mark.parametrize("sub", ["", "/status"])
