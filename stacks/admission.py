@@ -20,7 +20,6 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         spec=spec,
         names=ledger.names,
         exempt=[EXEMPT_BY_NAME],
-        labelled=[each for each in ledger.exempt_namespaces if each != EXEMPT_BY_NAME],
         tenants=ledger.tenants,
         without_budget=sorted(ledger.tenants_without_budget),
         device_mib=max(pool.device_mib for pool in ledger.pools),

@@ -80,9 +80,11 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code)
     if settings.admission is not None:
-        # Last: it stamps the classes, asks for budgets that must be there to be had, and sends pods to the scheduler.
+        # Last: it stamps the classes, asks for budgets that must be there to be had, sends pods to the scheduler, and
+        # refuses those of a namespace that is not labelled yet. It does not wait for Kueue, and so not for who queues.
+        unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = admission_args(settings.admission, settings, ledger)
-        Admission("admission", args, _after(capacity, *schedulers, *priorities))
+        Admission("admission", args, _after(capacity, *schedulers, *priorities, *unqueued))
     claims = [Claims("claims", ClaimsArgs(ledger=ledger), _after(*tenants.values()))] if settings.claims_seats else []
     ready = [
         capacity.advertised,

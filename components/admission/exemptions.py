@@ -4,8 +4,6 @@ A name is no proof: whoever may make namespaces could make one that an operator 
 unless somebody watches who sets it.
 """
 
-from collections.abc import Iterable
-
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, validating
 from components.base.manifest import Manifest
@@ -25,17 +23,17 @@ def exemption(namespace: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
 
 
-def exemptions(exempt: Iterable[str]) -> Manifest:
-    """Policy: the label is for the namespaces that the stack lists, and set by who may change this very policy.
+def exemptions() -> Manifest:
+    """Policy: the label is set by who may change this very policy.
 
     So nobody gains anything by it: who passes could take the policies away. The account that rolls out the stack may.
+    A list of names here would keep the stack from ever adding one: the label comes before the policies change.
     """
     label = cel.text(names.EXEMPT)
     may = (
         "authorizer.group('admissionregistration.k8s.io').resource('validatingadmissionpolicies')"
         f".name({cel.text(names.EXEMPTIONS)}).check('update').allowed()"
     )
-    listed = ", ".join(map(cel.text, sorted(set(exempt))))
     before = f"oldObject == null ? '' : oldObject.metadata.?labels[?{label}].orValue('')"
     after = f"object.metadata.?labels[?{label}].orValue('')"
     return validating(
@@ -44,10 +42,6 @@ def exemptions(exempt: Iterable[str]) -> Manifest:
         Scope({}, {"changes-the-label": f"({before}) != {after}"}, _RULES),
         {
             may: f"the label {names.EXEMPT} takes a namespace out of admission: only who may change admission policies "
-            "sets or removes it",
-            f"{after} == '' || object.metadata.?name.orValue('') in [{listed}]": (
-                f"the label {names.EXEMPT} is for namespaces under admission.exempt_namespaces of the stack: add this "
-                "one there, and the stack labels it"
-            ),
+            "sets or removes it; list the namespace under admission.exempt_namespaces of the stack",
         },
     )

@@ -68,8 +68,8 @@ class PoolPlacement:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """`exempt`: namespaces out of every policy by name; `labelled`: those that are by label, of which the stack labels
-    those of `spec` here. `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`: the largest device's
+    """`exempt`: namespaces out of every policy by name; others are by label, and the stack labels those of `spec` here.
+    `without_budget`: tenants whose GPU pods carry no gpumem. `device_mib`: the largest device's
     offer. `queued`: where tenants queue for whole devices; `seated`: where the others have their seats, or are on
     record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who
     queues, and who has which seats. `by_device` is None where the device plugin chooses the device. `tenants` are all
@@ -78,7 +78,6 @@ class AdmissionArgs:
     spec: AdmissionSpec
     names: Names
     exempt: Sequence[str]
-    labelled: Sequence[str]
     without_budget: Sequence[str]
     device_mib: int
     queued: Sequence[PoolPlacement]
@@ -122,7 +121,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         *seat_sizes(args.queues.seats, args.queues.tenants),
         *queued(args.queues),
         *pod_security(args.tenants),
-        exemptions(args.labelled),
+        exemptions(),
         *priority_uses(args),
     ]
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,8 @@ def cron_job(agent: str) -> str:
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
     """The CronJob's own run, wherever it is in its minute."""
     assert_ends_in_time_by_sigterm(lambda: listening(prod, program), program)
-    eventually(lambda: STOPPED in exit_codes(prod, program), "its container has its exit status")
+    codes = partial(exit_codes, prod, program)
+    eventually(lambda: STOPPED in codes(), "its container has its exit status", codes)
 
 
 def listening(prod: Rollout, program: str) -> int | None:

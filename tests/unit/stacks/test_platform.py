@@ -125,6 +125,12 @@ def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Gr
     assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
 
 
+def test_pods_are_judged_by_their_namespaces_level_once_that_is_labelled(prod: Graph) -> None:
+    policy = prod.one("ValidatingAdmissionPolicy", "admission-gpu-tenancy-pod-security-baseline")
+    assert prod.depends_on(policy, prod.one("Namespace", "immich-namespace"))
+    assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))  # which waits for Kueue
+
+
 def test_only_queue_tenants_bear_the_label_that_kueue_goes_by(prod: Graph) -> None:
     assert names(n for n in prod.all("Namespace") if QUEUE_TENANT in n.inputs["metadata"]["labels"]) == {
         "team-a-namespace",
@@ -237,7 +243,7 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert parsed.admission is not None
     args = admission_args(parsed.admission, parsed, parsed.ledger())
     assert args.without_budget == ["android-emulator", "ebook2audiobook", "team-a", "team-b", "tts", "ytdlp"]
-    assert (args.exempt, args.labelled) == (["kube-system"], ["gpu-tenancy-system-nodes"])
+    assert args.exempt == ["kube-system"]
     assert args.device_mib == 14000
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
 
