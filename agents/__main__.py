@@ -70,4 +70,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    if status == STOPPED:
+        os._exit(status)  # a thread that hangs in a connection may abort a Python that ends in order
+    raise SystemExit(status)
