@@ -26,18 +26,13 @@ def reaches_gpu(names: Names) -> str:
     given = f"k.startsWith({text(reach.GPU_RESOURCES)}) || k.startsWith({text(reach.CLAIMED_RESOURCES)})"
     resource = _has_limit("c", f"{given} || k == {text(names.gpumem)}")
     environment = f"has(c.env) && c.env.exists(e, {_names_devices('e')})"
+    volume = f"has(v.hostPath) && v.hostPath.path.matches({text(reach.DEVICE_PATHS)})"
     mount = f"has(c.volumeMounts) && c.volumeMounts.exists(m, m.mountPath.contains({text(reach.DEVICE_LIST_MOUNT)}))"
     return (
         f"{CONTAINERS}.exists(c, ({resource}) || ({environment}) || ({mount})) || "
         f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.contains({text(reach.RUNTIME)})) || "
-        f"({mounts_host_path(reach.DEVICE_PATHS)})"
+        f"(has(object.spec.volumes) && object.spec.volumes.exists(v, {volume}))"
     )
-
-
-def mounts_host_path(pattern: str) -> str:
-    """The pod has a volume that is a path of its node which matches the pattern."""
-    volume = f"has(v.hostPath) && v.hostPath.path.matches({text(pattern)})"
-    return f"has(object.spec.volumes) && object.spec.volumes.exists(v, {volume})"
 
 
 def asks_for_device(names: Names) -> str:

@@ -6,9 +6,7 @@ from pydantic import Field
 
 from components.base.manifest import Manifest
 from components.base.spec import DnsLabel, LabelKey, LabelValue, Spec
-
-# The API server sets it on every namespace, and nobody changes it.
-_NAMESPACE = "kubernetes.io/metadata.name"
+from tenancy.names import LABEL_NAMESPACE
 
 
 class PrometheusSpec(Spec):
@@ -29,7 +27,7 @@ class PrometheusSpec(Spec):
 def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
     """Pods of one namespace."""
     return {
-        "namespaceSelector": {"matchLabels": {_NAMESPACE: namespace}},
+        "namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: namespace}},
         "podSelector": dict(pod_selector),
     }
 
