@@ -35,16 +35,21 @@ def main(argv: list[str] | None = None) -> int:
         print(f"name one agent of {', '.join(AGENTS)} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    _heed_sigterm(log)
-    try:
-        # Imported by name: a node's exporter should not pay for the modules of the others.
-        status: int = importlib.import_module(AGENTS[arguments[0]]).start(os.environ, log)
-    except AgentError as error:
-        log.error(str(error))
-        return 1
+    try:  # around all that follows the handler: SIGTERM may come in its first instruction
+        _heed_sigterm(log)
+        return _run(arguments[0], log)
     except StoppedError:
         log.warning("stopped by SIGTERM")
         return STOPPED
+
+
+def _run(agent: str, log: Log) -> int:
+    try:
+        # Imported by name: a node's exporter should not pay for the modules of the others.
+        status: int = importlib.import_module(AGENTS[agent]).start(os.environ, log)
+    except AgentError as error:
+        log.error(str(error))
+        return 1
     return status
 
 

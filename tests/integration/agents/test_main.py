@@ -188,6 +188,20 @@ sys.exit(agents.__main__.main(["reconcile"]))
         assert line["message"] == "stopped by SIGTERM, in the middle of a call"
 
 
+@pytest.mark.parametrize("moment", ["threading.Thread.start", "agents.runtime.log.Log.error"])
+def test_sigterm_ends_a_run_from_the_handlers_first_instruction_to_the_last_line(moment: str) -> None:
+    program = f"""
+import os, signal, sys, unittest.mock
+import agents.__main__
+with unittest.mock.patch({moment!r}, lambda *_: os.kill(os.getpid(), signal.SIGTERM)):
+    sys.exit(agents.__main__.main(["reconcile"]))
+"""
+    call = [sys.executable, "-c", program]
+    ended = subprocess.run(call, cwd=ROOT, env={}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "")
+    assert json.loads(ended.stdout)["message"] == "stopped by SIGTERM"
+
+
 def test_the_zipapp_writes_nothing_beside_itself(zipapp: Path) -> None:
     run(zipapp, "reconcile", {})
     assert os.listdir(zipapp.parent) == [zipapp.name]
