@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from components.base import zipapp
+from toolchain.cluster.api import USER_AGENT
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.control_plane import AUDIT
 
@@ -69,7 +70,7 @@ class Audit:
             for line in lines:
                 entry = json.loads(line)
                 counted = entry["stage"] == ("ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete")
-                ours = entry.get("userAgent", "").startswith("Python-urllib")
+                ours = entry.get("userAgent") == USER_AGENT
                 if counted and not ours and entry["user"]["username"] == user:
                     asked[f"{entry['verb']} {_resource(entry)}"] += 1
         return asked

@@ -1,13 +1,14 @@
 """The API server over its own TLS, as administrator or in somebody else's name."""
 
 import json
+import select
 import ssl
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from toolchain.cluster.errors import ClusterError
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+USER_AGENT = "gpu-tenancy-toolchain"  # by which the API server's record tells these requests from others
 CONFLICT, NOT_FOUND = 409, 404
 ANSWER_SECONDS = 30
 PAUSE_SECONDS = 0.2
@@ -66,22 +68,34 @@ class ClusterApi:
     ) -> ApiAnswer:
         """One request, in `user`'s name where one is given; a ServiceAccount and a node have their groups as well.
         Raises OSError when the server cannot be reached."""
-        request = urllib.request.Request(  # noqa: S310 (https)
-            f"{self.server}{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": content_type, "Accept": "application/json"},
-        )
+        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": USER_AGENT}
         if user is not None:
-            request.add_header("Impersonate-User", user)
+            headers["Impersonate-User"] = user
             if user.startswith("system:node:"):
-                request.add_header("Impersonate-Group", "system:nodes")
+                headers["Impersonate-Group"] = "system:nodes"
+        connection = self._connection()
         try:
-            with urllib.request.urlopen(request, context=self._context, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
-                return ApiAnswer(answer.status, _decoded(answer.read()))
-        except urllib.error.HTTPError as error:
-            with error:
-                return ApiAnswer(error.code, _decoded(error.read()))
+            connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
+            answer = connection.getresponse()
+            return ApiAnswer(answer.status, _decoded(answer.read()))
+        except BaseException:
+            connection.close()  # or the next request would read what is left of this one's answer
+            raise
+
+    def _connection(self) -> "_Connection":
+        """The thread's own, kept from one request to the next: TLS costs both sides more than most answers do. It
+        connects again where the server has ended it, which is then readable."""
+        kept: _Connection | None = getattr(self._kept, "connection", None)
+        if kept is None:
+            address = self.server.removeprefix("https://")
+            kept = self._kept.connection = _Connection(address, context=self._context, timeout=ANSWER_SECONDS)
+        elif kept.sock is not None and select.select([kept.sock], [], [], 0)[0]:
+            kept.close()
+        return kept
+
+    @cached_property
+    def _kept(self) -> threading.local:
+        return threading.local()
 
     def get(self, path: str) -> Mapping[str, Any] | None:
         """The object or list; None where it is not there. Raises ClusterError for any other refusal."""
@@ -95,6 +109,12 @@ class ClusterApi:
     def patch(self, path: str, patch: object, content_type: str = MERGE) -> Mapping[str, Any]:
         """Raises ClusterError with the refusal."""
         return _accepted(self.request("PATCH", path, patch, content_type=content_type))
+
+
+class _Connection(HTTPSConnection):
+    def __del__(self) -> None:
+        """With the thread whose it is."""
+        self.close()
 
 
 def until(holds: Callable[[], Any], seconds: float, what: str, state: Callable[[], object] | None = None) -> Any:
