@@ -95,7 +95,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
 	@$(INSTALL) preview $(ORACLE)
-	@$(PYTEST) $(PARALLEL) tests/integration tests/simulation $(ARGS)
+	@$(PYTEST) $(PARALLEL) tests/simulation tests/integration $(ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a second, what each failing seed did
 	@$(INSTALL) python
