@@ -12,6 +12,22 @@ from stacks.settings import load_file
 from tenancy.names import POLICY
 from tests.integration.preview.cli import ROOT, Outcome, Workspace
 
+# A Deployment in a namespace where it has no seat.
+SECOND = """
+k8s.apps.v1.Deployment(
+    "stray",
+    metadata={"name": "stray", "namespace": "frigate"},
+    spec={
+        "selector": {"matchLabels": {"app": "stray"}},
+        "strategy": {"type": "Recreate"},
+        "template": {
+            "metadata": {"labels": {"app": "stray"}},
+            "spec": pod_spec(pulumi.Config().require("image"), seat(pulumi.Config())),
+        },
+    },
+)
+"""
+
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
@@ -27,9 +43,9 @@ def example(space: Workspace, name: str) -> Path:
     return Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
 
 
-def consume(space: Workspace, ledger: Path | None, **stanza: Any) -> Outcome:
+def consume(space: Workspace, ledger: Path | None, project: Path | None = None, **stanza: Any) -> Outcome:
     """The consumer's preview, with changes to the stanza it falls back to."""
-    project = example(space, "consumer")
+    project = project or example(space, "consumer")
     stack = project / "Pulumi.dev.yaml"
     document = yaml.safe_load(stack.read_text())
     document["config"]["gpu-consumer:stanza"].update(stanza)
@@ -47,32 +63,27 @@ def test_a_consumer_within_its_seat_passes(space: Workspace, ledger: Path) -> No
     assert outcome.code == 0, outcome.text
 
 
-def test_a_consumer_above_its_seat_is_refused(space: Workspace, ledger: Path) -> None:
-    outcome = consume(space, ledger, resources=budget("3001"))
+def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:
+    """Each mistake by its own rule, all at once."""
+    project = example(space, "consumer")
+    program = project / "__main__.py"
+    right = program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}')
+    program.write_text(f"{right}\n{SECOND}")
+    outcome = consume(space, ledger, project, resources=budget("3001"))
     assert outcome.code != 0
-    assert "seats: " in outcome.text
-    assert "3001" in outcome.text
+    for told in (
+        "rollout: Deployment immich/immich-ml",
+        "3001",
+        "seats: Deployment frigate/stray",
+        "add residents.stray",
+    ):
+        assert told in outcome.text, told
 
 
 def test_a_consumer_without_a_ledger_cannot_be_proven(space: Workspace) -> None:
     outcome = consume(space, None)
     assert outcome.code != 0
     assert "cannot be proven: no ledger" in outcome.text
-
-
-def test_a_consumer_without_a_seat_is_told_which_key_to_add(space: Workspace, ledger: Path) -> None:
-    outcome = consume(space, ledger, namespace="frigate")
-    assert outcome.code != 0
-    assert "add residents.immich-ml" in outcome.text
-
-
-def test_a_rolling_update_of_a_budgeted_deployment_is_refused(space: Workspace, ledger: Path) -> None:
-    project = example(space, "consumer")
-    program = project / "__main__.py"
-    program.write_text(program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}'))
-    outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev")
-    assert outcome.code != 0
-    assert "rollout: " in outcome.text
 
 
 def test_an_unknown_budget_is_refused_and_not_skipped(space: Workspace, ledger: Path) -> None:
