@@ -50,7 +50,7 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
     removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
     prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5500))
-    outcome = prod.up()
+    outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
     assert changes(outcome)["replaced"] == 1
@@ -63,7 +63,7 @@ def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:
     path = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"
     before = prod.get(path)["metadata"]["uid"]
     prod.workspace.change(lambda config: config["priorities"]["tier-2-gpu"].update(value=500000))
-    prod.up()
+    prod.gated_up()
     after = prod.get(path)
     assert (after["value"], after["metadata"]["uid"] != before) == (500000, True)
 
