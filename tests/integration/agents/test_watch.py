@@ -69,7 +69,7 @@ def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     began = time.monotonic()
     with watched(served, seconds=0.3) as events:
         assert list(events) == []
-    assert 0.3 <= time.monotonic() - began < 10
+    assert 0.3 <= time.monotonic() - began < 60
 
 
 def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) -> None:
