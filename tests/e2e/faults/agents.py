@@ -20,15 +20,20 @@ def start(
     """The name of a new Job with these variables; `change` has the pod's spec to itself."""
     template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")["spec"]["jobTemplate"]
     pod = template["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    kept = [variable for variable in container["env"] if variable["name"] not in environment]
-    container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
+    give(pod, **environment)
     change(pod)
     spec = {**template["spec"], "activeDeadlineSeconds": PATIENCE_SECONDS}  # a busy machine starts containers slowly
     metadata = {"generateName": f"{agent}-by-hand-", "labels": template["metadata"]["labels"]}
     answer = prod.create(jobs(SYSTEM), {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})
     assert answer.refusal is None, answer.refusal
     return str(answer.body["metadata"]["name"])
+
+
+def give(pod: dict[str, Any], **environment: str) -> None:
+    """The agent's container has these variables."""
+    (container,) = pod["containers"]
+    kept = [variable for variable in container["env"] if variable["name"] not in environment]
+    container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
 
 
 def ended(prod: Rollout, job: str) -> bool:
@@ -63,6 +68,15 @@ def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
         yield
     finally:
         suspend(False)
+
+
+def forget_nodes(prod: Rollout) -> None:
+    """Reconcile waits for labels that it saw before. It forgets what it saw, and looks at once."""
+    with without_runs(prod, names.RECONCILE):
+        prod.cluster.api.patch(
+            f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}", {"data": None}
+        )
+        succeeds(prod, run_once(prod, names.RECONCILE))
 
 
 def pods_of(prod: Rollout, agent: str) -> list[str]:

@@ -3,20 +3,22 @@
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from components.base.agent import DEADLINE_SECONDS
 from tenancy import names
-from tests.e2e.faults.agents import ended, pod_of, pods_of, run_once, succeeds, without_runs
+from tests.e2e.faults.agents import ended, give, pod_of, pods_of, run_once, succeeds, without_runs
 from tests.e2e.processes import assert_ends_in_time_by_sigterm
 from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from tests.support import search
+from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
@@ -98,58 +100,6 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
     succeeds(prod, run_once(prod, agent))
 
 
-@contextmanager
-def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
-    """The CronJobs' own runs, once they are bound to a node that no kubelet keeps; the runs after them are as ever."""
-
-    def have(agent: str, deadline_seconds: int, node: str | None) -> None:
-        job = {"activeDeadlineSeconds": deadline_seconds, "template": {"spec": {"nodeName": node}}}
-        prod.cluster.api.patch(cron_job(agent), {"spec": {"jobTemplate": {"spec": job}}})
-
-    def bound(agent: str) -> list[Object]:
-        found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
-        return [pod for pod in found if pod["spec"].get("nodeName") == DEAD]
-
-    prod.cluster.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD}})
-    try:
-        for agent in agents:
-            have(agent, 5, DEAD)
-        for agent in agents:
-            eventually(lambda a=agent: bound(a), f"a run of {agent} is bound to the dead node")
-            have(agent, DEADLINE_SECONDS, None)
-        held = [pod["metadata"] for agent in agents for pod in bound(agent)]
-        for pod in held:
-            path = pods(SYSTEM, pod["name"])
-            eventually(lambda p=path: prod.get(p)["metadata"].get("deletionTimestamp"), "its deadline has passed")
-        yield [pod["labels"]["batch.kubernetes.io/job-name"] for pod in held]
-    finally:
-        for agent in agents:
-            have(agent, DEADLINE_SECONDS, None)
-            for pod in bound(agent):
-                delete_at_once(prod, pod["metadata"]["name"])
-        prod.delete(f"/api/v1/nodes/{DEAD}")
-
-
-def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
-    """Its pod stays Terminating, and so its Job never ends (delayTerminalCondition of the Job controller)."""
-    agents = (names.RECONCILE, names.WATCHDOG)
-
-    def last(agent: str) -> str | None:
-        succeeded: str | None = prod.get(cron_job(agent))["status"].get("lastSuccessfulTime")
-        return succeeded
-
-    with runs_on_a_dead_node(prod, agents) as stuck:
-        before = {agent: last(agent) for agent in agents}
-        for agent in agents:
-            eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
-        assert len(stuck) == len(agents)
-        assert not any(ended(prod, job) for job in stuck)
-
-
-def cron_job(agent: str) -> str:
-    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
-
-
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
 def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
     """The CronJob's own run, wherever it is in its minute."""
@@ -174,3 +124,63 @@ def exit_codes(prod: Rollout, program: str) -> set[int]:
         if status["name"] == program
     )
     return {state["terminated"]["exitCode"] for state in states if "terminated" in state}
+
+
+@contextmanager
+def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
+    """The CronJobs' own runs, once they are bound to a node that no kubelet keeps; the runs after them are as ever, and
+    of one pass."""
+    declared = {agent: prod.get(cron_job(agent))["spec"]["jobTemplate"]["spec"] for agent in agents}
+
+    def have(agent: str, change: Callable[[dict[str, Any]], object]) -> None:
+        job = deepcopy(declared[agent])
+        change(job)
+        replacement = [{"op": "replace", "path": "/spec/jobTemplate/spec", "value": job}]
+        prod.cluster.api.patch(cron_job(agent), replacement, JSON_PATCH)
+
+    def on_a_dead_node(job: dict[str, Any]) -> None:
+        job["activeDeadlineSeconds"] = 5
+        job["template"]["spec"]["nodeName"] = DEAD
+
+    def bound(agent: str) -> list[Object]:
+        found = prod.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{agent}")
+        return [pod for pod in found if pod["spec"].get("nodeName") == DEAD]
+
+    prod.cluster.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": DEAD}})
+    try:
+        for agent in agents:
+            have(agent, on_a_dead_node)
+        for agent in agents:
+            eventually(lambda a=agent: bound(a), f"a run of {agent} is bound to the dead node")
+            have(agent, lambda job: give(job["template"]["spec"], RUN_SECONDS="0"))
+        held = [pod["metadata"] for agent in agents for pod in bound(agent)]
+        for pod in held:
+            path = pods(SYSTEM, pod["name"])
+            eventually(lambda p=path: prod.get(p)["metadata"].get("deletionTimestamp"), "its deadline has passed")
+        yield [pod["labels"]["batch.kubernetes.io/job-name"] for pod in held]
+    finally:
+        for agent in agents:
+            have(agent, lambda job: None)
+            for pod in bound(agent):
+                delete_at_once(prod, pod["metadata"]["name"])
+        prod.delete(f"/api/v1/nodes/{DEAD}")
+
+
+def test_a_run_on_a_node_that_died_holds_up_no_other(prod: Rollout) -> None:
+    """Its pod stays Terminating, and so its Job never ends (delayTerminalCondition of the Job controller)."""
+    agents = (names.RECONCILE, names.WATCHDOG)
+
+    def last(agent: str) -> str | None:
+        succeeded: str | None = prod.get(cron_job(agent))["status"].get("lastSuccessfulTime")
+        return succeeded
+
+    with runs_on_a_dead_node(prod, agents) as stuck:
+        before = {agent: last(agent) for agent in agents}
+        for agent in agents:
+            eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
+        assert len(stuck) == len(agents)
+        assert not any(ended(prod, job) for job in stuck)
+
+
+def cron_job(agent: str) -> str:
+    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from tenancy import names
+from tests.e2e.faults.agents import forget_nodes
 from tests.e2e.rollout import (
     GPU_COUNT,
     GPUMEM,
-    SYSTEM,
     Object,
     Rollout,
     becomes,
@@ -30,7 +29,6 @@ from toolchain.cluster.paths import program
 # Not a tenant's: the nodeSelector that admission gives a seat's pod fails on a node that comes back without its labels.
 NAMESPACE = "kube-system"
 REAL = "/api/v1/nodes/localhost"
-JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 T4 = {
     "nvidia.com/gpu.present": "true",
@@ -62,8 +60,7 @@ def real_gpu_node(prod: Rollout) -> Iterator[Rollout]:
             prod.delete(pods(NAMESPACE, found["metadata"]["name"]))
         prod.delete(f"{SLICES}/{devices['metadata']['name']}")
         label(prod, dict.fromkeys(T4))
-        # Reconcile would wait for labels that it saw before: for this test the node is forgotten.
-        prod.cluster.api.patch(JOURNAL, {"data": None})
+        forget_nodes(prod)
     becomes(lambda: advertised(prod), (None, None), "the real node is no GPU node any more")
 
 

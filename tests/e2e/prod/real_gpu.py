@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tenancy import names
-from tests.e2e.rollout import GPUMEM, SYSTEM, Rollout, becomes, eventually
+from tests.e2e.faults.agents import forget_nodes
+from tests.e2e.rollout import GPUMEM, Rollout, becomes, eventually
 from tests.support import fake_nvml
 from toolchain.cluster import node
 
 NODE = f"/api/v1/nodes/{node.NODE}"
 SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-{node.NODE}"
-JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.RECONCILE)}"
 UUID = "GPU-real"
 TOTAL_MIB = 15360
 MIB = 2**20
@@ -46,7 +45,6 @@ def real_gpu(prod: Rollout) -> Iterator[Path]:
         yield libraries / "card"
     finally:
         api.patch(NODE, {"metadata": {"labels": dict.fromkeys(LABELS)}, "spec": {"taints": taints}})
-        # Reconcile would wait for labels that it saw before: for this test the node is forgotten.
-        api.patch(JOURNAL, {"data": None})
+        forget_nodes(prod)
         eventually(lambda: GPUMEM not in prod.capacity(node.NODE), "reconcile takes its memory off")
         prod.delete(SLICE)
