@@ -102,9 +102,9 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(ARGS)
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
-e2e: ## Run the tests on clusters, in three lanes side by side
+e2e: ## Run the tests on clusters, in four lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 3 tests/e2e $(ARGS)
+	@$(PYTEST) -n 4 tests/e2e $(ARGS)
 
 day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
 	@$(INSTALL) preview cluster $(NODE)

@@ -19,18 +19,19 @@ from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
 
 # The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
-# compute. One has an API server alone, the cluster as it starts, and prod from its first `up` to its last `destroy`;
-# another has what prod does, and a third what it withstands. Without workers they are one, on one cluster.
+# compute. Prod from its first `up` to its last `destroy`; an API server alone, the cluster as it starts, and who uses
+# prod; what its agents do; and what they withstand. They are to end together, so some modules are in another's lane.
+# Without workers they are one, on one cluster.
 LANES = {
     "life": (
-        "api",
-        "",
         "prod/test_interrupted_up",
         "prod/test_rollout",
+        "prod/test_policy",
         "prod/test_withdrawn_capacity",
         "prod/test_interrupted_destroy",
     ),
-    "prod": ("prod",),
+    "use": ("api", "", "prod/test_examples", "prod/test_rights", "prod/test_runs", "prod/test_tenants"),
+    "prod": ("prod", "faults/test_control_plane"),
     "faults": ("faults",),
 }
 ORDER = [part for lane in LANES.values() for part in lane]

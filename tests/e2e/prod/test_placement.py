@@ -16,7 +16,7 @@ from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tests.e2e import audit
 from tests.e2e.prod.real_gpu import card, real_gpu
-from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, eventually, pods
+from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, pods
 from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.image import agent_image
@@ -114,11 +114,9 @@ def asked(prod: Rollout, path: str) -> str:
 
 
 def test_two_schedulers_run_and_one_of_them_leads(prod: Rollout) -> None:
-    found = schedulers(prod)
-    ready = [all(status["ready"] for status in pod["status"]["containerStatuses"]) for pod in found]
-    assert ready == [True, True]
+    becomes(lambda: [condition(pod, "Ready").get("status") for pod in schedulers(prod)], ["True"] * 2, "both are ready")
     holder = eventually(lambda: (prod.cluster.api.get(LEASE) or {}).get("spec", {}).get("holderIdentity"), "one leads")
-    assert holder.partition("_")[0] in {pod["metadata"]["name"] for pod in found}
+    assert holder.partition("_")[0] in {pod["metadata"]["name"] for pod in schedulers(prod)}
 
 
 def test_the_container_sees_the_device_that_its_scheduler_chose_also_after_a_restart(tenant: Rollout) -> None:
