@@ -34,7 +34,10 @@ NODE := $(if $(filter Linux,$(shell uname -s)),node)
 PYTHON := .venv/bin/python
 PULUMI := .toolchain/bin/pulumi
 PYTEST := $(PYTHON) -m pytest -q
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n auto $(SPREAD)
+# A worker more than cores: tests of real processes wait for them.
+WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
 # Of branches too; not of a part of the tests, which ARGS may choose.
 COVERAGE := --cov --cov-report=
 GATED := --policy-pack policy --suppress-outputs
@@ -95,7 +98,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
 	@$(INSTALL) preview $(ORACLE)
-	@$(PYTEST) $(PARALLEL) tests/simulation tests/integration $(ARGS)
+	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a second, what each failing seed did
 	@$(INSTALL) python
