@@ -159,6 +159,13 @@ def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
     eventually(lambda: read() == wanted, what, read)
 
 
+def logged(answer: ApiAnswer) -> str | None:
+    """What a container wrote; None while that cannot be had. Of a container that is just gone the kubelet says so as if
+    it were a log (GetContainerLogs in pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
+    said = None if answer.refusal else answer.body.get("message")
+    return None if said is None or said.startswith("unable to retrieve container logs") else str(said)
+
+
 def container(limits: Mapping[str, str]) -> dict[str, Any]:
     return {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": dict(limits)}}
 

@@ -72,7 +72,7 @@ def card(real_cluster: HeldCluster) -> Path:
     libraries = node.gpu_libraries(real_cluster.folder)
     if not fake_nvml.build(libraries):
         pytest.skip("NO C COMPILER: the exporter is not tested on the real node")
-    (libraries / "card").write_text(CARD)
+    fake_nvml.write(libraries / "card", CARD)
     return libraries / "card"
 
 
@@ -197,7 +197,7 @@ def test_a_real_pods_process_is_attributed_to_it_and_held_against_its_budget(
     real_cluster: HeldCluster, card: Path, exporter: str, tenant: tuple[str, int]
 ) -> None:
     uid, pid = tenant
-    card.write_text(f"{CARD}compute {pid} {4000 * MIB}\n")
+    fake_nvml.write(card, f"{CARD}compute {pid} {4000 * MIB}\n")
     pod, device = (TENANT, "chat-0", uid), ("0", "GPU-real")
 
     def named() -> list[exposition.Sample]:
@@ -209,7 +209,7 @@ def test_a_real_pods_process_is_attributed_to_it_and_held_against_its_budget(
     assert mib(samples, names.METRIC_POD_DECLARED, uid) == {pod: 3000}
     unattributed = [s.value / MIB for s in samples if s.name == names.METRIC_UNATTRIBUTED]
     assert unattributed == [6000]
-    card.write_text(CARD)
+    fake_nvml.write(card, CARD)
 
 
 def published(cluster: HeldCluster) -> Object | None:
@@ -237,10 +237,10 @@ def test_an_ailing_device_is_tainted_until_it_is_well(real_cluster: HeldCluster,
     def taints() -> list[Object]:
         return list((published(real_cluster) or {})["spec"]["devices"][0].get("taints", []))
 
-    card.write_text(f"{CARD}remapping failed\n")
+    fake_nvml.write(card, f"{CARD}remapping failed\n")
     (taint,) = eventually(taints, "the device is tainted")
     assert (taint["key"], taint["value"]) == ("viktorbarzin.me/unhealthy", "row-remapping-failed")
-    card.write_text(CARD)
+    fake_nvml.write(card, CARD)
     eventually(lambda: not taints(), "the device is well again")
 
 

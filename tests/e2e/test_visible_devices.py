@@ -8,7 +8,7 @@ import pytest
 from components.admission.device import ByDevice, DeviceArgs, device_stamps
 from components.admission.policy import binding
 from tenancy.names import Names
-from tests.e2e.rollout import Object, eventually
+from tests.e2e.rollout import Object, eventually, logged
 from toolchain.cluster import node
 from toolchain.cluster.api import ApiAnswer
 from toolchain.cluster.cluster import HeldCluster
@@ -90,8 +90,7 @@ def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
 def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
     """What the container wrote since it was started, or before that; None while it wrote nothing."""
     path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
-    answer = cluster.api.request("GET", path)
-    return None if answer.refusal else answer.body.get("message")
+    return logged(cluster.api.request("GET", path))
 
 
 def seen(cluster: HeldCluster, name: str) -> dict[str, set[str]]:

@@ -22,9 +22,14 @@ class FakeNvml:
         return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
 
     def show(self, *lines: str, status: int = 0) -> None:
-        whole = self.script.with_suffix(".new")
-        whole.write_text("\n".join((str(status), *lines)) + "\n")
-        whole.replace(self.script)
+        write(self.script, "\n".join((str(status), *lines)) + "\n")
+
+
+def write(script: Path, text: str) -> None:
+    """Whole or not at all: a process that reads a part of it ends."""
+    whole = script.with_suffix(".new")
+    whole.write_text(text)
+    whole.replace(script)
 
 
 def build(folder: Path) -> bool:

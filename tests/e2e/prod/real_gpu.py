@@ -36,7 +36,7 @@ def real_gpu(prod: Rollout) -> Iterator[Path]:
     api, libraries = prod.cluster.api, node.gpu_libraries(prod.cluster.folder)
     if not fake_nvml.build(libraries):
         pytest.skip("NO C COMPILER: placement is not tested on the real node")
-    (libraries / "card").write_text(card(15000))
+    fake_nvml.write(libraries / "card", card(15000))
     taints = prod.get(NODE)["spec"]["taints"]
     api.patch(NODE, {"metadata": {"labels": LABELS}, "spec": {"taints": []}})
     try:
