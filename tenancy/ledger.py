@@ -161,6 +161,31 @@ class QueueQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalQueue:
+    """Where a tenant's Jobs queue: for what its ClusterQueue may hand out."""
+
+    name: str
+    tenant: str
+    queue: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionTerms:
+    """What admission goes by that is no promise, for whoever judges a pod before it is there.
+
+    `priorities`: PriorityClass to the tenants that may use it; `gpu_priority` is for pods that reach a GPU, too.
+    `device_classes`: what may be claimed beside seats. `own`: the stack's own namespaces. `devices`: the most that a
+    node has, where pods are placed by device; else 0.
+    """
+
+    gpu_priority: str
+    priorities: Mapping[str, tuple[str, ...]]
+    own: tuple[str, ...]
+    device_classes: tuple[str, ...] = ()
+    devices: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Every pool and every promise."""
 
@@ -172,9 +197,12 @@ class Ledger:
     quotas: tuple[QueueQuota, ...] = ()
     # Namespaces whose GPU pods carry no budget of their own: they queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
+    local_queues: tuple[LocalQueue, ...] = ()
     tenants: tuple[Tenant, ...] = ()
     # Namespaces in which admission stamps and refuses nothing.
     exempt_namespaces: tuple[str, ...] = ()
+    # None where the stack declares no admission.
+    admission: AdmissionTerms | None = None
 
     @property
     def names(self) -> Names:
@@ -209,6 +237,12 @@ class Ledger:
     def seats_of(self, tenant: str) -> tuple[Seat, ...]:
         """The seats of a tenant, in the order of the ledger."""
         return self._seats_by_tenant.get(tenant, ())
+
+    @cached_property
+    def tenants_by_name(self) -> Mapping[str, Tenant]:
+        """Every namespace that something is promised to, or that is declared."""
+        promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
+        return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:
@@ -278,5 +312,5 @@ def _data(value: Any) -> Any:
     if is_dataclass(value):
         return {key: _data(each) for key, each in _given(value)}
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _data(each) for key, each in value.items()}
     return str(value) if isinstance(value, enum.Enum) else value
