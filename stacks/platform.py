@@ -97,6 +97,7 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
             names.POLICY: {
                 "ledger": ledger.to_data(),
                 "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
+                "stack": f"{pulumi.get_project()}/{pulumi.get_stack()}",
             }
         },
         residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
