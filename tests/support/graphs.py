@@ -263,8 +263,9 @@ def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Progra
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
+    sizes = {s.name: s.gpumem_mib for s in ledger.seats}
     for s in LEDGER.seats:
-        program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
+        program[s.name] = deployment(s.name, s.tenant, sizes.get(s.name, s.gpumem_mib))
     return (
         program
         | {"memory pools": host_memory_object(memory), "guard": guard_object(memory)}
