@@ -13,7 +13,7 @@ from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
+from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -231,14 +231,23 @@ def _of_graph(
     findings = [Finding(f"{other}: a second {_WHAT[key]}; keep one", other.urn) for other in others]
     try:
         return from_data(_data_of(first, key)), findings, [*declared]
-    except KeyError:
-        return None, [*findings, unproven(first, f"it has no {key}")], [*declared]
-    except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
+    except (DecodeError, *UNREADABLE) as error:
         return None, [*findings, unproven(first, error)], [*declared]
 
 
 def _data_of(found: Object, key: str) -> Any:
-    return json.loads(at(found.manifest, "data")[key])
+    data = at(found.manifest, "data")
+    if key not in data:
+        raise ShapeError(f"it has no {key}")
+    return _from_json(text(data, key))
+
+
+def _from_json(written: str) -> Any:
+    """Raises ShapeError; a number of thousands of digits and lists a thousand deep are nobody's either."""
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
 def _another(found: Object, key: str, difference: str) -> Finding:

@@ -209,6 +209,7 @@ class PodJudge:
             yield Refusal(names.GPU_COUNT_USE, f"{gpu_count} spreads a pod's {gpumem}, of which it has none; remove it")
         elif self._has_budget:
             yield from self._size()
+            yield from self._whole_devices()
 
     def _resources(self) -> list[str]:
         ours = (self.ledger.names.gpumem, self.ledger.names.gpu_count)
@@ -235,6 +236,16 @@ class PodJudge:
             yield Refusal(names.GPU_BUDGET, message, of_budget=True)
         elif self.ledger.seats_of(self.namespace) and self.namespace not in self.ledger.queue_tenants:
             yield from self._not_a_seat()
+
+    def _whole_devices(self) -> Iterator[Refusal]:
+        """Else a seat would come with every device of its node."""
+        whole = int(at_once(self._pod_spec, _whole_devices_of))
+        if whole > self._spread:
+            yield Refusal(
+                names.WHOLE_DEVICES,
+                f"it asks for {whole} whole devices ({names.GPU} and its like), its {self.ledger.names.gpumem} is on "
+                f"{self._spread}; lower them",
+            )
 
     def _not_a_seat(self) -> Iterator[Refusal]:
         if not self.is_a_seat:
@@ -303,6 +314,10 @@ def amount(container: Manifest, resource: str) -> int:
     """What a container's limit on an extended resource says, in whole units; its request has no say of its own."""
     resources = at(container, "resources")
     return math.ceil(parse(given(at(resources, "limits"), resource, given(at(resources, "requests"), resource, 0))))
+
+
+def _whole_devices_of(container: Manifest) -> Fraction:
+    return Fraction(sum(amount(container, r) for r in reach.asked(container, reach.is_the_plugins)))
 
 
 def owned(pod_spec: Manifest) -> Iterator[str]:

@@ -43,9 +43,14 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
 
 
+def is_the_plugins(resource: str) -> bool:
+    """Whether the device plugin gives a device, or a part of it, by the resource."""
+    return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
+
+
 def shows_device(resource: str, names: Names) -> bool:
     """Whether a limit on the resource shows the container a device: gpumem by our stamp, the others by the plugin."""
-    return resource in (names.gpumem, GPU) or resource.startswith(PLUGIN_RESOURCES)
+    return resource == names.gpumem or is_the_plugins(resource)
 
 
 def asked(container: Manifest, met: Callable[[str], bool]) -> list[str]:

@@ -154,15 +154,15 @@ def _is_trusted(graph: Graph, role: Object) -> bool:
     bound = [
         subject
         for binding in graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}")
-        if at(binding.manifest, "roleRef").get("name") == role.name
+        if text(at(binding.manifest, "roleRef"), "name") == role.name
         for subject in maps_at(binding.manifest, "subjects")
     ]
-    return bool(bound) and all(s.get("kind") == "ServiceAccount" and s.get("namespace") in homes for s in bound)
+    return bool(bound) and all(text(s, "kind") == "ServiceAccount" and text(s, "namespace") in homes for s in bound)
 
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
     """Our admission policies are the platform's to declare, and deny."""
-    name = given(at(found.manifest, "metadata"), "name", "")
+    name = text(at(found.manifest, "metadata"), "name")
     if not name.startswith(f"{names.PROJECT}-"):
         return
     actions = texts(at(found.manifest, "spec"), "validationActions")

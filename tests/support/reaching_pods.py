@@ -41,7 +41,8 @@ def _few(random: Random, least: int) -> int:
 
 
 def _container(random: Random, names: Names, mib: list[int], name: str, count: int) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": name, "image": "busybox:1.37.0", "resources": {"limits": {}}}
+    container: dict[str, Any] = {"name": name, "image": "busybox:1.37.0"}
+    container["resources"] = {"limits": {"memory": "64Mi"}}  # a memory pool's class needs one
     if random.random() < 0.45:
         size = random.choice(mib) * max(count, 1) + random.choice([0, 0, 0, 0, 0, 0, -1, 1])
         size //= random.choice([1, 1, 1, 2])

@@ -145,6 +145,7 @@ def test_f3_a_budget_is_no_way_past_the_scheduler() -> None:
     for field, value, message in (
         ("spec.template.spec.nodeName", "k8s-node1", "nodeName k8s-node1 goes past the scheduler that places"),
         ("spec.template.spec.runtimeClassName", "runc", "runtimeClassName runc is not nvidia"),
+        (f"{LLAMA}.resources.limits", {GPUMEM: "5000", "nvidia.com/gpu": "2"}, "it asks for 2 whole devices"),
         (f"{LLAMA}.env", visible()["env"], "chooses its device by NVIDIA_VISIBLE_DEVICES"),
     ):
         program = consumer()
