@@ -123,4 +123,5 @@ def _unpinned(image: str, users: list[Object]) -> Finding:
     ours = all(at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users)
     key = "cluster.agent_image: " if ours else ""
     change = "write a digest (@sha256:…) or a full version (:1.2.3)"
-    return Finding(f"{key}image {image or '(none)'} of {folded(users)} is not pinned; {change}", users[0].urn)
+    used_by = folded(sorted(map(str, users)))
+    return Finding(f"{key}image {image or '(none)'} is not pinned; {change}; used by {used_by}", users[0].urn)

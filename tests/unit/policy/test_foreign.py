@@ -418,7 +418,7 @@ def test_one_unpinned_image_is_one_line_and_names_the_agents_key() -> None:
     for name in ("reconcile", "watchdog", "gate"):
         put(program[name], "spec.jobTemplate.spec.template.spec.containers.0.image", "python:latest")
     assert judge(program) == [
-        "images: cluster.agent_image: image python:latest of CronJob gpu-tenancy-system/gpumem-reconcile, CronJob "
-        "gpu-tenancy-system/gpu-vram-watchdog, CronJob gpu-tenancy-system/gpu-demand-gate is not pinned; write a "
-        "digest (@sha256:…) or a full version (:1.2.3)"
+        "images: cluster.agent_image: image python:latest is not pinned; write a digest (@sha256:…) or a full version "
+        "(:1.2.3); used by CronJob gpu-tenancy-system/gpu-demand-gate, CronJob gpu-tenancy-system/gpu-vram-watchdog, "
+        "CronJob gpu-tenancy-system/gpumem-reconcile"
     ]

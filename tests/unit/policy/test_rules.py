@@ -238,7 +238,7 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         f"{LLAMA}.image",
         "ghcr.io/a/b:latest",
         "images",
-        "image ghcr.io/a/b:latest of Deployment llama-swap/llama-swap is not pinned",
+        "image ghcr.io/a/b:latest is not pinned; write a digest (@sha256:…) or a full version (:1.2.3); used by Depl",
     ),
     "an image by a bare major": ("llama-swap", f"{LLAMA}.image", "ghcr.io/a/b:3", "images", "is not pinned"),
     "an image without a tag": ("llama-swap", f"{LLAMA}.image", "localhost:5000/b", "images", "is not pinned"),
