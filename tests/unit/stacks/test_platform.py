@@ -148,6 +148,23 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
     assert not prod.depends_on(gate, prod.one("Namespace", "frigate-namespace"))
 
 
+def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
+    """By its own, which comes later than the namespace's, or by that one: none is out of reach in between."""
+    by_namespace: dict[str, tuple[set[str], set[str]]] = {}
+    for found in prod.all("NetworkPolicy"):
+        selector = found.inputs["spec"]["podSelector"]
+        own, passed_over = by_namespace.setdefault(found.inputs["metadata"]["namespace"], (set(), set()))
+        own.update(selector.get("matchLabels", {}).values())
+        passed_over.update(v for e in selector.get("matchExpressions", []) for v in e["values"])
+    assert by_namespace == {
+        "gpu-tenancy-system": ({"gpu-tenancy-scheduler"}, {"gpu-tenancy-scheduler"}),
+        "gpu-tenancy-system-nodes": (
+            {"gpu-memory-exporter", "memory-guard"},
+            {"gpu-memory-exporter", "memory-guard"},
+        ),
+    }
+
+
 def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for(prod: Graph) -> None:
     for kind in ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"):
         for binding in prod.all(kind):
