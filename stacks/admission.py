@@ -26,22 +26,26 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         queued=queued(settings.queues, ledger) if settings.queues else [],
         seated=seated(ledger),
         priority_tenants=tenants_by_priority(settings.memory_pools),
-        own=[settings.cluster.system_namespace, *([settings.kueue.namespace] if settings.kueue else [])],
+        own=[settings.cluster.system_namespace, *([_kueue_namespace(settings)] if _has_kueue(settings) else [])],
         queues=Queued(
             seats=Seats(
                 names=ledger.names, sizes={seat.tenant: ledger.seat_sizes(seat.tenant) for seat in ledger.seats}
             ),
             tenants=ledger.queue_tenants,
-            account=_kueue_account(settings),
+            account=kueue_account(_kueue_namespace(settings)),
         ),
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 
 
-def _kueue_account(settings: StackSettings) -> str:
+def _has_kueue(settings: StackSettings) -> bool:
+    return settings.kueue is not None or settings.queues is not None
+
+
+def _kueue_namespace(settings: StackSettings) -> str:
     """Where Kueue was installed by somebody else, it is taken to be where its own instructions put it."""
     default: str = KueueSpec.model_fields["namespace"].default
-    return kueue_account(settings.kueue.namespace if settings.kueue else default)
+    return settings.kueue.namespace if settings.kueue else default
 
 
 def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:

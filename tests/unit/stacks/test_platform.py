@@ -265,6 +265,26 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
 
 
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        (put("kueue namespace", "queueing"), ["gpu-tenancy-system", "queueing"]),
+        (drop("kueue"), ["gpu-tenancy-system", "kueue-system"]),
+    ],
+    ids=["the stack's", "somebody else's"],
+)
+def test_kueue_has_the_systems_classes_whoever_installed_it(change: Change, own: list[str]) -> None:
+    parsed = settings.parse(changed(change))
+    assert parsed.admission is not None
+    assert list(admission_args(parsed.admission, parsed, parsed.ledger()).own) == own
+
+
+def test_without_queues_no_namespace_is_kueues() -> None:
+    parsed = settings.parse(changed(drop("kueue"), drop("queues")))
+    assert parsed.admission is not None
+    assert list(admission_args(parsed.admission, parsed, parsed.ledger()).own) == ["gpu-tenancy-system"]
+
+
 def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:
     parsed = settings.parse(raw())
     assert parsed.admission is not None
