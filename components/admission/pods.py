@@ -237,7 +237,8 @@ class Admission(pulumi.ComponentResource):
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
         declared = {policy["metadata"]["name"]: policy for policy in policies(args)}
-        exempt = [self._exempt(name, namespace) for namespace in args.spec.exempt_namespaces]
+        labelled = (namespace for namespace in args.spec.exempt_namespaces if namespace not in args.exempt)
+        exempt = [self._exempt(name, namespace) for namespace in labelled]
         bindings = [self._put_into_force(f"{name}-{key}", policy, exempt) for key, policy in declared.items()]
         self.policies = pulumi.Output.all(*(bound.urn for bound in bindings)).apply(lambda _: list(declared))
         self.register_outputs({"policies": self.policies})

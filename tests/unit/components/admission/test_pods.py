@@ -17,7 +17,9 @@ from tests.support.given import DOMAIN, declared
 
 ARGS = AdmissionArgs(
     spec=AdmissionSpec(
-        gpu_priority="gpu", tenant_priorities={"tts": "lesser", "lab": "lesser"}, exempt_namespaces=["nvidia"]
+        gpu_priority="gpu",
+        tenant_priorities={"tts": "lesser", "lab": "lesser"},
+        exempt_namespaces=["nvidia", "kube-system"],  # the second is always
     ),
     names=Names(DOMAIN),
     exempt=["kube-system"],
