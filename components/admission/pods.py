@@ -20,7 +20,7 @@ from components.admission.mirror import mirror_pods
 from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.admission.queued import Queued, queued
-from components.admission.seats import gpu_count_use, seat_sizes
+from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
 from components.admission.tenants import gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, Spec
@@ -118,6 +118,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         mirror_pods(args.exempt),
         gpu_tenants(args.names, args.exempt, [tenant.name for tenant in args.tenants]),
         gpu_count_use(args.names, args.exempt),
+        whole_devices(args.names, args.exempt),
         *seat_sizes(args.queues.seats, args.queues.tenants),
         *queued(args.queues),
         *pod_security(args.tenants),

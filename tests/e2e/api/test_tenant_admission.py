@@ -83,15 +83,16 @@ def privileged(**context: Any) -> Pod:
     return pod(container(securityContext=context))
 
 
-def sidecar(mib: str) -> dict[str, Any]:
-    return container("sidecar", limits={GPUMEM: mib}, restartPolicy="Always")
+def sidecar(limits: dict[str, str]) -> dict[str, Any]:
+    return container("sidecar", limits=limits, restartPolicy="Always")
 
 
-def start(mib: str) -> dict[str, Any]:
-    return container("start", limits={GPUMEM: mib})
+def start(limits: dict[str, str]) -> dict[str, Any]:
+    return container("start", limits=limits)
 
 
-GPUS = {GPU: "1"}
+GPUS, SHARED = {GPU: "1"}, "nvidia.com/gpu.shared"
+DEVICES = f"is on one device, or on as many as its {GPU_COUNT} says"
 SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
 COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
 NOBODYS = "this namespace is no tenant's"
@@ -114,7 +115,7 @@ ATTACKS: dict[str, tuple[str, Pod]] = {
     "a GPU in a namespace that is nobody's": ("nobodys", asks(gpu="1")),
     "a slice in a namespace that is nobody's": ("nobodys", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))),
     "memory in the default namespace": ("default", asks(mib="3000")),
-    "memory at the start, in a namespace that is nobody's": ("nobodys", pod(initContainers=[start("3000")])),
+    "memory at the start, in a namespace that is nobody's": ("nobodys", pod(initContainers=[start({GPUMEM: "3000"})])),
     "a bare pod past the queue": ("team-a", asks(gpu="1")),
     "a bare pod past the queue, with memory": ("team-a", asks(mib="100")),
     "a bare pod past the queue, with devices": ("team-a", asks(count="1")),
@@ -139,11 +140,32 @@ ATTACKS: dict[str, tuple[str, Pod]] = {
     "devices without memory": ("immich", asks(count="8")),
     "a start that is larger than the seat": (
         "immich",
-        pod(container(limits={GPUMEM: "3000"}), initContainers=[start("3001")]),
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start({GPUMEM: "3001"})]),
     ),
+    "a seat with every GPU of its node": ("immich", asks(mib="3000", gpu="8")),
+    "a seat with slices": ("immich", pod(container(limits={GPUMEM: "3000", "nvidia.com/mig-1g.5gb": "2"}))),
+    "a seat with a GPU of each name": ("immich", pod(container(limits={GPUMEM: "3000", GPU: "1", SHARED: "1"}))),
+    "a seat, and another container with a GPU": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), container("other", limits=GPUS)),
+    ),
+    "a seat, and a sidecar with a GPU": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), initContainers=[sidecar(GPUS)]),
+    ),
+    "a seat that starts with GPUs": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start({GPU: "2"})]),
+    ),
+    "a seat that starts with a GPU next to a sidecar's": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar(GPUS), start(GPUS)]),
+    ),
+    "a seat over two devices, with three": ("llama-swap", asks(mib="10k", count="2", gpu="3")),
+    "a seat of a queue tenant, with GPUs past the queue": ("team-b", asks(mib="500", gpu="4")),
     "a sidecar that makes it larger": (
         "immich",
-        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar("1")]),
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar({GPUMEM: "1"})]),
     ),
 }
 SAID = {
@@ -152,6 +174,7 @@ SAID = {
     "team-a": QUEUES,
     "team-b": QUEUES,
     "immich": SEAT,
+    "llama-swap": DEVICES,
 }
 ADMITTED: dict[str, tuple[str, Pod]] = {
     "no GPU in a namespace that is nobody's": ("nobodys", pod()),
@@ -166,16 +189,30 @@ ADMITTED: dict[str, tuple[str, Pod]] = {
     "a seat of several containers": ("immich", pod(*(container(n, limits={GPUMEM: "1500"}) for n in "ab"))),
     "a seat that a sidecar completes": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("2000")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar({GPUMEM: "2000"})]),
     ),
     "a seat that its start uses alone": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[start("3000")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[start({GPUMEM: "3000"})]),
     ),
     "a start next to a sidecar": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("800"), start("2200")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar({GPUMEM: "800"}), start({GPUMEM: "2200"})]),
     ),
+    "a seat with a time slice": ("immich", pod(container(limits={GPUMEM: "3000", SHARED: "1"}))),
+    "a seat with another of NVIDIA's resources": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1", "nvidia.com/hostdev": "2"})),
+    ),
+    "a seat whose start has the GPU first": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), initContainers=[start(GPUS), start(GPUS) | {"name": "next"}]),
+    ),
+    "a seat whose start has the GPU before its sidecar": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start(GPUS), sidecar(GPUS)]),
+    ),
+    "two seats with both devices": ("llama-swap", asks(mib="10k", count="2", gpu="2")),
     "two seats on a device each": ("llama-swap", asks(mib="10k", count="2")),
     "an on-demand workload": ("tts", asks(gpu="1")),
     "a privileged pod of a tenant with a reason": (LAX, privileged(privileged=True)),
@@ -210,7 +247,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     answer = create(cluster, where, manifest)
     assert answer.code == 422
     # Of the policies that refuse it the API server tells of one.
-    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET))
+    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 
 @pytest.mark.parametrize("admitted", ADMITTED)

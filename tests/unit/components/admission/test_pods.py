@@ -286,6 +286,13 @@ def test_the_stack_labels_what_is_exempt_before_anything_is_refused(graph: Graph
         assert graph.depends_on(declared_policy, patch)
 
 
+def test_a_pod_with_a_budget_gets_no_more_whole_devices_than_it_is_on(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "whole-devices")
+    assert namespaces(spec) == ("NotIn", ["kube-system"])
+    (validation,) = spec["validations"]
+    assert all(f'"nvidia.com/{resource}"' in validation["expression"] for resource in ("gpu", "gpu.", "mig-"))
+
+
 def test_a_namespace_is_exempt_only_if_who_may_change_policies_says_so(graph: Graph) -> None:
     spec = policy(graph, "Validating", "exemptions")
     assert namespaces(spec) is None
