@@ -35,6 +35,11 @@ def reaches_gpu(names: Names) -> str:
     )
 
 
+def of_old(expression: str) -> str:
+    """What is said of a pod, of the pod as it was."""
+    return expression.replace("object.spec.", "oldObject.spec.")
+
+
 def asks_for_device(names: Names) -> str:
     """Some container of the pod asks for gpumem, or for a device of NVIDIA's plugin."""
     return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"

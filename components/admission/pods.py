@@ -16,6 +16,7 @@ from components.admission.device import (
     device_stamps,
 )
 from components.admission.exemptions import exemption, exemptions
+from components.admission.grace import grace
 from components.admission.mirror import mirror_pods
 from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
@@ -121,6 +122,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         whole_devices(args.names, args.exempt),
         *seat_sizes(args.queues.seats, args.queues.tenants),
         *queued(args.queues),
+        *grace(args.queues.seats, args.without_budget),
         *pod_security(args.tenants),
         exemptions(),
         *priority_uses(args),
