@@ -105,11 +105,11 @@ class StackSettings(Spec):
                 for n, s in sorted(self.residents.items())
             ),
             on_demand=tuple(
-                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib)
+                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib, gpus=s.gpus)
                 for n, s in sorted(self.on_demand.items())
             ),
             unbudgeted=tuple(
-                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib)
+                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib, gpus=s.gpus)
                 for n, s in sorted(self.unbudgeted.items())
             ),
             quotas=_quotas(queues) if queues else (),

@@ -9,6 +9,7 @@ PROJECT = "gpu-tenancy"
 
 # NVIDIA's device plugin and feature discovery.
 GPU = "nvidia.com/gpu"
+GPU_SHARED = "nvidia.com/gpu.shared"  # what a time slice is called where it is not called a GPU (renameByDefault)
 GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -239,6 +240,7 @@ QUEUED_PODS_KEPT = "gpu-tenancy-queued-pods-kept"
 SEAT_SIZES = "gpu-tenancy-seat-sizes"
 GRACE = "gpu-tenancy-grace"
 GRACE_DELETION = "gpu-tenancy-grace-deletion"
+COUNTED_GPUS = "gpu-tenancy-counted-gpus"
 WHOLE_DEVICES = "gpu-tenancy-whole-devices"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"

@@ -5,12 +5,14 @@ Admission renders it as CEL. Patterns are of the syntax that RE2 and Python shar
 Container Device Interface (annotations), containerd's NRI plugins, KEP-5004 (a DeviceClass as an extended resource).
 """
 
-from tenancy.names import GPU
+from tenancy.names import GPU, GPU_SHARED
 
 # Every resource of NVIDIA's: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, a network card's.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # Those of them for which the device plugin says itself which devices a container sees.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
+# Those that a ResourceQuota counts, which knows resources by their whole name: whoever has no budget asks for no other.
+COUNTED_RESOURCES = (GPU, GPU_SHARED)
 # A DeviceClass by its name, as a resource.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 

@@ -22,7 +22,7 @@ from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.admission.queued import Queued, queued
 from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
-from components.admission.tenants import gpu_tenants
+from components.admission.tenants import counted_gpus, gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, Spec
 from tenancy.ledger import Tenant
@@ -118,6 +118,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         device_binding(args.device),
         mirror_pods(args.exempt),
         gpu_tenants(args.names, args.exempt, [tenant.name for tenant in args.tenants]),
+        *counted_gpus(set(args.without_budget) - set(args.queues.tenants)),
         gpu_count_use(args.names, args.exempt),
         whole_devices(args.names, args.exempt),
         *seat_sizes(args.queues.seats, args.queues.tenants),

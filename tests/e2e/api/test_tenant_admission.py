@@ -27,7 +27,7 @@ from tests.e2e.api.admitted import (
 from tests.e2e.api.server import ApiAnswer, ApiServer
 from tests.e2e.api.tenant import TENANT, let_edit
 from tests.e2e.rollout import eventually
-from tests.support.prod import drop, put
+from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
 RBAC = "rbac.authorization.k8s.io"
@@ -486,6 +486,32 @@ def test_nobody_deletes_it_later_than_that(cluster: ApiServer, seconds: int | No
     finally:
         for path in (gpus, plain, seat):
             assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
+
+
+def counted(server: ApiServer, tenant: str) -> None:
+    """Prod's ResourceQuota of the tenant, reckoned up as its controller does."""
+    (quota,) = (
+        each
+        for each in declared(raw()).values()
+        if each["kind"] == "ResourceQuota" and each["metadata"]["namespace"] == tenant
+    )
+    path = f"/api/v1/namespaces/{tenant}/resourcequotas"
+    server.create(path, {**quota, "apiVersion": "v1"})
+    status = {"hard": quota["spec"]["hard"], "used": dict.fromkeys(quota["spec"]["hard"], "0")}
+    server.api.patch(f"{path}/{quota['metadata']['name']}/status", {"status": status})
+
+
+def test_who_needs_no_budget_starts_no_more_gpus_than_are_on_record(cluster: ApiServer) -> None:
+    counted(cluster, "ytdlp")
+    for resource in (GPU, SHARED):
+        first, second = (pod(container(limits={resource: "1"})) for _ in range(2))
+        first["metadata"]["name"] = resource.rpartition(".")[2].replace("/", "-")
+        eventually(lambda made=first: create(cluster, "ytdlp", made).refusal is None, "the quota is reckoned up")
+        assert create(cluster, "ytdlp", first, dry_run=False).refusal is None
+        assert f"exceeded quota: {names.SEATS}" in (create(cluster, "ytdlp", second).refusal or "")
+    slices = pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))
+    assert "the quota of this tenant counts" in (create(cluster, "ytdlp", slices).refusal or "")
+    assert create(cluster, "ytdlp", pod(container(limits={"nvidia.com/hostdev": "1"}))).refusal is None
 
 
 def label(server: ApiServer, name: str, labels: dict[str, Any], *, user: str = "admin", sub: str = "") -> str | None:

@@ -265,6 +265,28 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
 
 
+def test_the_gpus_of_who_needs_no_budget_are_counted(prod: Graph) -> None:
+    hard = {quota.inputs["metadata"]["namespace"]: quota.inputs["spec"]["hard"] for quota in prod.all("ResourceQuota")}
+    counted = {
+        tenant: held["requests.nvidia.com/gpu"] for tenant, held in hard.items() if "requests.nvidia.com/gpu" in held
+    }
+    assert counted == dict.fromkeys(("tts", "ytdlp", "ebook2audiobook", "android-emulator"), "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "gpus"),
+    [
+        (put("on_demand tts gpus", 2), 2),
+        (put("unbudgeted second", {"tenant": "tts", "pool": "t4", "measured_mib": 1, "gpus": 3}), 4),
+        (put("residents seat", {"tenant": "tts", "pool": "t4", "gpumem_mib": 1, "replicas": 2}), 3),
+        (drop("on_demand tts"), None),
+    ],
+    ids=["more", "of two workloads", "beside seats", "none"],
+)
+def test_they_are_as_many_as_are_on_record(change: Change, gpus: int | None) -> None:
+    assert settings.parse(changed(change)).ledger().gpus_of("tts") == gpus
+
+
 @pytest.mark.parametrize(
     ("change", "own"),
     [

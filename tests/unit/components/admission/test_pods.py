@@ -293,6 +293,13 @@ def test_a_pod_with_a_budget_gets_no_more_whole_devices_than_it_is_on(graph: Gra
     assert all(f'"nvidia.com/{resource}"' in validation["expression"] for resource in ("gpu", "gpu.", "mig-"))
 
 
+def test_who_has_no_budget_asks_for_what_its_quota_counts(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "counted-gpus")
+    assert namespaces(spec) == ("In", ["tts"])
+    (condition,) = spec["matchConditions"]
+    assert 'k in ["nvidia.com/gpu", "nvidia.com/gpu.shared"]' in condition["expression"]
+
+
 def test_a_gpu_pod_without_a_seat_has_a_longest_grace_however_it_goes(graph: Graph) -> None:
     asked, given = (policy(graph, "Validating", name) for name in ("grace", "grace-deletion"))
     assert namespaces(asked) == namespaces(given) == ("In", ["team-a", "tts"])
