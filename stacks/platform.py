@@ -171,6 +171,7 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
                 names=ledger.names,
                 gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
                 gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
+                gpus=ledger.gpus_of(name),
                 has_queue=name in queue_tenants,
             ),
             _after(*(queues if name in queue_tenants else ())),

@@ -105,6 +105,14 @@ class StackSettings(Spec):
         """Whether seats are claims on devices instead of an extended resource."""
         return self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
 
+    @property
+    def kueue_namespace(self) -> str | None:
+        """Where Kueue is: installed by somebody else, where its own instructions put it; None where nobody queues."""
+        if self.kueue is None and self.queues is None:
+            return None
+        default: str = KueueSpec.model_fields["namespace"].default
+        return self.kueue.namespace if self.kueue else default
+
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
         queues = self.queues
@@ -116,11 +124,11 @@ class StackSettings(Spec):
                 for n, s in sorted(self.residents.items())
             ),
             on_demand=tuple(
-                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib)
+                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib, gpus=s.gpus)
                 for n, s in sorted(self.on_demand.items())
             ),
             unbudgeted=tuple(
-                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib)
+                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib, gpus=s.gpus)
                 for n, s in sorted(self.unbudgeted.items())
             ),
             quotas=_quotas(queues) if queues else (),
@@ -153,7 +161,7 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
     return AdmissionTerms(
         gpu_priority=admission.gpu_priority,
         priorities={priority: tuple(sorted(allowed)) for priority, allowed in sorted(tenants.items())},
-        own=(settings.cluster.system_namespace, *([settings.kueue.namespace] if settings.kueue else [])),
+        own=(settings.cluster.system_namespace, *([settings.kueue_namespace] if settings.kueue_namespace else [])),
         device_classes=tuple(sorted(admission.device_classes)),
         devices=max(shared, default=0) if settings.extender else 0,
     )

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from tenancy import names, reach
 from tenancy.ledger import Ledger, Tenant
-from tenancy.quantity import parse
+from tenancy.quantity import parse, whole
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
 
 # Pod Security baseline: the capabilities that a container may add
@@ -54,6 +54,7 @@ class PodJudge:
             *(self._placed() if self._devices else ()),
             *self._budget(),
             *self._queue(),
+            *self._without_budget(),
             *self._owns_its_node(),
             *self._class(),
         ]
@@ -239,11 +240,11 @@ class PodJudge:
 
     def _whole_devices(self) -> Iterator[Refusal]:
         """Else a seat would come with every device of its node."""
-        whole = int(at_once(self._pod_spec, _whole_devices_of))
-        if whole > self._spread:
+        devices = int(at_once(self._pod_spec, _whole_devices_of))
+        if devices > self._spread:
             yield Refusal(
                 names.WHOLE_DEVICES,
-                f"it asks for {whole} whole devices ({names.GPU} and its like), its {self.ledger.names.gpumem} is on "
+                f"it asks for {devices} whole devices ({names.GPU} and its like), its {self.ledger.names.gpumem} is on "
                 f"{self._spread}; lower them",
             )
 
@@ -280,6 +281,28 @@ class PodJudge:
                 names.QUEUED_PODS,
                 f"GPUs of {self.namespace} are handed out by its queue; make it a Job with the label "
                 f"{names.KUEUE_QUEUE_LABEL}",
+            )
+
+    def _without_budget(self) -> Iterator[Refusal]:
+        """What a tenant is held to whose pods need no seat."""
+        uncounted = [
+            r
+            for c in self._containers
+            for r in reach.asked(c, reach.is_the_plugins)
+            if r not in reach.COUNTED_RESOURCES
+        ]
+        if uncounted and not self._needs_budget and self.namespace not in self.ledger.queue_tenants:
+            counted = " and ".join(reach.COUNTED_RESOURCES)
+            yield Refusal(
+                names.COUNTED_GPUS,
+                f"it asks for {uncounted[0]}, the quota of {self.namespace} counts {counted}; ask for one of these",
+            )
+        seconds = whole(given(self._pod_spec, "terminationGracePeriodSeconds", 30))
+        if seconds > reach.MOST_GRACE_SECONDS and self._routes and not self._needs_budget and not self.is_a_seat:
+            yield Refusal(
+                names.GRACE,
+                f"terminationGracePeriodSeconds is {seconds}, a pod with a GPU and no seat ends within "
+                f"{reach.MOST_GRACE_SECONDS}; lower it",
             )
 
     def _owns_its_node(self) -> Iterator[Refusal]:

@@ -125,22 +125,26 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack."""
+    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack. `gpus` is how many nvidia.com/gpu
+    its pods ask for together."""
 
     name: str
     tenant: str
     pool: str
     need_mib: int
+    gpus: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A tenant that uses the device with neither seat nor gate, on record with what was measured."""
+    """A tenant that uses the device with neither seat nor gate, on record with what was measured. `gpus` is how many
+    nvidia.com/gpu its pods ask for together."""
 
     name: str
     tenant: str
     pool: str
     measured_mib: int
+    gpus: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +273,13 @@ class Ledger:
     def devices_of(self, tenant: str) -> int:
         """The devices that all replicas of a tenant's seats are on together."""
         return sum(seat.replicas for seat in self.seats_of(tenant))
+
+    def gpus_of(self, tenant: str) -> int | None:
+        """The nvidia.com/gpu that a tenant's pods may ask for together: what is on record of those without a budget,
+        and one for each device of a seat. None where budgets or Kueue count them all."""
+        users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
+        on_record = [each.gpus for each in users if each.tenant == tenant]
+        return sum(on_record) + self.devices_of(tenant) if on_record else None
 
     def seat_sizes(self, tenant: str) -> dict[int, int]:
         """What a pod of the tenant may take of a device, MiB of a seat to the devices that it may be spread over: it is

@@ -9,7 +9,7 @@ Container Device Interface (annotations), containerd's NRI plugins, KEP-5004 (a 
 import re
 from collections.abc import Callable, Iterator
 
-from tenancy.names import GPU, VISIBLE_DEVICES, Names
+from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
 from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
 
@@ -17,8 +17,14 @@ from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # Those of them for which the device plugin says itself which devices a container sees.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
+# Those that a ResourceQuota counts, which knows resources by their whole name: whoever has no budget asks for no other.
+COUNTED_RESOURCES = (GPU, GPU_SHARED)
 # A DeviceClass by its name, as a resource.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
+
+# How long a GPU pod without a seat may take to end: time to write a checkpoint, and a third of what Kueue lets the next
+# Job wait for its pods (components/kueue.py).
+MOST_GRACE_SECONDS = 600
 
 # Values of NVIDIA_VISIBLE_DEVICES that show a container no device.
 NO_DEVICES = ("", "none", "void")

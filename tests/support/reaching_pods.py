@@ -25,7 +25,7 @@ def pod(random: Random, names: Names, mib: list[int]) -> Pod:
     if starting and random.random() < 0.05:
         _limit(starting[0], names.gpu_count, "1")
     spec: dict[str, Any] = {"containers": containers} | ({"initContainers": starting} if starting else {})
-    for change in (_runtime, _volume, _placed, _host, _priority):
+    for change in (_runtime, _volume, _placed, _host, _priority, _grace):
         if random.random() < 0.12:
             change(random, spec)
     return {
@@ -119,3 +119,7 @@ def _priority(random: Random, spec: dict[str, Any]) -> None:
     spec["priorityClassName"] = random.choice(
         ["gpu-workload", "tier-2-gpu", "homelab-critical", "system-node-critical", "system-cluster-critical"]
     )
+
+
+def _grace(random: Random, spec: dict[str, Any]) -> None:
+    spec["terminationGracePeriodSeconds"] = random.choice([0, 30, 600, 601, 3600])

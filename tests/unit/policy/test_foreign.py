@@ -104,6 +104,14 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         workload("web", ephemeralContainers=[{"name": "debug", "image": "a:1.2.3"}]),
         "ephemeralContainers are added to a pod that runs; remove them",
     ),
+    "f2 a slice that no quota counts": (
+        workload("tts", main=gpu("nvidia.com/mig-1g.5gb")),
+        "it asks for nvidia.com/mig-1g.5gb, the quota of tts counts nvidia.com/gpu and nvidia.com/gpu.shared",
+    ),
+    "f3 an hour to end": (
+        workload("tts", main=gpu(), terminationGracePeriodSeconds=3600),
+        "terminationGracePeriodSeconds is 3600, a pod with a GPU and no seat ends within 600; lower it",
+    ),
     "f6 no queue's label": (
         workload("team-a", kind="Job", main=gpu()),
         "GPUs of team-a are handed out by its queue; make it a Job with the label kueue.x-k8s.io/queue-name",
