@@ -13,6 +13,7 @@ from components.base.spec import Count, DnsLabel, GroupName, Mib, Spec
 from tenancy.ledger import PodSecurity
 from tenancy.names import POD_SECURITY_ENFORCE, POD_SECURITY_WARN, PROJECT, QUEUE_TENANT, SEATS, Names, labels
 from tenancy.quantity import canonical
+from tenancy.reach import COUNTED_RESOURCES
 
 _COMPONENT = "tenant"
 
@@ -69,17 +70,19 @@ class UnbudgetedSpec(Spec):
     tenant: DnsLabel
     pool: DnsLabel
     measured_mib: Mib = Field(description="What it was seen to use; covered by the pool's reserve.")
+    gpus: Count = Field(default=1, description="How many nvidia.com/gpu its pods ask for together: the ResourceQuota.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
     """`gpumem_mib` is all that the tenant's pods may request together: its seats and what its queues may hand out;
-    `gpu_count` the devices that they may name, likewise."""
+    `gpu_count` the devices that they may name, likewise; `gpus` the nvidia.com/gpu, None where nobody counts these."""
 
     spec: TenantSpec
     names: Names
     gpumem_mib: int
     gpu_count: int
+    gpus: int | None = None
     has_queue: bool
 
 
@@ -113,9 +116,14 @@ def quota(tenant: str, args: TenantArgs) -> Manifest:
             "hard": {
                 args.names.requests_gpumem: canonical(args.gpumem_mib),
                 args.names.requests_gpu_count: canonical(args.gpu_count),
+                **_counted(args.gpus),
             }
         },
     }
+
+
+def _counted(gpus: int | None) -> dict[str, str]:
+    return {} if gpus is None else {f"requests.{gpu}": canonical(gpus) for gpu in COUNTED_RESOURCES}
 
 
 def role_binding(tenant: str, role: Role, groups: Iterable[str]) -> Manifest:

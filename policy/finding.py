@@ -1,6 +1,6 @@
 """What a rule finds, and how a rule goes over many objects without one of them hiding the others."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -42,3 +42,9 @@ def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iter
 def unproven(subject: Subject, error: Exception | str) -> Finding:
     """Fail closed: what cannot be proven is a violation."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
+
+
+def folded(items: Sequence[object], shown: int = 5) -> str:
+    """A list that a message has room for."""
+    more = f" and {len(items) - shown} more" if len(items) > shown else ""
+    return ", ".join(map(str, items[:shown])) + more

@@ -13,7 +13,7 @@ from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
+from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -45,7 +45,7 @@ class Claim:
 @dataclass(frozen=True)
 class Graph:
     """The objects that a program declares. `configured` is the pack's configuration: the ledger and the memory pools
-    in it count where the objects hold none."""
+    in it rule, and those of the objects are the same or refused."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
@@ -80,27 +80,37 @@ class Graph:
         """Everything built in that runs pods."""
         return [o for o in self.objects if runs_pods(o)]
 
-    @cached_property
+    @property
     def ledger_objects(self) -> list[Object]:
-        """Without the ConfigMaps whose name is unknown: no ledger is the strictest case."""
-        return self._config_maps(names.LEDGER)
+        """The ConfigMaps that hold the ledger; none of those that are refused for the configured one. Without those
+        whose name is unknown: no ledger is the strictest case."""
+        return self._read[2]
 
-    @cached_property
+    @property
     def host_memory_objects(self) -> list[Object]:
         """The memory pools, likewise."""
-        return self._config_maps(names.HOST_MEMORY_POOLS)
+        return self._read_host_memory[2]
+
+    @property
+    def ledger_source(self) -> str:
+        """Where the ledger that is judged by comes from, for the reader of the verdict."""
+        if self.configured.get("ledger") is not None:
+            stack = self.configured.get("stack")
+            return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
+        return f"{self.ledger_objects[0]} of this program" if self.ledger_objects else "nowhere: there is none"
 
     def _config_maps(self, name: str) -> list[Object]:
         return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == name]
 
     @cached_property
-    def _read(self) -> tuple[Ledger | None, list[Finding]]:
-        return _decoded(self.ledger_objects, names.LEDGER_KEY, self.configured.get("ledger"), Ledger.from_data)
+    def _read(self) -> "_Read[Ledger]":
+        declared, configured = self._config_maps(names.LEDGER), self.configured.get("ledger")
+        return _decoded(declared, names.LEDGER_KEY, configured, Ledger.from_data)
 
     @cached_property
-    def _read_host_memory(self) -> tuple[HostMemoryPools | None, list[Finding]]:
-        given = self.configured.get("memory_pools")
-        return _decoded(self.host_memory_objects, names.HOST_MEMORY_POOLS_KEY, given, HostMemoryPools.from_data)
+    def _read_host_memory(self) -> "_Read[HostMemoryPools]":
+        declared, configured = self._config_maps(names.HOST_MEMORY_POOLS), self.configured.get("memory_pools")
+        return _decoded(declared, names.HOST_MEMORY_POOLS_KEY, configured, HostMemoryPools.from_data)
 
     @property
     def ledger(self) -> Ledger | None:
@@ -189,25 +199,77 @@ class Graph:
         ]
 
 
+_Read = tuple[T | None, list[Finding], list[Object]]  # what it is, what is wrong, the objects that hold it
+
+
 def _decoded(
     declared: Sequence[Object], key: str, configured: object, from_data: Callable[[object], T]
-) -> tuple[T | None, list[Finding]]:
-    """What a ConfigMap of the graph holds under `key`, else what the pack's configuration does; and what is wrong."""
-    if declared:
-        first, *others = declared
-        findings = [Finding(f"{other}: a second {_WHAT[key]}; keep one", other.urn) for other in others]
-        try:
-            return from_data(json.loads(at(first.manifest, "data")[key])), findings
-        except KeyError:
-            return None, [*findings, unproven(first, f"it has no {key}")]
-        except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
-            return None, [*findings, unproven(first, error)]
+) -> tuple[T | None, list[Finding], list[Object]]:
+    """What the pack's configuration holds, else a ConfigMap of the graph under `key`. Raises nothing."""
     if configured is None:
-        return None, []
+        return _of_graph(declared, key, from_data)
     try:
-        return from_data(configured), []
+        rules = from_data(configured)
     except DecodeError as error:
-        return None, [Finding(f"the {_WHAT[key]} in the pack's configuration cannot be read: {error}")]
+        return None, [Finding(f"the {_WHAT[key]} in the pack's configuration cannot be read: {error}")], []
+    same, findings = [], []
+    for found in declared:
+        other, problems, _ = _of_graph([found], key, from_data)
+        if other == rules:
+            same.append(found)
+            continue
+        findings += problems or [_another(found, key, _difference(configured, _data_of(found, key)))]
+    return rules, findings, same
+
+
+def _of_graph(
+    declared: Sequence[Object], key: str, from_data: Callable[[object], T]
+) -> tuple[T | None, list[Finding], list[Object]]:
+    if not declared:
+        return None, [], []
+    first, *others = declared
+    findings = [Finding(f"{other}: a second {_WHAT[key]}; keep one", other.urn) for other in others]
+    try:
+        return from_data(_data_of(first, key)), findings, [*declared]
+    except (DecodeError, *UNREADABLE) as error:
+        return None, [*findings, unproven(first, error)], [*declared]
+
+
+def _data_of(found: Object, key: str) -> Any:
+    data = at(found.manifest, "data")
+    if key not in data:
+        raise ShapeError(f"it has no {key}")
+    return _from_json(text(data, key))
+
+
+def _from_json(written: str) -> Any:
+    """Raises ShapeError; a number of thousands of digits and lists a thousand deep are nobody's either."""
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no JSON that can be read: {error}") from None
+
+
+def _another(found: Object, key: str, difference: str) -> Finding:
+    return Finding(
+        f"{found}: is another {_WHAT[key]} than the pack's configuration, which rules: {difference}; remove it, or "
+        "write the platform's output into the configuration again",
+        found.urn,
+    )
+
+
+def _difference(configured: Any, declared: Any, path: str = "") -> str:
+    """The first place where two pieces of plain data differ."""
+    if isinstance(configured, Mapping) and isinstance(declared, Mapping):
+        pairs = ((key, configured.get(key), declared.get(key)) for key in {**configured, **declared})
+    elif isinstance(configured, list) and isinstance(declared, list) and len(configured) == len(declared):
+        pairs = ((str(index), *both) for index, both in enumerate(zip(configured, declared, strict=True)))
+    else:
+        if isinstance(configured, list | Mapping) or isinstance(declared, list | Mapping):
+            return f"{path} differs"
+        return f"{path} is {declared}, configured is {configured}"
+    differing = next(((key, a, b) for key, a, b in pairs if a != b), None)
+    return _difference(differing[1], differing[2], f"{path}.{differing[0]}".strip(".")) if differing else "it differs"
 
 
 def runs_pods(found: Object) -> bool:

@@ -5,23 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.unknown import is_unknown
-from tenancy.workload import ShapeError, at, given
+from tenancy.workload import at, given, text, texts
 
-
-def text(mapping: Mapping[str, Any], field: str) -> str:
-    """A string, empty where it is absent. Raises ShapeError for anything else, UnprovenError for an unknown value."""
-    value = given(mapping, field, "")
-    if not isinstance(value, str):
-        raise ShapeError(f"{field} must be a string (got {value!r})")
-    return value
-
-
-def texts(mapping: Mapping[str, Any], field: str) -> list[str]:
-    """A list of strings, empty where it is absent. Raises like `text`."""
-    values = given(mapping, field, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ShapeError(f"{field} must be a list of strings (got {values!r})")
-    return values
+__all__ = ["Object", "text", "texts"]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from components.admission.queued import Queued
 from components.admission.seats import Seats
 from components.agents.scheduler import by_device
 from components.host_memory import tenants_by_priority
-from components.kueue import KueueSpec
 from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
@@ -26,22 +25,16 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
         queued=queued(settings.queues, ledger) if settings.queues else [],
         seated=seated(ledger),
         priority_tenants=tenants_by_priority(settings.memory_pools),
-        own=[settings.cluster.system_namespace, *([settings.kueue.namespace] if settings.kueue else [])],
+        own=list(ledger.admission.own) if ledger.admission else [],
         queues=Queued(
             seats=Seats(
                 names=ledger.names, sizes={seat.tenant: ledger.seat_sizes(seat.tenant) for seat in ledger.seats}
             ),
             tenants=ledger.queue_tenants,
-            account=_kueue_account(settings),
+            account=kueue_account(settings.kueue_namespace or ""),
         ),
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
-
-
-def _kueue_account(settings: StackSettings) -> str:
-    """Where Kueue was installed by somebody else, it is taken to be where its own instructions put it."""
-    default: str = KueueSpec.model_fields["namespace"].default
-    return kueue_account(settings.kueue.namespace if settings.kueue else default)
 
 
 def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:

@@ -97,6 +97,7 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
             names.POLICY: {
                 "ledger": ledger.to_data(),
                 "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
+                "stack": f"{pulumi.get_project()}/{pulumi.get_stack()}",
             }
         },
         residents=pulumi.Output.all(*ready).apply(lambda _: stanzas),
@@ -170,6 +171,7 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
                 names=ledger.names,
                 gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
                 gpu_count=ledger.devices_of(name) + queued_devices.get(name, 0),
+                gpus=ledger.gpus_of(name),
                 has_queue=name in queue_tenants,
             ),
             _after(*(queues if name in queue_tenants else ())),

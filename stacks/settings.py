@@ -20,14 +20,25 @@ from components.agents.scheduler import PlacementMode, SchedulerSpec
 from components.agents.watchdog import WatchdogSpec
 from components.base.spec import DnsLabel, Spec
 from components.base.system import ClusterSpec
-from components.host_memory import HostMemoryPoolSpec
+from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
 from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import problems, references, reserved, stackfile
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
+from tenancy.ledger import (
+    AdmissionTerms,
+    Ledger,
+    LocalQueue,
+    OnDemand,
+    Pool,
+    QueueQuota,
+    Seat,
+    Sharing,
+    Tenant,
+    Unbudgeted,
+)
 from tenancy.names import EXEMPT_BY_NAME, PROJECT, node_agent_namespace
 
 
@@ -94,6 +105,14 @@ class StackSettings(Spec):
         """Whether seats are claims on devices instead of an extended resource."""
         return self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
 
+    @property
+    def kueue_namespace(self) -> str | None:
+        """Where Kueue is: installed by somebody else, where its own instructions put it; None where nobody queues."""
+        if self.kueue is None and self.queues is None:
+            return None
+        default: str = KueueSpec.model_fields["namespace"].default
+        return self.kueue.namespace if self.kueue else default
+
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
         queues = self.queues
@@ -105,11 +124,11 @@ class StackSettings(Spec):
                 for n, s in sorted(self.residents.items())
             ),
             on_demand=tuple(
-                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib)
+                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib, gpus=s.gpus)
                 for n, s in sorted(self.on_demand.items())
             ),
             unbudgeted=tuple(
-                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib)
+                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib, gpus=s.gpus)
                 for n, s in sorted(self.unbudgeted.items())
             ),
             quotas=_quotas(queues) if queues else (),
@@ -119,6 +138,11 @@ class StackSettings(Spec):
                 for n, s in sorted(self.tenants.items())
             ),
             exempt_namespaces=_exempt(self.admission, self.cluster) if self.admission else (),
+            local_queues=tuple(
+                LocalQueue(name=n, tenant=q.tenant, queue=q.cluster_queue)
+                for n, q in sorted(queues.local_queues.items() if queues else ())
+            ),
+            admission=_terms(self, self.admission) if self.admission else None,
         )
 
 
@@ -126,6 +150,21 @@ def _exempt(admission: AdmissionSpec, cluster: ClusterSpec) -> tuple[str, ...]:
     """The operator's, and those of Kubernetes and of the agents that see every device."""
     always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
     return tuple(sorted(always | set(admission.exempt_namespaces)))
+
+
+def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
+    """As stacks/admission.py gives them to the policies."""
+    tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
+    for tenant, priority in admission.tenant_priorities.items():
+        tenants.setdefault(priority, set()).add(tenant)
+    shared = [pool.device_count for pool in settings.pools.values() if pool.sharing is Sharing.MEMORY]
+    return AdmissionTerms(
+        gpu_priority=admission.gpu_priority,
+        priorities={priority: tuple(sorted(allowed)) for priority, allowed in sorted(tenants.items())},
+        own=(settings.cluster.system_namespace, *([settings.kueue_namespace] if settings.kueue_namespace else [])),
+        device_classes=tuple(sorted(admission.device_classes)),
+        devices=max(shared, default=0) if settings.extender else 0,
+    )
 
 
 def _pool(name: str, spec: PoolSpec) -> Pool:

@@ -123,7 +123,7 @@ class _Chart:
 
     def _beside(self, pool: Pool) -> Iterator[str]:
         """Who uses the pool without a seat."""
-        let_in = [f"{o.name} {o.need_mib}" for o in self.ledger.on_demand if o.pool == pool.name]
+        let_in = [f"{o.name} {o.need_mib}{_gpus(o.gpus)}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
             yield from self._text(f"on demand: {_listed(let_in)}")
         queued = [_queued(q) for q in self.ledger.quotas if q.pool == pool.name]
@@ -133,7 +133,7 @@ class _Chart:
     def _reserve(self, full: FullSeats) -> Iterator[str]:
         """Whether what has no seat fits what is kept back for it."""
         pool, short = full.pool, full.reserve_short_mib
-        measured = [f"{u.name} {u.measured_mib}" for u in self.ledger.unbudgeted if u.pool == pool.name]
+        measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
         rest = f"{short} short" if short > 0 else f"{-short} left"
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
@@ -261,6 +261,11 @@ def _counted(items: Sequence[Item]) -> str:
 def _queued(quota: QueueQuota) -> str:
     borrows = f" and borrows {quota.borrowing}" if quota.borrowing else ""
     return f"{quota.queue} {quota.nominal} {quota.resource}{borrows}"
+
+
+def _gpus(count: int) -> str:
+    """How many nvidia.com/gpu somebody without a budget may ask for; nothing for the one that everybody may."""
+    return "" if count == 1 else f" on {count} GPUs"
 
 
 def _devices(pool: Pool) -> str:

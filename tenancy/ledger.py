@@ -125,22 +125,26 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack."""
+    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack. `gpus` is how many nvidia.com/gpu
+    its pods ask for together."""
 
     name: str
     tenant: str
     pool: str
     need_mib: int
+    gpus: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A tenant that uses the device with neither seat nor gate, on record with what was measured."""
+    """A tenant that uses the device with neither seat nor gate, on record with what was measured. `gpus` is how many
+    nvidia.com/gpu its pods ask for together."""
 
     name: str
     tenant: str
     pool: str
     measured_mib: int
+    gpus: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +165,31 @@ class QueueQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalQueue:
+    """Where a tenant's Jobs queue: for what its ClusterQueue may hand out."""
+
+    name: str
+    tenant: str
+    queue: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionTerms:
+    """What admission goes by that is no promise, for whoever judges a pod before it is there.
+
+    `priorities`: PriorityClass to the tenants that may use it; `gpu_priority` is for pods that reach a GPU, too.
+    `device_classes`: what may be claimed beside seats. `own`: the stack's own namespaces. `devices`: the most that a
+    node has, where pods are placed by device; else 0.
+    """
+
+    gpu_priority: str
+    priorities: Mapping[str, tuple[str, ...]]
+    own: tuple[str, ...]
+    device_classes: tuple[str, ...] = ()
+    devices: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Every pool and every promise."""
 
@@ -172,9 +201,12 @@ class Ledger:
     quotas: tuple[QueueQuota, ...] = ()
     # Namespaces whose GPU pods carry no budget of their own: they queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
+    local_queues: tuple[LocalQueue, ...] = ()
     tenants: tuple[Tenant, ...] = ()
     # Namespaces in which admission stamps and refuses nothing.
     exempt_namespaces: tuple[str, ...] = ()
+    # None where the stack declares no admission.
+    admission: AdmissionTerms | None = None
 
     @property
     def names(self) -> Names:
@@ -210,6 +242,12 @@ class Ledger:
         """The seats of a tenant, in the order of the ledger."""
         return self._seats_by_tenant.get(tenant, ())
 
+    @cached_property
+    def tenants_by_name(self) -> Mapping[str, Tenant]:
+        """Every namespace that something is promised to, or that is declared."""
+        promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
+        return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
+
     @property
     def tenants_without_budget(self) -> frozenset[str]:
         """Those that are on record as users of devices and declare nothing: on demand, unbudgeted, or queueing."""
@@ -235,6 +273,13 @@ class Ledger:
     def devices_of(self, tenant: str) -> int:
         """The devices that all replicas of a tenant's seats are on together."""
         return sum(seat.replicas for seat in self.seats_of(tenant))
+
+    def gpus_of(self, tenant: str) -> int | None:
+        """The nvidia.com/gpu that a tenant's pods may ask for together: what is on record of those without a budget,
+        and one for each device of a seat. None where budgets or Kueue count them all."""
+        users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
+        on_record = [each.gpus for each in users if each.tenant == tenant]
+        return sum(on_record) + self.devices_of(tenant) if on_record else None
 
     def seat_sizes(self, tenant: str) -> dict[int, int]:
         """What a pod of the tenant may take of a device, MiB of a seat to the devices that it may be spread over: it is
@@ -278,5 +323,5 @@ def _data(value: Any) -> Any:
     if is_dataclass(value):
         return {key: _data(each) for key, each in _given(value)}
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _data(each) for key, each in value.items()}
     return str(value) if isinstance(value, enum.Enum) else value

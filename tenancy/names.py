@@ -9,6 +9,7 @@ PROJECT = "gpu-tenancy"
 
 # NVIDIA's device plugin and feature discovery.
 GPU = "nvidia.com/gpu"
+GPU_SHARED = "nvidia.com/gpu.shared"  # what a time slice is called where it is not called a GPU (renameByDefault)
 GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
@@ -233,8 +234,14 @@ GPU_COUNT_USE = "gpu-tenancy-gpu-count-use"
 GPU_TENANTS = "gpu-tenancy-gpu-tenants"
 POD_SECURITY = "gpu-tenancy-pod-security"
 QUEUED_JOBS = "gpu-tenancy-queued-jobs"
+QUEUED_JOBS_DELETION = "gpu-tenancy-queued-jobs-deletion"
 QUEUED_PODS = "gpu-tenancy-queued-pods"
+QUEUED_PODS_KEPT = "gpu-tenancy-queued-pods-kept"
 SEAT_SIZES = "gpu-tenancy-seat-sizes"
+GRACE = "gpu-tenancy-grace"
+GRACE_DELETION = "gpu-tenancy-grace-deletion"
+COUNTED_GPUS = "gpu-tenancy-counted-gpus"
+WHOLE_DEVICES = "gpu-tenancy-whole-devices"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 MIRROR_PODS = "gpu-tenancy-mirror-pods"
@@ -248,6 +255,8 @@ CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 # Who makes the pods of Jobs: the controller's own account, or that of all controllers where each has none.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
+# Takes owners that are gone off what they owned; where it has no account of its own it is the last of those above.
+GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 

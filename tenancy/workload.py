@@ -152,6 +152,22 @@ def given(mapping: Manifest, field: str, default: Any) -> Any:
     return default if value is None else value
 
 
+def text(mapping: Manifest, field: str) -> str:
+    """A string, empty where it is absent. Raises ShapeError for anything else."""
+    value = given(mapping, field, "")
+    if not isinstance(value, str):
+        raise ShapeError(f"{field} must be a string (got {value!r})")
+    return value
+
+
+def texts(mapping: Manifest, field: str) -> list[str]:
+    """A list of strings, empty where it is absent. Raises like `text`."""
+    values = given(mapping, field, [])
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ShapeError(f"{field} must be a list of strings (got {values!r})")
+    return values
+
+
 def at(mapping: Manifest, *path: str) -> Manifest:
     """The map under `path`; an empty one where it is absent."""
     for depth, field in enumerate(path, 1):

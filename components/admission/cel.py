@@ -5,7 +5,7 @@ error in CEL, so each one stands behind has(). Only limits are read: the API ref
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tenancy import reach
 from tenancy.names import GPU, VISIBLE_DEVICES, Names
@@ -35,6 +35,11 @@ def reaches_gpu(names: Names) -> str:
     )
 
 
+def of_old(expression: str) -> str:
+    """What is said of a pod, of the pod as it was."""
+    return expression.replace("object.spec.", "oldObject.spec.")
+
+
 def asks_for_device(names: Names) -> str:
     """Some container of the pod asks for gpumem, or for a device of NVIDIA's plugin."""
     return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"
@@ -55,6 +60,30 @@ def amounts_of(containers: str, resource: str) -> str:
     key = text(resource)
     asking = f"has(c.resources) && has(c.resources.limits) && {key} in c.resources.limits"
     return f"({containers}).filter(c, {asking}).map(c, quantity(c.resources.limits[{key}]).asInteger())"
+
+
+def most_at_once(amount: Callable[[str], str]) -> str:
+    """The most of something that a pod takes at once, as the scheduler reckons it (tenancy.workload.at_once): its
+    containers and sidecars together, or an init container next to the sidecars before it. `amount` is a container's."""
+    running = f"object.spec.containers.map(c, {amount('c')}).sum()"
+    sidecars = f"{INIT_CONTAINERS}.filter(s, {_is_sidecar('s')}).map(s, {amount('s')}).sum()"
+    before = f"{INIT_CONTAINERS}.transformList(j, s, j < i && {_is_sidecar('s')}, {amount('s')}).sum()"
+    starting = f"{INIT_CONTAINERS}.transformList(i, c, !{_is_sidecar('c')}, {amount('c')} + {before})"
+    return f"([{running} + {sidecars}] + {starting}).max()"
+
+
+def gpumem_of(container: str, names: Names) -> str:
+    """What the container asks for of gpumem, 0 where it does not say."""
+    limits, key = f"{container}.resources.limits", text(names.gpumem)
+    says = f"has({container}.resources) && has({limits}) && {key} in {limits}"
+    return f"({says} ? quantity({limits}[{key}]).asInteger() : 0)"
+
+
+def whole_devices_of(container: str) -> str:
+    """How many devices of the device plugin's the container asks for, under all of their names together."""
+    limits = f"{container}.resources.limits"
+    asked = f"{limits}.transformList(k, v, {is_the_plugins('k')}, quantity(v).asInteger()).sum()"
+    return f"(has({container}.resources) && has({limits}) ? {asked} : 0)"
 
 
 def devices_of(names: Names) -> str:
@@ -161,8 +190,17 @@ def add(path: str, value: str) -> str:
 def _asks_for_device(container: str, names: Names) -> str:
     """The container asks for what shows it a device: gpumem, by our stamp, or a resource by which the device plugin
     does. Others of NVIDIA's, such as a network card, show none: an image's own variable would count."""
-    plugins = " || ".join(f"k.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
-    return _has_limit(container, f"k == {text(names.gpumem)} || k == {text(GPU)} || {plugins}")
+    return _has_limit(container, f"k == {text(names.gpumem)} || {is_the_plugins('k')}")
+
+
+def is_the_plugins(resource: str) -> str:
+    """The resource is one by which the device plugin gives a device, or a part of it."""
+    others = " || ".join(f"{resource}.startsWith({text(prefix)})" for prefix in reach.PLUGIN_RESOURCES)
+    return f"({resource} == {text(GPU)} || {others})"
+
+
+def _is_sidecar(container: str) -> str:
+    return f"(has({container}.restartPolicy) && {container}.restartPolicy == 'Always')"
 
 
 def _has_limit(container: str, condition: str) -> str:

@@ -16,12 +16,13 @@ from components.admission.device import (
     device_stamps,
 )
 from components.admission.exemptions import exemption, exemptions
+from components.admission.grace import grace
 from components.admission.mirror import mirror_pods
 from components.admission.pod_security import pod_security
 from components.admission.policy import Scope, binding, mutating, outside, validating, within
 from components.admission.queued import Queued, queued
-from components.admission.seats import gpu_count_use, seat_sizes
-from components.admission.tenants import gpu_tenants
+from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
+from components.admission.tenants import counted_gpus, gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, Spec
 from tenancy.ledger import Tenant
@@ -117,9 +118,12 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         device_binding(args.device),
         mirror_pods(args.exempt),
         gpu_tenants(args.names, args.exempt, [tenant.name for tenant in args.tenants]),
+        *counted_gpus(set(args.without_budget) - set(args.queues.tenants)),
         gpu_count_use(args.names, args.exempt),
+        whole_devices(args.names, args.exempt),
         *seat_sizes(args.queues.seats, args.queues.tenants),
         *queued(args.queues),
+        *grace(args.queues.seats, args.without_budget),
         *pod_security(args.tenants),
         exemptions(),
         *priority_uses(args),
@@ -237,7 +241,8 @@ class Admission(pulumi.ComponentResource):
     def __init__(self, name: str, args: AdmissionArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Admission"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
         declared = {policy["metadata"]["name"]: policy for policy in policies(args)}
-        exempt = [self._exempt(name, namespace) for namespace in args.spec.exempt_namespaces]
+        labelled = (namespace for namespace in args.spec.exempt_namespaces if namespace not in args.exempt)
+        exempt = [self._exempt(name, namespace) for namespace in labelled]
         bindings = [self._put_into_force(f"{name}-{key}", policy, exempt) for key, policy in declared.items()]
         self.policies = pulumi.Output.all(*(bound.urn for bound in bindings)).apply(lambda _: list(declared))
         self.register_outputs({"policies": self.policies})

@@ -4,18 +4,34 @@ Kueue queues the Jobs that have its label and knows of nothing else, so that a b
 the label would run beside the queue. Labels and owners of a pod can be written by anybody; who made it cannot. So a GPU
 pod is the Job controller's, and a GPU Job waits suspended until Kueue, and nobody else, starts it
 (sigs.k8s.io/kueue pkg/controller/jobs/job/job_webhook.go: it suspends what has its label).
+
+Kueue hands a Job's quota on once the Job is gone or counts no pod. So a pod stays its Job's for as long as it runs: its
+owners and the labels by which it is counted are not the tenant's to change, and no Job goes without its pods.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from components.admission import cel
+from components.admission.grace import MOST_SECONDS, SECONDS, TOO_LONG
 from components.admission.policy import ResourceRule, Scope, validating, within
 from components.admission.seats import Seats
 from components.base.manifest import Manifest
-from tenancy.names import JOB_CONTROLLERS, KUEUE_QUEUE_LABEL, QUEUED_JOBS, QUEUED_PODS
+from tenancy.names import (
+    GARBAGE_COLLECTOR,
+    JOB_CONTROLLERS,
+    KUEUE_QUEUE_LABEL,
+    QUEUED_JOBS,
+    QUEUED_JOBS_DELETION,
+    QUEUED_PODS,
+    QUEUED_PODS_KEPT,
+)
 
 _COMPONENT = "admission"
+_ORPHAN = "orphan"  # FinalizerOrphanDependents
+# Labels by which Kubernetes and Kueue know the pods of a Job, and two that older versions of Kubernetes set.
+_JOB_LABELS = ("batch.kubernetes.io/", "kueue.x-k8s.io/")
+_OLD_JOB_LABELS = ("controller-uid", "job-name")
 _JOBS = tuple(ResourceRule(operation, ("jobs",), group="batch") for operation in ("CREATE", "UPDATE"))
 
 
@@ -43,7 +59,7 @@ class Queued:
 
 def queued(args: Queued) -> list[Manifest]:
     """The policies; none where nobody queues."""
-    return [_pods(args), _jobs(args)] if args.tenants else []
+    return [_pods(args), _kept_pods(args), _jobs(args), _deletion(args)] if args.tenants else []
 
 
 def _pods(args: Queued) -> Manifest:
@@ -62,15 +78,60 @@ def _pods(args: Queued) -> Manifest:
     )
 
 
+def _kept_pods(args: Queued) -> Manifest:
+    """The garbage collector takes owners off that are gone, and the Job controller lets go what it does not count."""
+    accounts = ", ".join(map(cel.text, (*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account)))
+    begins = " || ".join(f"k.startsWith({cel.text(prefix)})" for prefix in _JOB_LABELS)
+    counted = f"({begins} || k in [{', '.join(map(cel.text, _OLD_JOB_LABELS))}])"
+    variables = {
+        **args.seat_variables,
+        "before": "oldObject.metadata.?labels.orValue({})",
+        "after": "object.metadata.?labels.orValue({})",
+    }
+    same_owners = "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])"
+    same_labels = (
+        f"variables.before.all(k, !{counted} || k in variables.after && variables.after[k] == variables.before[k]) && "
+        f"variables.after.all(k, !{counted} || k in variables.before)"
+    )
+    keep = "this pod has GPUs that its queue gave to its Job: leave its {} as they are; delete the Job to be rid of it"
+    validations = {
+        f"{same_owners} || {args.is_a_seat}": keep.format("ownerReferences"),
+        f"{same_labels} || {args.is_a_seat}": keep.format(
+            f"labels under {' and '.join(_JOB_LABELS)} ({', '.join(_OLD_JOB_LABELS)})"
+        ),
+    }
+    conditions = {"is-no-controllers": f"!(request.userInfo.username in [{accounts}])", **_uses_gpu(args)}
+    scope = Scope(within(args.tenants), conditions, (ResourceRule("UPDATE", ("pods",)),))
+    return validating(_COMPONENT, QUEUED_PODS_KEPT, scope, validations, variables)
+
+
+def _deletion(args: Queued) -> Manifest:
+    """A Job goes with its pods. Who says nothing would leave them: so it is for Jobs of batch/v1, and for no other kind
+    (pkg/registry/batch/job/strategy.go). A finalizer says it as well, which is `_jobs`'."""
+    takes_them = (
+        "request.options.?orphanDependents.hasValue() ? !request.options.orphanDependents : "
+        "request.options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
+    )
+    message = (
+        "this Job has GPUs that its queue gave it, and its pods would keep them: delete it with its pods "
+        "(propagationPolicy Background, as kubectl does, or Foreground)"
+    )
+    conditions = {"leaves-its-pods": f"!({takes_them})", "used-a-gpu": _of_template(_uses_a_gpu(args), "oldObject")}
+    scope = Scope(within(args.tenants), conditions, (ResourceRule("DELETE", ("jobs",), group="batch"),))
+    variables = {name: _of_template(expression, "oldObject") for name, expression in args.seat_variables.items()}
+    seat = _of_template(args.is_a_seat, "oldObject")
+    return validating(_COMPONENT, QUEUED_JOBS_DELETION, scope, {seat: message}, variables)
+
+
 def _jobs(args: Queued) -> Manifest:
     """An update is judged by what it changes: a Job that runs may be labelled, shrunk and ended."""
-    uses_gpu = " || ".join(_uses_gpu(args).values())
+    uses_gpu = _uses_a_gpu(args)
     kueue = f"request.userInfo.username == {cel.text(args.account)}"
     waits = "variables.waits"
     variables = {
         "waits": "object.spec.?suspend.orValue(false)",
-        "ran": "oldObject != null && !oldObject.spec.?suspend.orValue(false) && "
-        f"({_of_template(uses_gpu, 'oldObject')})",
+        "used": f"oldObject != null && ({_of_template(uses_gpu, 'oldObject')})",
+        "ran": "variables.used && !oldObject.spec.?suspend.orValue(false)",
         **{name: _of_template(expression) for name, expression in args.seat_variables.items()},
         "seat": _of_template(args.is_a_seat),
     }
@@ -80,20 +141,37 @@ def _jobs(args: Queued) -> Manifest:
     )
     start = "this Job waits in its queue: only Kueue starts it; leave spec.suspend as it is"
     grow = "this Job runs with what its queue gave it: spec.parallelism may only shrink; submit another Job for more"
+    orphan = (
+        f"the finalizer {_ORPHAN} would leave this Job's pods their GPUs when it is gone: remove it from "
+        "metadata.finalizers"
+    )
+    select = "the pods of a Job with GPUs are known by labels that Kubernetes chooses: remove spec.manualSelector"
+    orphans = f"metadata.?finalizers.orValue([]).exists(f, f == {cel.text(_ORPHAN)})"
+    selects = "spec.?manualSelector.orValue(false)"
+    grace, granted = _of_template(SECONDS), _of_template(SECONDS, "oldObject")
     parallelism = "spec.?parallelism.orValue(1)"
     validations = {
         f"variables.seat || request.operation != 'CREATE' || {waits}": submit,
         f"variables.seat || request.operation != 'UPDATE' || {waits} || variables.ran || {kueue}": start,
         f"variables.seat || !variables.ran || {waits} || {kueue} || "
         f"object.{parallelism} <= oldObject.{parallelism}": grow,
+        f"variables.seat || {grace} <= {MOST_SECONDS} || variables.used && {grace} <= {granted}": TOO_LONG,
+        **{
+            f"variables.seat || !object.{given} || variables.used && oldObject.{given}": message
+            for given, message in {orphans: orphan, selects: select}.items()
+        },
     }
     scope = Scope(within(args.tenants), {"uses-a-gpu": _of_template(uses_gpu)}, _JOBS)
     return validating(_COMPONENT, QUEUED_JOBS, scope, validations, variables)
 
 
 def _uses_gpu(args: Queued) -> dict[str, str]:
+    return {"uses-a-gpu": _uses_a_gpu(args)}
+
+
+def _uses_a_gpu(args: Queued) -> str:
     counts = cel.asks_for(f"k == {cel.text(args.seats.names.gpu_count)}")
-    return {"uses-a-gpu": f"{cel.reaches_gpu(args.seats.names)} || {counts}"}
+    return f"{cel.reaches_gpu(args.seats.names)} || {counts}"
 
 
 def _of_template(expression: str, job: str = "object") -> str:

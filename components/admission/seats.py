@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from components.admission import cel
 from components.admission.policy import MessageExpression, Scope, outside, validating, within
 from components.base.manifest import Manifest
-from tenancy.names import GPU_COUNT_USE, SEAT_SIZES, Names
+from tenancy.names import GPU, GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES, Names
+from tenancy.reach import PLUGIN_RESOURCES
 
 _COMPONENT = "admission"
 
@@ -24,20 +25,9 @@ class Seats:
 
     @property
     def variables(self) -> dict[str, str]:
-        """CEL: what `is_a_seat` goes by. What a pod takes is reckoned as the scheduler does: containers and sidecars
-        together, or an init container next to the sidecars before it (tenancy.workload.at_once)."""
+        """CEL: what `is_a_seat` goes by."""
         return {
-            "initContainers": cel.INIT_CONTAINERS,
-            "running": (
-                f"object.spec.containers.map(c, {_amount('c', self.names)}).sum() + "
-                f"variables.initContainers.filter(c, {_is_sidecar('c')}).map(c, {_amount('c', self.names)}).sum()"
-            ),
-            "starting": (
-                f"variables.initContainers.transformList(i, c, !{_is_sidecar('c')}, {_amount('c', self.names)} + "
-                f"variables.initContainers.transformList(j, s, j < i && {_is_sidecar('s')}, "
-                f"{_amount('s', self.names)}).sum())"
-            ),
-            "taken": "([variables.running] + variables.starting).max()",
+            "taken": cel.most_at_once(lambda container: cel.gpumem_of(container, self.names)),
             "spread": cel.devices_of(self.names),
             "sizes": f"{{{', '.join(map(self._sizes_of, sorted(self.sizes)))}}}[?request.namespace].orValue({{}})",
         }
@@ -81,16 +71,16 @@ def gpu_count_use(names: Names, exempt: Iterable[str]) -> Manifest:
     return validating(_COMPONENT, GPU_COUNT_USE, Scope(outside(exempt), {"has-no-gpumem": alone}), {"false": message})
 
 
+def whole_devices(names: Names, exempt: Iterable[str]) -> Manifest:
+    """Else a seat would come with every device of its node, which the device plugin gives to nobody else then."""
+    asked, spread = cel.most_at_once(cel.whole_devices_of), cel.devices_of(names)
+    message = (
+        f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "
+        f"{GPU} (or {', '.join(f'{prefix}*' for prefix in PLUGIN_RESOURCES)}) than that; lower them"
+    )
+    scope = Scope(outside(exempt), {"asks-for-gpumem": cel.asks_for_gpumem(names)})
+    return validating(_COMPONENT, WHOLE_DEVICES, scope, {f"{asked} <= {spread}": message})
+
+
 def _is_gpu_count(names: Names) -> str:
     return f"k == {cel.text(names.gpu_count)}"
-
-
-def _amount(container: str, names: Names) -> str:
-    """What the container asks for of gpumem, 0 where it does not say."""
-    limits, key = f"{container}.resources.limits", cel.text(names.gpumem)
-    says = f"has({container}.resources) && has({limits}) && {key} in {limits}"
-    return f"({says} ? quantity({limits}[{key}]).asInteger() : 0)"
-
-
-def _is_sidecar(container: str) -> str:
-    return f"(has({container}.restartPolicy) && {container}.restartPolicy == 'Always')"

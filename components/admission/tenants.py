@@ -1,12 +1,12 @@
-"""Who may ask for GPUs at all: tenants, and whoever is exempt."""
+"""Who may ask for GPUs at all, and by which name where a quota counts them."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from components.admission import cel
-from components.admission.policy import Scope, outside, validating
+from components.admission.policy import Scope, outside, validating, within
 from components.base.manifest import Manifest
-from tenancy.names import GPU_TENANTS, Names
-from tenancy.reach import GPU_RESOURCES
+from tenancy.names import COUNTED_GPUS, GPU_TENANTS, Names
+from tenancy.reach import COUNTED_RESOURCES, GPU_RESOURCES
 
 _COMPONENT = "admission"
 
@@ -21,3 +21,15 @@ def gpu_tenants(names: Names, exempt: Iterable[str], tenants: Iterable[str]) -> 
     )
     scope = Scope(outside([*exempt, *tenants]), {"asks-for-gpus": asks})
     return validating(_COMPONENT, GPU_TENANTS, scope, {"false": message})
+
+
+def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
+    """Tenants whose pods need no budget ask for what their ResourceQuota counts; none where there is no such tenant."""
+    counted = ", ".join(map(cel.text, COUNTED_RESOURCES))
+    others = cel.asks_for(f"{cel.is_the_plugins('k')} && !(k in [{counted}])")
+    message = (
+        f"the quota of this tenant counts {' and '.join(COUNTED_RESOURCES)}: ask for one of these, or make the tenant "
+        "one that queues for its GPUs"
+    )
+    scope = Scope(within(tenants), {"asks-for-others": others})
+    return [validating(_COMPONENT, COUNTED_GPUS, scope, {"false": message})] if tenants else []

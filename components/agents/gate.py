@@ -65,6 +65,7 @@ class OnDemandSpec(Spec):
     tenant: DnsLabel
     pool: DnsLabel
     need_mib: Mib = Field(description="Free memory it needs, beyond the pool's floor and margin_mib.")
+    gpus: Count = Field(default=1, description="How many nvidia.com/gpu its pods ask for together: the ResourceQuota.")
     margin_mib: Mib = Field(
         default=256, description="Hysteresis: it is let in with so much above the floor, and goes under the floor."
     )

@@ -1,6 +1,7 @@
 """The namespaces of the agents and what every agent shares."""
 
 import base64
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
@@ -72,13 +73,15 @@ def node_namespace(name: str) -> Manifest:
     return made
 
 
-def default_deny_ingress(namespace: str) -> Manifest:
-    """Nothing in the namespace may be reached, but for the ports that an agent's own policy names."""
+def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
+    """Nothing in the namespace may be reached. An agent that is serving has a policy of its own, which denies the rest
+    as well: this one passes over it, since it is there first and would keep Prometheus out on an upgrade."""
+    others = {"key": names.LABEL_NAME, "operator": "NotIn", "values": sorted(serving)}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {"name": "default-deny-ingress", "namespace": namespace, "labels": names.labels(_COMPONENT)},
-        "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
+        "spec": {"podSelector": {"matchExpressions": [others]}, "policyTypes": ["Ingress"]},
     }
 
 
@@ -124,7 +127,8 @@ class System(pulumi.ComponentResource):
         system = args.cluster.system_namespace
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
         made = register(namespace(system, "restricted"), f"{name}-namespace", parent=self)
-        register(default_deny_ingress(system), f"{name}-default-deny", parent=self, depends_on=[made])
+        denied = default_deny_ingress(system, [names.SCHEDULER])
+        register(denied, f"{name}-default-deny", parent=self, depends_on=[made])
         register(critical_pods_quota(system), f"{name}-critical-pods", parent=self, depends_on=[made])
         code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
         if args.node_code is not None:
@@ -135,6 +139,7 @@ class System(pulumi.ComponentResource):
     def _declare_node_namespace(self, name: str, system: str, code: Zipapp) -> None:
         nodes = names.node_agent_namespace(system)
         made = register(node_namespace(nodes), f"{name}-node-namespace", parent=self)
-        register(default_deny_ingress(nodes), f"{name}-node-default-deny", parent=self, depends_on=[made])
+        denied = default_deny_ingress(nodes, [names.EXPORTER, names.GUARD])
+        register(denied, f"{name}-node-default-deny", parent=self, depends_on=[made])
         register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
         register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
 from policy.rules import (
+    admission,
     agents,
     claims,
+    foreign,
     host_memory,
     host_memory_guard,
     host_memory_node,
@@ -44,7 +46,8 @@ RULES = (
     Rule("seat-size", ledger.seats_on_a_device),
     Rule("placement", ledger.placement),
     Rule("full-seats", ledger.full_pools),
-    Rule("counted", workloads.judgeable),
+    Rule("counted", foreign.judgeable),
+    Rule("admission", admission.admitted),
     Rule("seats", workloads.seats),
     Rule("device", workloads.device),
     Rule("rollout", workloads.rollout),

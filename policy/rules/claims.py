@@ -36,8 +36,23 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
             if text(choice, "deviceClassName").endswith(ours):
                 yield Finding(f"{claim}: claims a seat among others under firstAvailable; use exactly", claim.urn)
         exactly = at(request, "exactly")
+        for choice in (exactly, *maps_at(request, "firstAvailable")):
+            yield from _of_another_driver(ledger, claim, text(choice, "deviceClassName"))
         if text(exactly, "deviceClassName").endswith(ours):
             yield from _exactly(seats, claim, exactly)
+
+
+def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iterator[Finding]:
+    """Nobody counts what such a claim gives; where there is no admission nobody says which classes give no GPU."""
+    terms = ledger.admission
+    if terms is None or not device_class or device_class.endswith(ledger.names.device_class("")):
+        return
+    if device_class not in terms.device_classes and claim.namespace not in ledger.exempt_namespaces:
+        yield Finding(
+            f"{claim}: claims {device_class} beside the budgets; claim a seat, or list the class under "
+            "admission.device_classes of the platform's stack if it gives no GPU",
+            claim.urn,
+        )
 
 
 def _exactly(seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any]) -> Iterator[Finding]:

@@ -5,26 +5,36 @@ from collections.abc import Iterator
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
-from tenancy import names
+from tenancy import names, reach
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, place
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
-from tenancy.workload import at, given
+from tenancy.workload import at, given, pod_template
 
 _SHOWN = 2  # promises that a message names; the largest come first
 
 
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The ledger can be read, and who asks for gpumem has one."""
+    """The ledger can be read, and who reaches a GPU has one."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
-        for claim in graph.claims:
-            yield Finding(
-                f"{claim}: cannot be proven: no ledger; write `pulumi stack output --json ledger` of the platform to a "
-                "file and pass it as --policy-pack-config",
-                claim.urn,
-            )
+        asking = {id(claim.workload) for claim in graph.claims}
+        yield from (_no_ledger(claim.workload) for claim in graph.claims)
+        yield from each((o for o in graph.workloads if id(o) not in asking), _reaches_unbudgeted)
+
+
+def _reaches_unbudgeted(workload: Object) -> Iterator[Finding]:
+    if any(reach.routes(at(pod_template(workload.manifest) or {}, "spec"), names.Names(""))):
+        yield _no_ledger(workload)
+
+
+def _no_ledger(workload: Object) -> Finding:
+    return Finding(
+        f"{workload}: cannot be proven: no ledger; write `pulumi stack output --json ledger` of the platform to a "
+        "file and pass it as --policy-pack-config",
+        workload.urn,
+    )
 
 
 def budgets(graph: Graph) -> Iterator[Finding]:

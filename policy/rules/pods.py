@@ -1,19 +1,19 @@
-"""Rules over pod templates: our agents' are hardened, nobody reaches past a budget, every image is pinned."""
+"""Rules over pod templates: our agents' are hardened, every image is pinned."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from policy.finding import Finding, each
-from policy.graph import Claim, Graph
+from policy.finding import Finding, each, folded
+from policy.graph import Graph
 from policy.objects import Object, text, texts
 from tenancy import names
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
+_PART_OF = names.LABEL_PART_OF
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
-_DEVICES = re.compile(r"^/+(dev(/.*)?)?$")  # /dev, what is in it, and the root that holds it
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,14 @@ _NEEDS: Mapping[str, _Need] = {
 
 
 def hardened(graph: Graph) -> Iterator[Finding]:
-    """Our agents' pods have no privilege, and a pod with a budget has no way around it."""
+    """Our agents' pods have no privilege but what each needs."""
     yield from each(graph.workloads, _ours)
-    yield from each(graph.claims, _within_its_budget)
 
 
 def _ours(workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
     labels = at(template, "metadata", "labels")
-    if labels.get(names.LABEL_PART_OF) != names.PROJECT:
+    if labels.get(_PART_OF) != names.PROJECT:
         return
     pod_spec, need = at(template, "spec"), _NEEDS.get(text(labels, names.LABEL_NAME), _Need())
     wrong = [*_pod_problems(pod_spec, need), *_run_problems(workload)]
@@ -99,35 +98,30 @@ def _run_problems(workload: Object) -> Iterator[str]:
         yield "needs activeDeadlineSeconds"
 
 
-def _within_its_budget(claim: Claim) -> Iterator[Finding]:
-    for container in containers_of(claim.pod_spec):
-        if at(container, "securityContext").get("privileged"):
-            yield Finding(
-                f"{claim}: container {container.get('name')} is privileged and so reaches every device past its "
-                "budget; remove it",
-                claim.urn,
-            )
-    for volume in maps_at(claim.pod_spec, "volumes"):
-        path = text(at(volume, "hostPath"), "path")
-        if path and _DEVICES.match(path):
-            yield Finding(
-                f"{claim}: volume {volume.get('name')} mounts the host's {path} and so reaches every device past its "
-                "budget; remove it",
-                claim.urn,
-            )
-
-
 def images(graph: Graph) -> Iterator[Finding]:
     """Every image is pinned, by digest or by a full version: what was judged is what runs."""
-    yield from each(graph.workloads, _images)
+    unpinned: dict[str, list[Object]] = {}
+    yield from each(graph.workloads, lambda workload: _images(unpinned, workload))
+    yield from (_unpinned(image, users) for image, users in unpinned.items())
 
 
-def _images(workload: Object) -> Iterator[Finding]:
+def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
+    """Nothing by itself: workloads with the same image have one mistake in common."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
-        if not _DIGEST.search(image) and not _FULL_VERSION.search(image):
-            yield Finding(
-                f"{workload}: container {container.get('name')}: image {image or '(none)'} is not pinned; write a "
-                "digest (@sha256:…) or a full version (:1.2.3)",
-                workload.urn,
-            )
+        users = unpinned.setdefault(image, []) if not _is_pinned(image) else []
+        if workload not in users:
+            users.append(workload)
+    yield from ()
+
+
+def _is_pinned(image: str) -> bool:
+    return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
+
+
+def _unpinned(image: str, users: list[Object]) -> Finding:
+    ours = all(at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users)
+    key = "cluster.agent_image: " if ours else ""
+    change = "write a digest (@sha256:…) or a full version (:1.2.3)"
+    used_by = folded(sorted(map(str, users)))
+    return Finding(f"{key}image {image or '(none)'} is not pinned; {change}; used by {used_by}", users[0].urn)

@@ -33,9 +33,10 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
         return
     flavors = {quota.flavor: quota.pool for quota in ledger.quotas}
     yield from _promised(graph, ledger)
-    nominal: dict[str, int] = defaultdict(int)
+    nominal = _nominal_of_others(graph, ledger)
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
+            yield from _of_memory(ledger, queue)
             for flavor, quota in _quotas(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
                 if pool is None:
@@ -51,6 +52,31 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
                     yield _too_many(together, pool.name, pool.gpus, queue.urn)
         except UNREADABLE as error:
             yield unproven(queue, error)
+
+
+def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
+    """By pool, what queues have that the ledger promises and the graph does not hold."""
+    nominal: dict[str, int] = defaultdict(int)
+    declared = {queue.name for queue in graph.of(CLUSTER_QUEUE)}
+    for entry in ledger.quotas if not graph.ledger_objects else ():
+        if entry.resource == GPU and entry.queue not in declared:
+            nominal[entry.pool] += entry.nominal
+    return nominal
+
+
+def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
+    """gpumem is handed out by the ledger's queues alone: there it is summed up with the seats."""
+    for resource in (ledger.names.gpumem, ledger.names.gpu_count):
+        for flavor, quota in _quotas(queue, resource):
+            entries = [q for q in ledger.quotas if (q.queue, q.flavor, q.resource) == (queue.name, flavor, resource)]
+            promised = sum(entry.nominal for entry in entries)
+            own = whole(given(quota, "nominalQuota", 0))
+            if own > promised:
+                yield Finding(
+                    f"{queue}: hands out {own} {resource} of flavor {flavor}, the ledger promises it {promised}; lower "
+                    f"nominalQuota or raise queues.cluster_queues.{queue.name}.quotas of the platform's stack",
+                    queue.urn,
+                )
 
 
 def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
@@ -110,7 +136,8 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
     door = graph.named(LOCAL_QUEUE, name, job.namespace) if name is not None else None
     target = graph.named(CLUSTER_QUEUE, text(at(door.manifest, "spec"), "clusterQueue")) if door else None
     if target is None:
-        return  # the queue is another stack's
+        yield from _elsewhere(graph, job, name, door)  # the queue is another stack's
+        return
     covered = {
         resource
         for group in maps_at(target.manifest, "spec", "resourceGroups")
@@ -131,17 +158,45 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
             yield from _is_within_reach(job, pod_spec, target, resource)
 
 
+def _elsewhere(graph: Graph, job: Object, name: str | None, door: Object | None) -> Iterator[Finding]:
+    """A Job for a queue that only the ledger knows, if anybody does."""
+    ledger = graph.ledger
+    if ledger is None or name is None or door is not None or job.namespace not in ledger.queue_tenants:
+        return
+    doors = {queue.name: queue for queue in ledger.local_queues if queue.tenant == job.namespace}
+    if not doors:
+        return  # a ledger from before it had them
+    if name not in doors:
+        yield Finding(
+            f"{job}: there is no LocalQueue {name} in {job.namespace}: it would wait for ever; name one of "
+            f"{', '.join(sorted(doors))}",
+            job.urn,
+        )
+        return
+    queue, pods = doors[name].queue, _pods_at_once(job)
+    pod_spec = at(pod_template(job.manifest) or {}, "spec")
+    for resource in sorted(requested(pod_spec)):
+        most = [quota.most for quota in ledger.quotas if (quota.queue, quota.resource) == (queue, resource)]
+        asked = pods * pod_request(pod_spec, resource)
+        if most and asked > max(most):
+            yield _never_starts(job, f"{asked} {resource} at once ({pods} x {asked // pods})", queue, max(most))
+
+
+def _never_starts(job: Object, asked: str, queue: str, most: float) -> Finding:
+    return Finding(
+        f"{job}: asks for {asked}, ClusterQueue {queue} may hand out {most} at most: it would never start; lower its "
+        f"parallelism or requests, or raise queues.cluster_queues.{queue}.quotas",
+        job.urn,
+    )
+
+
 def _is_within_reach(job: Object, pod_spec: Mapping[str, Any], queue: Object, resource: str) -> Iterator[Finding]:
     """Kueue admits a Job whole, within one flavor."""
     pods, each_asks = _pods_at_once(job), pod_request(pod_spec, resource)
     most = max((_most(queue, quota) for _, quota in _quotas(queue, resource)), default=0)
     if pods * each_asks > most:
-        yield Finding(
-            f"{job}: asks for {pods * each_asks} {resource} at once ({pods} x {each_asks}), {queue} may hand out "
-            f"{most} at most: it would never start; lower its parallelism or requests, or raise "
-            f"queues.cluster_queues.{queue.name}.quotas",
-            job.urn,
-        )
+        asked = f"{pods * each_asks} {resource} at once ({pods} x {each_asks})"
+        yield _never_starts(job, asked, queue.name, most)
 
 
 def _pods_at_once(job: Object) -> int:

@@ -11,9 +11,18 @@ from tenancy import names
 from tenancy.workload import at, given, maps_at
 
 _API = "rbac.authorization.k8s.io"
-_POLICY = "ValidatingAdmissionPolicy.admissionregistration.k8s.io"
-_BINDING = "ValidatingAdmissionPolicyBinding.admissionregistration.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+_POLICY = f"ValidatingAdmissionPolicy.{_ADMISSION}"
+_BINDING = f"ValidatingAdmissionPolicyBinding.{_ADMISSION}"
 _OWN = "resourceNames"
+# Rights that no budget stands against, whoever has them; the slices and the status of a node say what there is.
+_WRITES = ("create", "update", "patch", "delete", "deletecollection", "escalate", "bind")
+_PAST = (
+    "nodes/status",
+    "pods/binding",
+    "resourceslices",
+    *(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings")),
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,10 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
 
 def rbac(graph: Graph) -> Iterator[Finding]:
     """No role holds a wildcard, and the accounts of our agents hold what their list allows."""
-    yield from each(graph.of(f"Role.{_API}", f"ClusterRole.{_API}"), _no_wildcard)
+    roles = graph.of(f"Role.{_API}", f"ClusterRole.{_API}")
+    yield from each(roles, _no_wildcard)
+    yield from each(roles, lambda role: _reaches_past(graph, role))
+    yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
     yield from each(graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}"), lambda b: _binding(graph, b))
 
 
@@ -122,6 +134,42 @@ def _no_wildcard(role: Object) -> Iterator[Finding]:
             wild = [value for value in texts(rule, field) if "*" in value]
             if wild:
                 yield Finding(f"{role}: {field} holds {wild[0]!r}; list what is needed", role.urn)
+
+
+def _reaches_past(graph: Graph, role: Object) -> Iterator[Finding]:
+    """Whoever writes a node's status, a device's slice or a policy is past every budget."""
+    rights = {f"{g.verb} {g.resource}" for g in _grants(role.manifest) if g.verb in _WRITES and g.resource in _PAST}
+    if rights and not _is_trusted(graph, role):
+        yield Finding(
+            f"{role}: lets its accounts {', '.join(sorted(rights))}, and so past every budget; take it away, or bind "
+            "the role, in this program, to accounts of exempt namespaces alone (admission.exempt_namespaces)",
+            role.urn,
+        )
+
+
+def _is_trusted(graph: Graph, role: Object) -> bool:
+    """Whether it is bound, and to our agents' accounts and those of exempt namespaces alone."""
+    exempt = {names.EXEMPT_BY_NAME, *(graph.ledger.exempt_namespaces if graph.ledger else ())}
+    homes = _system_namespaces(graph) | exempt
+    bound = [
+        subject
+        for binding in graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}")
+        if text(at(binding.manifest, "roleRef"), "name") == role.name
+        for subject in maps_at(binding.manifest, "subjects")
+    ]
+    return bool(bound) and all(text(s, "kind") == "ServiceAccount" and text(s, "namespace") in homes for s in bound)
+
+
+def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
+    """Our admission policies are the platform's to declare, and deny."""
+    name = text(at(found.manifest, "metadata"), "name")
+    if not name.startswith(f"{names.PROJECT}-"):
+        return
+    actions = texts(at(found.manifest, "spec"), "validationActions")
+    if found.kind.endswith("Patch") or not graph.ledger_objects:
+        yield Finding(f"{found}: {name} is the platform's own, which this program would change; remove it", found.urn)
+    elif found.kind == "ValidatingAdmissionPolicyBinding" and "Deny" not in actions:
+        yield Finding(f"{found}: validationActions is {actions}, so that nothing is refused; write Deny", found.urn)
 
 
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:

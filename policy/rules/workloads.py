@@ -3,65 +3,17 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import Claim, Graph, is_gpumem, queue_of, runs_pods
+from policy.graph import Claim, Graph, queue_of
 from policy.objects import Object, text
-from policy.unknown import is_unknown, unknowns
 from tenancy import names
+from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import QuantityError, whole
-from tenancy.workload import TEMPLATES, at, containers_of, given, pod_request, pods_of, surge_of
-
-# Components that declare objects of what they read; while that is unknown their objects are not in the graph.
-_RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# Kinds of which rules read the whole; a Patch shows a part.
-_READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", "Role", "ClusterRole"}
-# Custom kinds that name gpumem without running pods.
-_RUN_NOTHING = {"ClusterQueue", "Cohort"}
-# Fields under which a foreign kind keeps its pods; unknown, they may hide a request.
-_STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
-
+from tenancy.workload import at, containers_of, given, pod_request, pod_template, pods_of, surge_of
 
 _Scaled = tuple[str, str, str]  # namespace, kind, name
-
-
-def judgeable(graph: Graph) -> Iterator[Finding]:
-    """What may ask for gpumem is in the graph in a form that can be counted."""
-    yield from graph.unread_claims
-    yield from each((o for o in graph.objects if not runs_pods(o)), _judgeable)
-
-
-def _judgeable(found: Object) -> Iterator[Finding]:
-    changed = found.kind.removesuffix("Patch")
-    if changed != found.kind and (changed in _READ_WHOLE or (changed == "ConfigMap" and found.name == names.LEDGER)):
-        yield unproven(found, f"it changes a {changed} that the graph does not hold; declare the whole object")
-    elif found.kind in _RENDERERS and any(unknowns(found.manifest)):
-        yield unproven(found, "the objects it declares are not in the graph while its input is unknown")
-    elif found.kind.endswith("List") and is_unknown(found.manifest.get("items")):
-        yield unproven(found, "its items are unknown until the update")
-    elif _may_run_pods(found) and _names_gpumem(found.manifest):
-        yield unproven(
-            found,
-            f"it asks for gpumem in a way that is not counted; only {', '.join(sorted(TEMPLATES))} are. Declare these, "
-            "or render the chart with helm.v4.Chart",
-        )
-
-
-def _may_run_pods(found: Object) -> bool:
-    """A custom kind or a Helm release may; of the built-in ones only those that are counted, and their PodTemplate."""
-    built_in = "." not in found.group or (found.group.endswith(".k8s.io") and not found.group.endswith(".x-k8s.io"))
-    return found.kind == "PodTemplate" if built_in else found.kind not in _RUN_NOTHING
-
-
-def _names_gpumem(value: Any, field: str = "") -> bool:
-    """Whether a map within names gpumem as a key. Raises UnprovenError where the unknown may hide one."""
-    if is_unknown(value):
-        return field in _STRUCTURE and bool(value)
-    if isinstance(value, dict):
-        return any(is_gpumem(key) or _names_gpumem(item, key) for key, item in value.items())
-    return isinstance(value, list) and any(_names_gpumem(item, field) for item in value)
 
 
 def device(graph: Graph) -> Iterator[Finding]:
@@ -71,8 +23,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
     pools = graph.reachable_pools(claim.pod_spec)
-    counted = claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
-    count = max(pod_request(claim.pod_spec, counted), 1)
+    counted, count = _count_resource(claim), _devices_of(claim)
     share = math.ceil(claim.request_mib / count)
     if claim.request_mib % count:
         yield Finding(
@@ -113,13 +64,49 @@ def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
             claim.urn,
         )
     elif seat is not None:
-        if claim.request_mib > seat.gpumem_mib:
+        count = _devices_of(claim)
+        if claim.request_mib > seat.gpumem_mib * count:
+            on = f" on {count} devices" if count > 1 else ""
             yield Finding(
-                f"{claim}: a pod asks for {claim.request_mib} MiB, its seat has {seat.gpumem_mib}; lower its limits or "
-                f"raise residents.{seat.name}.gpumem_mib",
+                f"{claim}: a pod asks for {claim.request_mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
+                f"limits or raise residents.{seat.name}.gpumem_mib",
+                claim.urn,
+            )
+        elif not _is_a_size(graph, ledger, claim):
+            yield Finding(
+                f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, its seat has "
+                f"{seat.gpumem_mib} on {seat.replicas}: admission lets in pods as large as a seat alone; ask for "
+                f"{seat.gpumem_mib} on each device, or change residents.{seat.name}",
                 claim.urn,
             )
         yield from _pool(graph, claim, seat)
+
+
+def _devices_of(claim: Claim) -> int:
+    """The devices that a pod's gpumem is spread over."""
+    return max(pod_request(claim.pod_spec, _count_resource(claim)), 1)
+
+
+def _placeable(graph: Graph, claim: Claim) -> int:
+    """Its devices, as many of them as a node has."""
+    pools = graph.reachable_pools(claim.pod_spec)
+    return min([_devices_of(claim), *([max(pool.device_count for pool in pools)] if pools else [])])
+
+
+def _count_resource(claim: Claim) -> str:
+    return claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
+
+
+def _is_a_size(graph: Graph, ledger: Ledger, claim: Claim) -> bool:
+    """As admission judges the pods of who does not queue."""
+    workload = claim.workload
+    template = pod_template(workload.manifest) or {}
+    queues = workload.namespace in ledger.queue_tenants
+    count = _devices_of(claim)
+    if claim.request_mib % count or count > _placeable(graph, claim):
+        return True  # said by the rule on devices
+    asks = pod_request(claim.pod_spec, claim.resource)  # else it claims its seat's device
+    return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
 
 def _pool(graph: Graph, claim: Claim, seat: Seat) -> Iterator[Finding]:
@@ -156,11 +143,12 @@ def _replicas(graph: Graph, claims: list[Claim]) -> Iterator[Finding]:
             continue
         seat = claim.seat
         assert seat is not None  # noqa: S101 (the caller's)
-        running[seat] += pods
+        running[seat] += pods * _placeable(graph, claim)
         if running[seat] > seat.replicas:
+            what = "pods" if _placeable(graph, claim) == 1 else "devices"
             yield Finding(
-                f"{claim}: with it {running[seat]} pods sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; run "
-                f"fewer or raise residents.{seat.name}.replicas",
+                f"{claim}: with it {running[seat]} {what} sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; "
+                f"run fewer or raise residents.{seat.name}.replicas",
                 claim.urn,
             )
 

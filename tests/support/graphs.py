@@ -1,7 +1,9 @@
 """Programs as the gate sees them: manifests by a short name, judged by the real policy behind the SDK's proxies."""
 
+import io
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -263,8 +265,9 @@ def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Progra
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
         program[f"quota {tenant}"] = an_object("v1", "ResourceQuota", "seats", tenant, spec={"hard": hard})
+    sizes = {s.name: s.gpumem_mib for s in ledger.seats}
     for s in LEDGER.seats:
-        program[s.name] = deployment(s.name, s.tenant, s.gpumem_mib)
+        program[s.name] = deployment(s.name, s.tenant, sizes.get(s.name, s.gpumem_mib))
     return (
         program
         | {"memory pools": host_memory_object(memory), "guard": guard_object(memory)}
@@ -406,7 +409,8 @@ def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = No
         assert urn is None or urn in {_urn(name) for name in program}, urn
         messages.append(message)
 
-    stack_policy().validate(StackValidationArgs(resources(program), config), report)
+    with redirect_stdout(io.StringIO()):
+        stack_policy().validate(StackValidationArgs(resources(program), config), report)
     return messages
 
 

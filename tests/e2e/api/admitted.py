@@ -74,15 +74,19 @@ def spec_of(answer: ApiAnswer) -> dict[str, Any]:
     return dict(answer.body.get("spec", {}))
 
 
-def put_into_force(server: ApiServer, *changes: Change) -> None:
-    """Prod's namespaces, classes and policies, with its configuration changed; the device plugin is in a namespace of
-    its own, which is exempt."""
+def configuration(*changes: Change) -> settings.StackSettings:
+    """Prod's, changed; the device plugin is in a namespace of its own, which is exempt."""
     config = raw()
     config["admission"]["exempt_namespaces"] = ["nvidia"]
     config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
     for change in changes:
         change(config)
-    prod = settings.parse(config)
+    return settings.parse(config)
+
+
+def put_into_force(server: ApiServer, *changes: Change) -> None:
+    """Prod's namespaces, classes and policies, with its configuration changed."""
+    prod = configuration(*changes)
     for manifest in build(lambda: platform.build(prod)).objects():
         if manifest["kind"] in PLURALS:
             server.apply(manifest, PLURALS[manifest["kind"]])

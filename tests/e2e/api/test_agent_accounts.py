@@ -80,6 +80,20 @@ def resource_slice(node: str, driver: str) -> dict[str, Any]:
     return {"apiVersion": names.RESOURCE_API, "kind": "ResourceSlice", **metadata(name=f"{node}-x"), "spec": spec}
 
 
+def false_event(namespace: str) -> dict[str, Any]:
+    """Of something that never happened to a pod."""
+    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "pod"}
+    said = {"reason": names.EVENT_RECYCLED, "action": "Recycle", "type": "Warning", "note": "never happened"}
+    who = {"reportingController": "gpu-tenancy", "reportingInstance": "anybody"}
+    when = {"eventTime": "2026-01-01T00:00:00.000000Z"}
+    made = {"apiVersion": "events.k8s.io/v1", "kind": "Event", **metadata(name="false", namespace=namespace)}
+    return {**made, "regarding": regarding, **said, **who, **when}
+
+
+def events(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+
 DEVICE = "device.viktorbarzin.me/uuid"
 EVERYBODY = (names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD, names.SCHEDULER)
 SECRETS = f"/api/v1/namespaces/{SYSTEM}/secrets"
@@ -178,6 +192,12 @@ FORBIDDEN: dict[str, Act] = {
     "the exporter writes capacity": Act(
         names.EXPORTER, "PATCH", "/api/v1/nodes/node/status", capacity("a.b/c"), 'cannot patch resource "nodes/status"'
     ),
+    "the exporter writes an Event": Act(
+        names.EXPORTER, "POST", events("immich"), false_event("immich"), 'cannot create resource "events"'
+    ),
+    "the gate writes an Event elsewhere": Act(
+        names.GATE, "POST", events("immich"), false_event("immich"), 'cannot create resource "events"'
+    ),
     "the exporter reads other ConfigMaps": Act(
         names.EXPORTER, "GET", LEDGER.rpartition("/")[0], None, 'cannot list resource "configmaps"'
     ),
@@ -222,6 +242,16 @@ POSSIBLE: dict[str, Act] = {
     "the watchdog evicts whoever is in a budgeted namespace": Act(
         names.WATCHDOG, "POST", f"{IMMICH}/eviction", eviction("immich")
     ),
+    **{
+        f"{agent} writes a false Event": Act(agent, "POST", events(namespace), false_event(namespace))
+        for agent, namespace in (
+            (names.RECONCILE, "immich"),
+            (names.WATCHDOG, "immich"),
+            (names.GUARD, "immich"),
+            (names.SCHEDULER, "immich"),
+            (names.GATE, "tts"),
+        )
+    },
     "the gate scales its Deployments to any number": Act(names.GATE, "PATCH", scaled("tts", "tts"), REPLICAS),
     "the exporter reads every pod": Act(names.EXPORTER, "GET", "/api/v1/pods"),
     "the guard reads every pod": Act(names.GUARD, "GET", "/api/v1/pods"),

@@ -1,12 +1,14 @@
 """What tenants are held to besides their budgets, on a real API server: each attack, and who is like it and may."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from components.admission.exemptions import exemption
 from tenancy import names
+from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS
 from tests.e2e.api.admitted import (
     GPU,
     GPU_COUNT,
@@ -23,8 +25,9 @@ from tests.e2e.api.admitted import (
     queued,
 )
 from tests.e2e.api.server import ApiAnswer, ApiServer
+from tests.e2e.api.tenant import TENANT, let_edit
 from tests.e2e.rollout import eventually
-from tests.support.prod import drop, put
+from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
 RBAC = "rbac.authorization.k8s.io"
@@ -50,6 +53,9 @@ def cluster(server: ApiServer) -> ApiServer:
         server.apply(namespace(name, labels), "namespaces")
     allow(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
     allow(server, KUEUE, ["jobs"], "batch")
+    allow(server, JOB_CONTROLLERS[1], ["pods"], "")
+    for tenant in ("team-a", "team-b"):
+        let_edit(server, tenant)
     eventually(lambda: all(create(server, *attack).refusal for attack in ATTACKS.values()), "every policy is in force")
     eventually(lambda: submit(server, job(GPUS)).refusal, "the policy on Jobs is in force")
     eventually(lambda: create(server, "found", pod()).refusal, "the policy on levels is in force")
@@ -83,15 +89,16 @@ def privileged(**context: Any) -> Pod:
     return pod(container(securityContext=context))
 
 
-def sidecar(mib: str) -> dict[str, Any]:
-    return container("sidecar", limits={GPUMEM: mib}, restartPolicy="Always")
+def sidecar(limits: dict[str, str]) -> dict[str, Any]:
+    return container("sidecar", limits=limits, restartPolicy="Always")
 
 
-def start(mib: str) -> dict[str, Any]:
-    return container("start", limits={GPUMEM: mib})
+def start(limits: dict[str, str]) -> dict[str, Any]:
+    return container("start", limits=limits)
 
 
-GPUS = {GPU: "1"}
+GPUS, SHARED = {GPU: "1"}, "nvidia.com/gpu.shared"
+DEVICES = f"is on one device, or on as many as its {GPU_COUNT} says"
 SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
 COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
 NOBODYS = "this namespace is no tenant's"
@@ -114,7 +121,7 @@ ATTACKS: dict[str, tuple[str, Pod]] = {
     "a GPU in a namespace that is nobody's": ("nobodys", asks(gpu="1")),
     "a slice in a namespace that is nobody's": ("nobodys", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))),
     "memory in the default namespace": ("default", asks(mib="3000")),
-    "memory at the start, in a namespace that is nobody's": ("nobodys", pod(initContainers=[start("3000")])),
+    "memory at the start, in a namespace that is nobody's": ("nobodys", pod(initContainers=[start({GPUMEM: "3000"})])),
     "a bare pod past the queue": ("team-a", asks(gpu="1")),
     "a bare pod past the queue, with memory": ("team-a", asks(mib="100")),
     "a bare pod past the queue, with devices": ("team-a", asks(count="1")),
@@ -139,11 +146,32 @@ ATTACKS: dict[str, tuple[str, Pod]] = {
     "devices without memory": ("immich", asks(count="8")),
     "a start that is larger than the seat": (
         "immich",
-        pod(container(limits={GPUMEM: "3000"}), initContainers=[start("3001")]),
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start({GPUMEM: "3001"})]),
     ),
+    "a seat with every GPU of its node": ("immich", asks(mib="3000", gpu="8")),
+    "a seat with slices": ("immich", pod(container(limits={GPUMEM: "3000", "nvidia.com/mig-1g.5gb": "2"}))),
+    "a seat with a GPU of each name": ("immich", pod(container(limits={GPUMEM: "3000", GPU: "1", SHARED: "1"}))),
+    "a seat, and another container with a GPU": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), container("other", limits=GPUS)),
+    ),
+    "a seat, and a sidecar with a GPU": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), initContainers=[sidecar(GPUS)]),
+    ),
+    "a seat that starts with GPUs": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start({GPU: "2"})]),
+    ),
+    "a seat that starts with a GPU next to a sidecar's": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar(GPUS), start(GPUS)]),
+    ),
+    "a seat over two devices, with three": ("llama-swap", asks(mib="10k", count="2", gpu="3")),
+    "a seat of a queue tenant, with GPUs past the queue": ("team-b", asks(mib="500", gpu="4")),
     "a sidecar that makes it larger": (
         "immich",
-        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar("1")]),
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[sidecar({GPUMEM: "1"})]),
     ),
 }
 SAID = {
@@ -152,6 +180,7 @@ SAID = {
     "team-a": QUEUES,
     "team-b": QUEUES,
     "immich": SEAT,
+    "llama-swap": DEVICES,
 }
 ADMITTED: dict[str, tuple[str, Pod]] = {
     "no GPU in a namespace that is nobody's": ("nobodys", pod()),
@@ -166,16 +195,30 @@ ADMITTED: dict[str, tuple[str, Pod]] = {
     "a seat of several containers": ("immich", pod(*(container(n, limits={GPUMEM: "1500"}) for n in "ab"))),
     "a seat that a sidecar completes": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("2000")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar({GPUMEM: "2000"})]),
     ),
     "a seat that its start uses alone": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[start("3000")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[start({GPUMEM: "3000"})]),
     ),
     "a start next to a sidecar": (
         "immich",
-        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar("800"), start("2200")]),
+        pod(container(limits={GPUMEM: "1000"}), initContainers=[sidecar({GPUMEM: "800"}), start({GPUMEM: "2200"})]),
     ),
+    "a seat with a time slice": ("immich", pod(container(limits={GPUMEM: "3000", SHARED: "1"}))),
+    "a seat with another of NVIDIA's resources": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1", "nvidia.com/hostdev": "2"})),
+    ),
+    "a seat whose start has the GPU first": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000", GPU: "1"}), initContainers=[start(GPUS), start(GPUS) | {"name": "next"}]),
+    ),
+    "a seat whose start has the GPU before its sidecar": (
+        "immich",
+        pod(container(limits={GPUMEM: "3000"}), initContainers=[start(GPUS), sidecar(GPUS)]),
+    ),
+    "two seats with both devices": ("llama-swap", asks(mib="10k", count="2", gpu="2")),
     "two seats on a device each": ("llama-swap", asks(mib="10k", count="2")),
     "an on-demand workload": ("tts", asks(gpu="1")),
     "a privileged pod of a tenant with a reason": (LAX, privileged(privileged=True)),
@@ -210,7 +253,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     answer = create(cluster, where, manifest)
     assert answer.code == 422
     # Of the policies that refuse it the API server tells of one.
-    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET))
+    assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 
 @pytest.mark.parametrize("admitted", ADMITTED)
@@ -267,10 +310,18 @@ def test_a_gpu_job_of_a_queue_tenant_waits_for_its_queue(
 @pytest.fixture
 def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
     """A Job that waits in the queue."""
+    with made(cluster, job(GPUS, suspend=True, parallelism=2)):
+        yield cluster
+
+
+@contextmanager
+def made(server: ApiServer, manifest: dict[str, Any]) -> Iterator[None]:
     path = JOBS.format("team-a")
-    assert cluster.request("POST", path, job(GPUS, suspend=True, parallelism=2)).refusal is None
-    yield cluster
-    cluster.request("DELETE", f"{path}/job?propagationPolicy=Background")
+    assert server.request("POST", path, manifest).refusal is None
+    yield
+    name = f"{path}/{manifest['metadata']['name']}"
+    assert server.request("DELETE", f"{name}?propagationPolicy=Background").refusal is None
+    assert server.request("GET", name).code == 404
 
 
 def test_only_kueue_starts_a_job_of_its_queue(waiting: ApiServer) -> None:
@@ -285,6 +336,182 @@ def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer
     assert change(waiting, {"parallelism": 1}) is None
     assert change(waiting, {"suspend": True}) is None
     assert "only Kueue starts it" in (change(waiting, {"suspend": False}) or "")
+
+
+def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
+    """A pod of a Job's on its node; returns its path."""
+    counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
+    bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
+    bound["metadata"] |= {"name": name, "labels": counted}
+    assert create(server, where, bound, user=JOB_CONTROLLERS[0], dry_run=False).refusal is None
+    return f"/api/v1/namespaces/{where}/pods/{name}"
+
+
+def rewrite(server: ApiServer, path: str, metadata: dict[str, Any], *, user: str = TENANT) -> str | None:
+    return server.request("PATCH", path, {"metadata": metadata}, user=user, content_type=MERGE).refusal
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+KEEPER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": "2"}
+RELEASES: dict[str, dict[str, Any]] = {
+    "no owner": {"ownerReferences": None},
+    "an owner that does not control it": {"ownerReferences": [{**JOB, "controller": False}]},
+    "another owner, for when the Job is gone": {"ownerReferences": [JOB, KEEPER]},
+    "no label of its Job": {"labels": {"batch.kubernetes.io/controller-uid": None}},
+    "the label of another Job": {"labels": {"batch.kubernetes.io/controller-uid": "2"}},
+    "the label of an older Kubernetes": {"labels": {"controller-uid": "2"}},
+    "no label of Kueue's": {"labels": {names.KUEUE_POD_SET_LABEL: None}},
+    "another label of Kueue's": {"labels": {"kueue.x-k8s.io/managed": "true"}},
+}
+
+
+def test_a_running_pod_stays_its_jobs(cluster: ApiServer) -> None:
+    path = running(cluster, "runs", asks(gpu="1"))
+    for release, metadata in RELEASES.items():
+        for user in (TENANT, "admin"):
+            assert "that its queue gave to its Job" in (rewrite(cluster, path, metadata, user=user) or ""), release
+    unseen = {"labels": {"team": "a"}, "annotations": {"note": "1"}, "finalizers": ["example.com/mine"]}
+    assert rewrite(cluster, path, unseen) is None
+    assert rewrite(cluster, path, {"finalizers": None}) is None
+
+
+@pytest.mark.parametrize("account", [*JOB_CONTROLLERS, GARBAGE_COLLECTOR])
+@pytest.mark.parametrize("release", ["no owner", "another owner, for when the Job is gone", "no label of its Job"])
+def test_controllers_let_it_go(cluster: ApiServer, account: str, release: str) -> None:
+    path = running(cluster, "let-go", asks(gpu="1"))
+    assert rewrite(cluster, path, RELEASES[release], user=account) is None
+    assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
+
+
+@pytest.mark.parametrize(
+    ("where", "manifest"), [("team-a", pod()), ("team-b", asks(mib="500"))], ids=["no GPU", "a seat"]
+)
+def test_a_pod_that_has_nothing_of_its_queue_may_be_let_go(cluster: ApiServer, where: str, manifest: Pod) -> None:
+    path = running(cluster, "own", manifest, where)
+    assert rewrite(cluster, path, RELEASES["no owner"] | RELEASES["no label of its Job"]) is None
+
+
+def delete_job(server: ApiServer, name: str = "job", **options: Any) -> str | None:
+    path = f"{JOBS.format('team-a')}{f'/{name}' if name else ''}?dryRun=All"
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"], **options}
+    return server.request("DELETE", path, body, user=TENANT).refusal
+
+
+@pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}, {}])
+@pytest.mark.parametrize("name", ["job", ""], ids=["by its name", "with all others"])
+def test_a_job_goes_with_its_pods(waiting: ApiServer, options: dict[str, Any], name: str) -> None:
+    assert "delete it with its pods" in (delete_job(waiting, name, **options) or "")
+
+
+@pytest.mark.parametrize(
+    "options", [{"propagationPolicy": "Background"}, {"propagationPolicy": "Foreground"}, {"orphanDependents": False}]
+)
+def test_and_may_go(waiting: ApiServer, options: dict[str, Any]) -> None:
+    assert delete_job(waiting, **options) is None
+
+
+def test_a_job_without_gpus_may_leave_its_pods(cluster: ApiServer) -> None:
+    with made(cluster, job({}, name="plain")):
+        assert delete_job(cluster, "plain", propagationPolicy="Orphan") is None
+
+
+def orphaning(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {**manifest, "metadata": {**manifest["metadata"], "finalizers": ["orphan"]}}
+
+
+def selecting(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Known by a label that its pods lose as they like."""
+    selected = {"manualSelector": True, "selector": {"matchLabels": {"known": "as"}}}
+    template = {**manifest["spec"]["template"], "metadata": {"labels": {"known": "as"}}}
+    return {**manifest, "spec": {**manifest["spec"], **selected, "template": template}}
+
+
+def test_no_job_is_made_to_leave_its_pods(waiting: ApiServer) -> None:
+    finalizer, select = "the finalizer orphan", "remove spec.manualSelector"
+    assert finalizer in (submit(waiting, orphaning(job(GPUS, suspend=True))).refusal or "")
+    assert select in (submit(waiting, selecting(job(GPUS, suspend=True))).refusal or "")
+    assert submit(waiting, orphaning(selecting(job({}, name="plain")))).refusal is None
+    path = f"{JOBS.format('team-a')}/job"
+    assert finalizer in (rewrite(waiting, path, {"finalizers": ["orphan"]}) or "")
+    assert rewrite(waiting, path, {"finalizers": ["example.com/mine"]}) is None
+    assert rewrite(waiting, path, {"finalizers": None}, user=KUEUE) is None
+
+
+def test_a_finalizer_from_before_the_job_used_a_gpu_is_refused_as_well(cluster: ApiServer) -> None:
+    with made(cluster, orphaning(job({}, name="early", suspend=True))):
+        refusal = change(cluster, {"template": {"spec": {"containers": [container(limits=GPUS)]}}}, name="early")
+        assert "the finalizer orphan" in (refusal or "")
+
+
+GRACE, YEARS = "ends within 600 s", 2147483647
+
+
+@pytest.mark.parametrize("seconds", [600, 601, YEARS])
+def test_a_gpu_pod_without_a_seat_goes_soon(cluster: ApiServer, seconds: int) -> None:
+    def is_long(answer: ApiAnswer) -> bool:
+        return GRACE in (answer.refusal or "")
+
+    slow = asks(gpu="1")
+    slow["spec"]["terminationGracePeriodSeconds"] = seconds
+    waits = job(GPUS, suspend=True)
+    waits["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    refused = seconds > 600
+    assert is_long(create(cluster, "tts", slow)) is refused
+    assert is_long(create_queued(cluster, "team-a", slow)) is refused
+    assert is_long(submit(cluster, waits)) is refused
+    for where, manifest in (("immich", asks(mib="3000")), ("team-b", asks(mib="500")), ("tts", pod())):
+        manifest["spec"]["terminationGracePeriodSeconds"] = seconds
+        assert create(cluster, where, manifest).refusal is None
+
+
+@pytest.mark.parametrize("seconds", [None, 0, 600, 601, YEARS])
+def test_nobody_deletes_it_later_than_that(cluster: ApiServer, seconds: int | None) -> None:
+    options = {} if seconds is None else {"gracePeriodSeconds": seconds}
+
+    def delete(path: str) -> str | None:
+        return cluster.request("DELETE", path, {"dryRun": ["All"], **options}, user=TENANT).refusal
+
+    def evict(path: str) -> str | None:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": path.rpartition("/")[2]}}
+        body = {**eviction, "deleteOptions": {"dryRun": ["All"], **options}}
+        return cluster.request("POST", f"{path}/eviction?dryRun=All", body, user=TENANT).refusal
+
+    gpus, plain = running(cluster, "gpus", asks(gpu="1")), running(cluster, "plain", pod())
+    seat = running(cluster, "seat", asks(mib="500"), "team-b")
+    try:
+        for refusal in (delete(gpus), delete(gpus.rpartition("/")[0]), evict(gpus)):
+            assert (GRACE in (refusal or "")) is (seconds is not None and seconds > 600), refusal
+        for own in (plain, seat):
+            assert delete(own) is None
+    finally:
+        for path in (gpus, plain, seat):
+            assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
+
+
+def counted(server: ApiServer, tenant: str) -> None:
+    """Prod's ResourceQuota of the tenant, reckoned up as its controller does."""
+    (quota,) = (
+        each
+        for each in declared(raw()).values()
+        if each["kind"] == "ResourceQuota" and each["metadata"]["namespace"] == tenant
+    )
+    path = f"/api/v1/namespaces/{tenant}/resourcequotas"
+    server.create(path, {**quota, "apiVersion": "v1"})
+    status = {"hard": quota["spec"]["hard"], "used": dict.fromkeys(quota["spec"]["hard"], "0")}
+    server.api.patch(f"{path}/{quota['metadata']['name']}/status", {"status": status})
+
+
+def test_who_needs_no_budget_starts_no_more_gpus_than_are_on_record(cluster: ApiServer) -> None:
+    counted(cluster, "ytdlp")
+    for resource in (GPU, SHARED):
+        first, second = (pod(container(limits={resource: "1"})) for _ in range(2))
+        first["metadata"]["name"] = resource.rpartition(".")[2].replace("/", "-")
+        eventually(lambda made=first: create(cluster, "ytdlp", made).refusal is None, "the quota is reckoned up")
+        assert create(cluster, "ytdlp", first, dry_run=False).refusal is None
+        assert f"exceeded quota: {names.SEATS}" in (create(cluster, "ytdlp", second).refusal or "")
+    slices = pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))
+    assert "the quota of this tenant counts" in (create(cluster, "ytdlp", slices).refusal or "")
+    assert create(cluster, "ytdlp", pod(container(limits={"nvidia.com/hostdev": "1"}))).refusal is None
 
 
 def label(server: ApiServer, name: str, labels: dict[str, Any], *, user: str = "admin", sub: str = "") -> str | None:

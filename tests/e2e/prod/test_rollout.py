@@ -5,6 +5,7 @@ that were killed (test_interrupted_up.py), and after the agents have written (te
 """
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from tenancy import names
 from tests.e2e import audit
@@ -27,6 +28,13 @@ from tests.e2e.rollout import (
 T4_NODE = "/api/v1/nodes/k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 WHOLE_WITHIN, TRIES = timedelta(seconds=10), 3
+SOMEBODYS = "kube-public"  # a namespace that no `up` makes, and none takes away
+PLAIN = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "plain"},
+    "spec": {"containers": [{"name": "main", "image": "busybox:1.37.0"}]},
+}
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 
 
@@ -48,9 +56,12 @@ def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
 
 
 def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> None:
+    """As are a stricter level of a tenant whose pod runs on, and a namespace that is exempted; in the same `up`."""
+    answer = prod.create(pods("frigate"), PLAIN)
+    assert answer.refusal is None, answer.refusal
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
     removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
-    prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5500))
+    prod.workspace.change(changed_in_place)
     outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
@@ -58,6 +69,22 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
     quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500", f"requests.{GPU_COUNT}": "1"}
+    assert labels(prod, "frigate")[names.POD_SECURITY_ENFORCE] == "restricted"
+    assert prod.get(pods("frigate", "plain"))["metadata"]["uid"] == answer.body["metadata"]["uid"]
+    ours = {names.EXEMPT: names.EXEMPT_VALUE}
+    assert labels(prod, SOMEBODYS) == ours | {names.LABEL_NAMESPACE: SOMEBODYS}
+    prod.delete(pods("frigate", "plain"))
+
+
+def changed_in_place(config: dict[str, Any]) -> None:
+    config["residents"]["llama-swap"].update(gpumem_mib=5500)
+    config["tenants"]["frigate"] = {"pod_security": "restricted"}
+    config["admission"]["exempt_namespaces"] = [SOMEBODYS]
+
+
+def labels(prod: Rollout, namespace: str) -> Object:
+    found: Object = prod.get(f"/api/v1/namespaces/{namespace}")["metadata"]["labels"]
+    return found
 
 
 def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:

@@ -143,13 +143,11 @@ GATED: dict[str, Mistake] = {
     ),
     "an image that moves": Mistake(
         set_at("cluster/agent_image", "docker.io/library/python:latest"),
-        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
-        "image docker.io/library/python:latest is not pinned",
+        "images: cluster.agent_image: image docker.io/library/python:latest is not pinned; write a digest",
     ),
     "an image without a tag": Mistake(
         set_at("cluster/agent_image", "docker.io/library/python"),
-        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
-        "image docker.io/library/python is not pinned",
+        "images: cluster.agent_image: image docker.io/library/python is not pinned; write a digest",
     ),
 }
 

@@ -61,6 +61,7 @@ def budget(amount: str) -> dict[str, dict[str, str]]:
 def test_a_consumer_within_its_seat_passes(space: Workspace, ledger: Path) -> None:
     outcome = consume(space, ledger)
     assert outcome.code == 0, outcome.text
+    assert "judged by this ledger: the pack's configuration" in outcome.text
 
 
 def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:

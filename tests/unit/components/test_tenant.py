@@ -7,12 +7,15 @@ from tests.support.engine import Graph, names
 from tests.support.given import DOMAIN, declared
 
 
-def tenant(*, gpumem_mib: int = 0, gpu_count: int = 0, has_queue: bool = False, **spec: object) -> Graph:
+def tenant(
+    *, gpumem_mib: int = 0, gpu_count: int = 0, gpus: int | None = None, has_queue: bool = False, **spec: object
+) -> Graph:
     args = TenantArgs(
         spec=TenantSpec.model_validate(spec),
         names=Names(DOMAIN),
         gpumem_mib=gpumem_mib,
         gpu_count=gpu_count,
+        gpus=gpus,
         has_queue=has_queue,
     )
     return declared(Tenant, "immich", args)
@@ -30,6 +33,15 @@ def test_its_quota_is_written_as_the_api_writes_it(mib: int, hard: str) -> None:
     quota = tenant(gpumem_mib=mib, gpu_count=2).one("ResourceQuota").inputs
     assert quota["metadata"]["namespace"] == "immich"
     assert quota["spec"] == {"hard": {f"requests.{DOMAIN}/gpumem": hard, f"requests.{DOMAIN}/gpu-count": "2"}}
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 3])
+def test_where_pods_need_no_budget_it_counts_their_gpus_by_each_name(gpus: int) -> None:
+    hard = tenant(gpus=gpus).one("ResourceQuota").inputs["spec"]["hard"]
+    assert {name: hard[f"requests.nvidia.com/{name}"] for name in ("gpu", "gpu.shared")} == {
+        "gpu": str(gpus),
+        "gpu.shared": str(gpus),
+    }
 
 
 @pytest.mark.parametrize(

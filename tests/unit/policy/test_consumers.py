@@ -63,9 +63,19 @@ def test_a_ledger_that_cannot_be_read_is_refused_with_every_problem() -> None:
     assert "ledger.pools.0.name: must be a string" in reported[0]
 
 
-def test_the_ledger_in_the_graph_counts_before_the_configured_one() -> None:
-    smaller = {"ledger": graphs.seat("llama-swap", gpumem_mib=1).to_data()}
-    assert judge(graphs.platform(), smaller) == []
+def test_f1_the_configured_ledger_rules_and_another_in_the_graph_is_refused() -> None:
+    mine = {"mine": graphs.ledger_object(graphs.seat("llama-swap", gpumem_mib=12_000))}
+    assert judge(consumer(12_000) | mine, CONFIG) == [
+        "ledger: ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is another ledger than the pack's configuration, "
+        "which rules: seats.1.gpumem_mib is 12000, configured is 5000; remove it, or write the platform's output into "
+        "the configuration again",
+        "seats: Deployment llama-swap/llama-swap: a pod asks for 12000 MiB, its seat has 5000; lower its limits or "
+        "raise residents.llama-swap.gpumem_mib",
+    ]
+
+
+def test_f1_the_platform_may_be_judged_by_its_own_output() -> None:
+    assert judge(graphs.platform(), CONFIG) == []
 
 
 def test_a_consumer_may_use_the_platforms_classes_and_queues() -> None:

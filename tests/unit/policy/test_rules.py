@@ -223,14 +223,14 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         "llama-swap",
         f"{LLAMA}.securityContext.privileged",
         True,
-        "hardened",
+        "admission",
         "container main is privileged and so reaches every device past its budget",
     ),
     "the host's devices": (
         "llama-swap",
         "spec.template.spec.volumes",
         [{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}],
-        "hardened",
+        "admission",
         "volume dev mounts the host's /dev/nvidia0",
     ),
     "the latest image": (
@@ -238,7 +238,7 @@ IN_A_FIELD: dict[str, tuple[str, str, object, str, str]] = {
         f"{LLAMA}.image",
         "ghcr.io/a/b:latest",
         "images",
-        "latest is not pinned",
+        "image ghcr.io/a/b:latest is not pinned; write a digest (@sha256:…) or a full version (:1.2.3); used by Depl",
     ),
     "an image by a bare major": ("llama-swap", f"{LLAMA}.image", "ghcr.io/a/b:3", "images", "is not pinned"),
     "an image without a tag": ("llama-swap", f"{LLAMA}.image", "localhost:5000/b", "images", "is not pinned"),
@@ -667,13 +667,16 @@ COUNTED = "viktorbarzin.me/gpu-count"
     [
         ({GPUMEM: "5000", COUNTED: "2"}, None),
         ({GPUMEM: "4999", COUNTED: "2"}, "a pod asks for 4999 MiB on 2 devices, which share it evenly; make it 5000"),
-        ({GPUMEM: "4998", COUNTED: "3"}, "a pod asks for 3 devices, a node has 2; lower viktorbarzin.me/gpu-count"),
+        ({GPUMEM: "2000", COUNTED: "2"}, "a pod asks for 2000 MiB on 2 devices, its seat has 2500 on 3"),
+        ({GPUMEM: "7500", COUNTED: "3"}, "a pod asks for 3 devices, a node has 2; lower viktorbarzin.me/gpu-count"),
+        ({GPUMEM: "5000"}, "a pod asks for 5000 MiB, its seat has 2500; lower its limits or raise residents."),
     ],
 )
 def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
     limits: dict[str, str], message: str | None
 ) -> None:
-    program = platform(pool("t4", device_count=2))
+    two = seat("llama-swap", gpumem_mib=2500, replicas=3)
+    program = platform(replace(two, pools=pool("t4", device_count=2, floor_mib=1).pools))
     put(program["llama-swap"], f"{LLAMA}.resources.limits", limits)
     reported = judge(program)
     assert [line.partition("llama-swap/llama-swap: ")[2][: len(message or "")] for line in reported] == (

@@ -52,7 +52,7 @@ UNKNOWNS = {
     "the pod": ("llama-swap", POD, "counted images priorities agents"),
     "replicas": ("llama-swap", "spec.replicas", "seats"),
     "the rollout": ("llama-swap", "spec.strategy", "rollout"),
-    "a host path": ("frigate", f"{POD}.volumes", "hardened"),
+    "a host path": ("frigate", f"{POD}.volumes", "admission"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
     "a quota's keys": ("quota frigate", "spec.hard", "resource-quota"),

@@ -148,6 +148,23 @@ def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Grap
     assert not prod.depends_on(gate, prod.one("Namespace", "frigate-namespace"))
 
 
+def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:
+    """By its own, which comes later than the namespace's, or by that one: none is out of reach in between."""
+    by_namespace: dict[str, tuple[set[str], set[str]]] = {}
+    for found in prod.all("NetworkPolicy"):
+        selector = found.inputs["spec"]["podSelector"]
+        own, passed_over = by_namespace.setdefault(found.inputs["metadata"]["namespace"], (set(), set()))
+        own.update(selector.get("matchLabels", {}).values())
+        passed_over.update(v for e in selector.get("matchExpressions", []) for v in e["values"])
+    assert by_namespace == {
+        "gpu-tenancy-system": ({"gpu-tenancy-scheduler"}, {"gpu-tenancy-scheduler"}),
+        "gpu-tenancy-system-nodes": (
+            {"gpu-memory-exporter", "memory-guard"},
+            {"gpu-memory-exporter", "memory-guard"},
+        ),
+    }
+
+
 def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for(prod: Graph) -> None:
     for kind in ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"):
         for binding in prod.all(kind):
@@ -246,6 +263,48 @@ def test_who_needs_no_budget_is_on_record_or_queues() -> None:
     assert args.exempt == ["kube-system"]
     assert args.device_mib == 14000
     assert args.priority_tenants["homelab-disposable"] == {"agents"}
+
+
+def test_the_gpus_of_who_needs_no_budget_are_counted(prod: Graph) -> None:
+    hard = {quota.inputs["metadata"]["namespace"]: quota.inputs["spec"]["hard"] for quota in prod.all("ResourceQuota")}
+    counted = {
+        tenant: held["requests.nvidia.com/gpu"] for tenant, held in hard.items() if "requests.nvidia.com/gpu" in held
+    }
+    assert counted == dict.fromkeys(("tts", "ytdlp", "ebook2audiobook", "android-emulator"), "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "gpus"),
+    [
+        (put("on_demand tts gpus", 2), 2),
+        (put("unbudgeted second", {"tenant": "tts", "pool": "t4", "measured_mib": 1, "gpus": 3}), 4),
+        (put("residents seat", {"tenant": "tts", "pool": "t4", "gpumem_mib": 1, "replicas": 2}), 3),
+        (drop("on_demand tts"), None),
+    ],
+    ids=["more", "of two workloads", "beside seats", "none"],
+)
+def test_they_are_as_many_as_are_on_record(change: Change, gpus: int | None) -> None:
+    assert settings.parse(changed(change)).ledger().gpus_of("tts") == gpus
+
+
+@pytest.mark.parametrize(
+    ("change", "own"),
+    [
+        (put("kueue namespace", "queueing"), ["gpu-tenancy-system", "queueing"]),
+        (drop("kueue"), ["gpu-tenancy-system", "kueue-system"]),
+    ],
+    ids=["the stack's", "somebody else's"],
+)
+def test_kueue_has_the_systems_classes_whoever_installed_it(change: Change, own: list[str]) -> None:
+    parsed = settings.parse(changed(change))
+    assert parsed.admission is not None
+    assert list(admission_args(parsed.admission, parsed, parsed.ledger()).own) == own
+
+
+def test_without_queues_no_namespace_is_kueues() -> None:
+    parsed = settings.parse(changed(drop("kueue"), drop("queues")))
+    assert parsed.admission is not None
+    assert list(admission_args(parsed.admission, parsed, parsed.ledger()).own) == ["gpu-tenancy-system"]
 
 
 def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:

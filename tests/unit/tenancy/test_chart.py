@@ -147,6 +147,18 @@ def test_a_sum_that_fits_and_a_seating_that_does_not_exist_is_said() -> None:
     assert "no seating: big 600 x 3: 3 of 600 MiB or more need 3 devices" in chart
 
 
+def test_who_needs_no_budget_is_shown_with_its_gpus_where_it_is_not_the_one() -> None:
+    chart = seating_chart(
+        replace(
+            ledger(T4),
+            on_demand=(OnDemand(name="night", tenant="x", pool="t4", need_mib=50, gpus=2),),
+            unbudgeted=(Unbudgeted(name="android", tenant="y", pool="t4", measured_mib=15, gpus=3),),
+        )
+    )
+    assert "  on demand: night 50 on 2 GPUs\n" in chart
+    assert "unbudgeted android 15 on 3 GPUs; 35 left" in chart
+
+
 def with_unbudgeted(mib: int, *seats: Seat, **changes: Any) -> str:
     android = Unbudgeted(name="android", tenant="y", pool="t4", measured_mib=mib)
     return seating_chart(replace(ledger(replace(T4, **changes), *seats), unbudgeted=(android,)), colour=True)

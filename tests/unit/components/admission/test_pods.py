@@ -17,7 +17,9 @@ from tests.support.given import DOMAIN, declared
 
 ARGS = AdmissionArgs(
     spec=AdmissionSpec(
-        gpu_priority="gpu", tenant_priorities={"tts": "lesser", "lab": "lesser"}, exempt_namespaces=["nvidia"]
+        gpu_priority="gpu",
+        tenant_priorities={"tts": "lesser", "lab": "lesser"},
+        exempt_namespaces=["nvidia", "kube-system"],  # the second is always
     ),
     names=Names(DOMAIN),
     exempt=["kube-system"],
@@ -284,6 +286,42 @@ def test_the_stack_labels_what_is_exempt_before_anything_is_refused(graph: Graph
         assert graph.depends_on(declared_policy, patch)
 
 
+def test_a_pod_with_a_budget_gets_no_more_whole_devices_than_it_is_on(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "whole-devices")
+    assert namespaces(spec) == ("NotIn", ["kube-system"])
+    (validation,) = spec["validations"]
+    assert all(f'"nvidia.com/{resource}"' in validation["expression"] for resource in ("gpu", "gpu.", "mig-"))
+
+
+def test_who_has_no_budget_asks_for_what_its_quota_counts(graph: Graph) -> None:
+    spec = policy(graph, "Validating", "counted-gpus")
+    assert namespaces(spec) == ("In", ["tts"])
+    (condition,) = spec["matchConditions"]
+    assert 'k in ["nvidia.com/gpu", "nvidia.com/gpu.shared"]' in condition["expression"]
+
+
+def test_a_gpu_pod_without_a_seat_has_a_longest_grace_however_it_goes(graph: Graph) -> None:
+    asked, given = (policy(graph, "Validating", name) for name in ("grace", "grace-deletion"))
+    assert namespaces(asked) == namespaces(given) == ("In", ["team-a", "tts"])
+    rules = given["matchConstraints"]["resourceRules"]
+    assert {(rule["operations"][0], *rule["resources"]) for rule in rules} == {
+        ("DELETE", "pods"),
+        ("CREATE", "pods/eviction"),
+    }
+    (validation,) = given["validations"]
+    assert "has(object." not in validation["expression"]  # of a pod that is deleted there is only the old one
+
+
+def test_controllers_alone_take_a_running_pod_out_of_its_job(graph: Graph) -> None:
+    kept = policy(graph, "Validating", "queued-pods-kept")
+    assert namespaces(kept) == ("In", ["team-a"])
+    condition, *_ = kept["matchConditions"]
+    accounts = ("job-controller", "generic-garbage-collector")
+    assert all(f"system:serviceaccount:kube-system:{account}" in condition["expression"] for account in accounts)
+    deletion = policy(graph, "Validating", "queued-jobs-deletion")
+    assert all("(object.spec" not in expression for expression in expressions(deletion))
+
+
 def test_a_namespace_is_exempt_only_if_who_may_change_policies_says_so(graph: Graph) -> None:
     spec = policy(graph, "Validating", "exemptions")
     assert namespaces(spec) is None
@@ -314,7 +352,14 @@ def test_seats_have_sizes_where_nobody_queues(graph: Graph) -> None:
 def test_without_seats_and_queues_there_is_nothing_to_judge_them_by() -> None:
     bare = replace(ARGS, queues=Queued(seats=Seats(names=Names(DOMAIN)), tenants=[], account="kueue"))
     found = {name_of(p) for p in declared(Admission, "admission", bare).all("ValidatingAdmissionPolicy")}
-    assert found.isdisjoint({"gpu-tenancy-seat-sizes", "gpu-tenancy-queued-pods", "gpu-tenancy-queued-jobs"})
+    assert "gpu-tenancy-seat-sizes" not in found
+    assert not [name for name in found if name.startswith("gpu-tenancy-queued-")]
+
+
+def test_without_tenants_without_a_budget_nobody_is_counted_or_hurried() -> None:
+    bare = replace(ARGS, without_budget=[], queues=replace(ARGS.queues, tenants=[]))
+    found = {name_of(p) for p in declared(Admission, "admission", bare).all("ValidatingAdmissionPolicy")}
+    assert found.isdisjoint({"gpu-tenancy-counted-gpus", "gpu-tenancy-grace", "gpu-tenancy-grace-deletion"})
 
 
 def test_in_a_queue_tenant_only_kueue_starts_what_uses_a_gpu(graph: Graph) -> None:

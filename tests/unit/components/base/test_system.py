@@ -51,7 +51,10 @@ def test_nothing_in_either_namespace_may_be_reached_unless_an_agent_says_so() ->
     policies = system(node_agents=True).all("NetworkPolicy")
     assert {policy.inputs["metadata"]["namespace"] for policy in policies} == {SYSTEM, NODES}
     for policy in policies:
-        assert policy.inputs["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+        (others,) = policy.inputs["spec"]["podSelector"]["matchExpressions"]
+        assert (others["key"], others["operator"]) == ("app.kubernetes.io/name", "NotIn")
+        assert policy.inputs["spec"]["policyTypes"] == ["Ingress"]
+        assert "ingress" not in policy.inputs["spec"]
 
 
 def test_what_is_in_a_namespace_comes_after_it() -> None:

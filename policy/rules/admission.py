@@ -1,0 +1,73 @@
+"""Rules over every pod: what the cluster's admission would refuse is refused before."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.finding import Finding, each
+from policy.graph import Graph, is_gpumem, queue_of, requested
+from policy.objects import Object, text
+from policy.unknown import is_unknown
+from tenancy import names
+from tenancy.admitted import PodJudge, Refusal
+from tenancy.ledger import Ledger
+from tenancy.workload import TEMPLATES, at, pod_template
+
+# Of pods that ask for gpumem the rule on seats says who may.
+_SAID_BY_SEATS = (names.GPU_TENANTS, names.QUEUED_PODS)
+_REMOVED = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "batch/v2alpha1")
+
+
+def admitted(graph: Graph) -> Iterator[Finding]:
+    """Every pod that the program declares is one that admission lets in, and no object helps it past."""
+    yield from each((o for o in graph.objects if o.kind in TEMPLATES), _served)
+    ledger = graph.ledger
+    if ledger is None:
+        return  # said by the rule on the ledger
+    handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_claims}
+    readable = (workload for workload in graph.workloads if workload.urn not in unread)
+    yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
+    yield from each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
+
+
+def _served(workload: Object) -> Iterator[Finding]:
+    version = text(workload.manifest, "apiVersion")
+    if version in _REMOVED:
+        instead = "batch/v1" if version.startswith("batch") else "apps/v1"
+        yield Finding(f"{workload}: {version} was removed from Kubernetes; write {instead}", workload.urn)
+
+
+def _handlers(graph: Graph) -> Mapping[str, str]:
+    """Of the RuntimeClasses in the graph; others are the cluster's."""
+    return {o.name: text(o.manifest, "handler") for o in graph.of("RuntimeClass.node.k8s.io")}
+
+
+def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
+    template = pod_template(workload.manifest) or {}
+    queued = workload.kind in ("Job", "CronJob") and queue_of(workload) is not None
+    found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
+    budgeted = any(map(is_gpumem, requested(at(template, "spec"))))
+    for refusal in found:
+        elsewhere = refusal.of_budget or (budgeted and refusal.policy in _SAID_BY_SEATS)
+        if not elsewhere and not _is_ours(graph, workload, refusal):
+            yield Finding(f"{workload}: {refusal.message}", workload.urn)
+
+
+def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
+    """The stack's own namespaces may name the system's classes, also where its ledger does not list them."""
+    return refusal.policy == names.PRIORITY_SYSTEM and workload.namespace in {o.namespace for o in graph.ledger_objects}
+
+
+def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """By envFrom the key would count instead of what the device plugin sets."""
+    keys = {key for part in ("data", "stringData") for key in _keys(found.manifest.get(part))}
+    if names.VISIBLE_DEVICES not in keys or found.namespace in ledger.exempt_namespaces:
+        return
+    by_device = ledger.admission is not None and ledger.admission.devices
+    if not by_device or found.namespace in ledger.tenants_without_budget:
+        message = f"{found}: the key {names.VISIBLE_DEVICES} would choose devices by envFrom; remove it"
+        yield Finding(message, found.urn)
+
+
+def _keys(data: Any) -> list[str]:
+    """None of what is unknown: whole Secrets are, and admission looks at them when they are made."""
+    return [] if is_unknown(data) or not isinstance(data, Mapping) else list(data)

@@ -1,0 +1,357 @@
+"""What admission says of a pod, read off its manifest: a preview judges by it what the policies in the cluster judge.
+
+components/admission says the same in CEL, and tests/e2e/api/test_one_judgement.py has both judge the same pods. What
+only the cluster knows is listed there.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from tenancy import names, reach
+from tenancy.ledger import Ledger, Tenant
+from tenancy.quantity import parse, whole
+from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
+
+# Pod Security baseline: the capabilities that a container may add
+# (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
+_CAPABILITIES = (
+    *("AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP"),
+    *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is wrong with a pod and what to change; `policy` is the one that would refuse it. `of_budget`: for how much
+    GPU memory it asks, and on how many devices."""
+
+    policy: str
+    message: str
+    of_budget: bool = False
+
+
+@dataclass(frozen=True)
+class PodJudge:
+    """Judges the pod of a `template` (its metadata and spec) in a `namespace`, as the Job controller makes it where
+    `queued`. `handlers`: RuntimeClass to handler, as far as they are known. Every method raises QuantityError and
+    ShapeError."""
+
+    ledger: Ledger
+    namespace: str
+    template: Manifest
+    queued: bool = False
+    handlers: Mapping[str, str] = field(default_factory=dict)
+
+    def refusals(self) -> list[Refusal]:
+        """Why the pod would not be admitted; none where it would be."""
+        found = [
+            *self._seen_of_pod(),
+            *self._device_choice(),
+            *(self._placed() if self._devices else ()),
+            *self._budget(),
+            *self._queue(),
+            *self._without_budget(),
+            *self._owns_its_node(),
+            *self._class(),
+        ]
+        return [] if found and self._is_exempt else found
+
+    @property
+    def _pod_spec(self) -> Manifest:
+        return at(self.template, "spec")
+
+    @property
+    def _containers(self) -> list[Manifest]:
+        return list(containers_of(self._pod_spec))
+
+    @property
+    def _annotations(self) -> Manifest:
+        return at(self.template, "metadata", "annotations")
+
+    @property
+    def _devices(self) -> int:
+        """The most that a node has, where pods are placed by device."""
+        return self.ledger.admission.devices if self.ledger.admission else 0
+
+    @property
+    def _is_exempt(self) -> bool:
+        return self.namespace in (names.EXEMPT_BY_NAME, *self.ledger.exempt_namespaces)
+
+    @property
+    def _tenant(self) -> Tenant | None:
+        return self.ledger.tenants_by_name.get(self.namespace)
+
+    @property
+    def _needs_budget(self) -> bool:
+        return self.namespace not in self.ledger.tenants_without_budget
+
+    @cached_property
+    def _routes(self) -> list[str]:
+        return list(reach.routes(self._pod_spec, self.ledger.names))
+
+    @cached_property
+    def _said(self) -> set[str]:
+        """The routes that are refused as such, so that a budget is no way out."""
+        choosing = (c for c in self._containers if reach.chooses_device(c, self.ledger.names))
+        return {reach.by_environment(c) for c in choosing} | ({*owned(self._pod_spec)} if self._is_held else set())
+
+    @property
+    def _is_held(self) -> bool:
+        return self._tenant is not None and self._tenant.is_held
+
+    @cached_property
+    def _has_budget(self) -> bool:
+        return any(self._asks(c, self.ledger.names.gpumem) for c in self._containers)
+
+    @cached_property
+    def _counts(self) -> bool:
+        return any(self._asks(c, self.ledger.names.gpu_count) for c in self._containers)
+
+    def _asks(self, container: Manifest, resource: str) -> bool:
+        return bool(reach.asked(container, lambda called: called == resource))
+
+    def _amount(self, resource: str, *lists: str) -> int:
+        """What the containers of those lists ask for together."""
+        return sum(amount(c, resource) for c in containers_of(self._pod_spec, *lists))
+
+    @cached_property
+    def _spread(self) -> int:
+        """The devices that the pod's gpumem is on."""
+        return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
+
+    def _seen_of_pod(self) -> Iterator[Refusal]:
+        """What the API itself, or a policy on every pod, refuses."""
+        if maps_at(self._pod_spec, "ephemeralContainers"):
+            yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
+        if names.MIRROR_ANNOTATION in self._annotations:
+            yield Refusal(names.MIRROR_PODS, f"the annotation {names.MIRROR_ANNOTATION} is for kubelets; remove it")
+
+    def _device_choice(self) -> Iterator[Refusal]:
+        prefix = self.ledger.names.device_annotation_prefix
+        for container in self._containers:
+            if reach.chooses_device(container, self.ledger.names):
+                yield Refusal(
+                    names.DEVICE_CHOICE,
+                    f"container {container.get('name')} chooses its device by {names.VISIBLE_DEVICES}; remove it: the "
+                    "scheduler gives one",
+                )
+        for annotation in self._annotations:
+            if annotation.startswith(prefix):
+                yield Refusal(
+                    names.DEVICE_CHOICE, f"the annotation {annotation} is the scheduler's to write; remove it"
+                )
+            elif re.fullmatch(reach.DEVICE_ANNOTATIONS, annotation):
+                yield Refusal(names.DEVICE_CHOICE, f"the annotation {annotation} has a runtime add devices; remove it")
+
+    def _placed(self) -> Iterator[Refusal]:
+        """Placement by device."""
+        ours = text(self._pod_spec, "schedulerName") == names.SCHEDULER_NAME
+        gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
+        if not self._has_budget:
+            wrong = {f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}; remove it": ours}
+        else:
+            blind = [
+                c for c in self._containers if not self._chooses(c) and not reach.sees_its_device(c, self.ledger.names)
+            ]
+            runtime = text(self._pod_spec, "runtimeClassName") or names.GPU_RUNTIME_CLASS
+            wrong = {
+                f"nodeName {self._pod_spec.get('nodeName')} goes past the scheduler that places {gpumem} by device; "
+                "use nodeSelector": bool(text(self._pod_spec, "nodeName")),
+                f"runtimeClassName {runtime} is not {names.GPU_RUNTIME_CLASS}, under which a pod with {gpumem} runs; "
+                "remove it": runtime != names.GPU_RUNTIME_CLASS,
+                f"it sets {names.VISIBLE_DEVICES}; remove it: who asks for {gpumem} is shown its device": bool(blind),
+                f"an init container asks for {gpu_count}, which is for the whole pod; move it to a container": bool(
+                    self._amount(gpu_count, "initContainers")
+                ),
+            }
+        yield from (Refusal(names.DEVICE_PLACED, message) for message, holds in wrong.items() if holds)
+        if self._has_budget:
+            yield from self._spreads()
+
+    def _spreads(self) -> Iterator[Refusal]:
+        gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
+        if any(amount(c, gpumem) % self._spread for c in self._containers):
+            message = f"a container's {gpumem} does not divide by its {self._spread} {gpu_count}; make it a multiple"
+            yield Refusal(names.DEVICE_PLACED, message, of_budget=True)
+        if self._spread > self._devices:
+            message = f"it asks for {self._spread} {gpu_count}, a node has {self._devices}; lower it"
+            yield Refusal(names.DEVICE_PLACED, message, of_budget=True)
+
+    def _chooses(self, container: Manifest) -> bool:
+        return reach.chooses_device(container, self.ledger.names)
+
+    def _budget(self) -> Iterator[Refusal]:
+        """Whoever gets at a device has a budget of its tenant's, the size of a seat."""
+        gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
+        routes = [route for route in self._routes if route not in self._said]
+        if (asked := self._resources()) and self._tenant is None:
+            yield Refusal(
+                names.GPU_TENANTS,
+                f"it asks for {asked[0]}, and namespace {self.namespace} is no tenant's; add it to tenants of the "
+                "platform's stack, or remove the limit",
+            )
+        elif routes and self._needs_budget and not self._has_budget:
+            yield Refusal(
+                names.GPU_BUDGET,
+                f"{routes[0]} and so reaches a GPU without a budget; add {gpumem} (MiB) to the limits, or list "
+                "the workload under residents, on_demand or unbudgeted of the platform's stack",
+            )
+        elif self._runs_under_nvidia and self._needs_budget:
+            yield Refusal(
+                names.DEVICE_RUNTIMES,
+                f"runtimeClassName {self._pod_spec.get('runtimeClassName')} is NVIDIA's runtime, and the pod has no "
+                f"budget; remove it or add {gpumem} (MiB) to the limits",
+            )
+        elif self._counts and not self._has_budget:
+            yield Refusal(names.GPU_COUNT_USE, f"{gpu_count} spreads a pod's {gpumem}, of which it has none; remove it")
+        elif self._has_budget:
+            yield from self._size()
+            yield from self._whole_devices()
+
+    def _resources(self) -> list[str]:
+        ours = (self.ledger.names.gpumem, self.ledger.names.gpu_count)
+        return [
+            r
+            for c in self._containers
+            for r in reach.asked(c, lambda r: r.startswith(reach.GPU_RESOURCES) or r in ours)
+        ]
+
+    @property
+    def _runs_under_nvidia(self) -> bool:
+        """By a RuntimeClass of another name."""
+        handler = self.handlers.get(text(self._pod_spec, "runtimeClassName"), "")
+        shown = any(reach.asked(c, lambda r: reach.shows_device(r, self.ledger.names)) for c in self._containers)
+        return reach.RUNTIME in handler and not shown
+
+    def _size(self) -> Iterator[Refusal]:
+        gpumem = self.ledger.names.gpumem
+        largest = max((pool.device_mib for pool in self.ledger.pools), default=0)
+        most = largest * (self._spread if self._devices else 1)
+        starting = [amount(c, gpumem) for c in containers_of(self._pod_spec, "initContainers")]
+        if self._needs_budget and max(self._amount(gpumem, "containers"), *starting, 0) > most:
+            message = f"it asks for more {gpumem} than a device offers ({largest} MiB); lower it"
+            yield Refusal(names.GPU_BUDGET, message, of_budget=True)
+        elif self.ledger.seats_of(self.namespace) and self.namespace not in self.ledger.queue_tenants:
+            yield from self._not_a_seat()
+
+    def _whole_devices(self) -> Iterator[Refusal]:
+        """Else a seat would come with every device of its node."""
+        devices = int(at_once(self._pod_spec, _whole_devices_of))
+        if devices > self._spread:
+            yield Refusal(
+                names.WHOLE_DEVICES,
+                f"it asks for {devices} whole devices ({names.GPU} and its like), its {self.ledger.names.gpumem} is on "
+                f"{self._spread}; lower them",
+            )
+
+    def _not_a_seat(self) -> Iterator[Refusal]:
+        if not self.is_a_seat:
+            sizes = " or ".join(map(str, sorted(self.ledger.seat_sizes(self.namespace))))
+            yield Refusal(
+                names.SEAT_SIZES,
+                f"a pod asks for {self._taken} MiB on {self._spread} devices, a seat of {self.namespace} has {sizes}; "
+                "ask for as much on each device, or change residents",
+                of_budget=True,
+            )
+
+    @cached_property
+    def _taken(self) -> int:
+        return int(at_once(self._pod_spec, lambda c: Fraction(amount(c, self.ledger.names.gpumem))))
+
+    @property
+    def is_a_seat(self) -> bool:
+        """Whether what it takes of each device is what a seat of its tenant has."""
+        share, rest = divmod(self._taken, self._spread)
+        return not rest and self._spread <= self.ledger.seat_sizes(self.namespace).get(share, 0)
+
+    def _queue(self) -> Iterator[Refusal]:
+        """What reaches a GPU of a queue tenant came through its queue, or is one of its seats."""
+        if self._said.issuperset(self._routes) and not self._counts:
+            return
+        if (
+            self.namespace in self.ledger.queue_tenants
+            and not self.queued
+            and not (self._has_budget and self.is_a_seat)
+        ):
+            yield Refusal(
+                names.QUEUED_PODS,
+                f"GPUs of {self.namespace} are handed out by its queue; make it a Job with the label "
+                f"{names.KUEUE_QUEUE_LABEL}",
+            )
+
+    def _without_budget(self) -> Iterator[Refusal]:
+        """What a tenant is held to whose pods need no seat."""
+        uncounted = [
+            r
+            for c in self._containers
+            for r in reach.asked(c, reach.is_the_plugins)
+            if r not in reach.COUNTED_RESOURCES
+        ]
+        if uncounted and not self._needs_budget and self.namespace not in self.ledger.queue_tenants:
+            counted = " and ".join(reach.COUNTED_RESOURCES)
+            yield Refusal(
+                names.COUNTED_GPUS,
+                f"it asks for {uncounted[0]}, the quota of {self.namespace} counts {counted}; ask for one of these",
+            )
+        seconds = whole(given(self._pod_spec, "terminationGracePeriodSeconds", 30))
+        if seconds > reach.MOST_GRACE_SECONDS and self._routes and not self._needs_budget and not self.is_a_seat:
+            yield Refusal(
+                names.GRACE,
+                f"terminationGracePeriodSeconds is {seconds}, a pod with a GPU and no seat ends within "
+                f"{reach.MOST_GRACE_SECONDS}; lower it",
+            )
+
+    def _owns_its_node(self) -> Iterator[Refusal]:
+        """What Pod Security baseline keeps from a container, by which it would be at every device of its node."""
+        wrong = list(owned(self._pod_spec))
+        if wrong and self._is_held and self._tenant is not None:
+            yield Refusal(
+                names.POD_SECURITY,
+                f"{wrong[0]} and so reaches every device past its budget; remove it: tenants.{self.namespace} is held "
+                f"to Pod Security {self._tenant.pod_security}",
+            )
+
+    def _class(self) -> Iterator[Refusal]:
+        terms, called = self.ledger.admission, text(self._pod_spec, "priorityClassName")
+        if terms is None or not called:
+            return
+        if called.startswith(names.SYSTEM_PRIORITIES):
+            if self.namespace not in terms.own:
+                yield Refusal(
+                    names.PRIORITY_SYSTEM,
+                    f"priorityClassName {called} is for what the cluster cannot do without; remove it",
+                )
+            return
+        may = terms.priorities.get(called, ())
+        is_gpu_class = called == terms.gpu_priority
+        if (is_gpu_class or may) and self.namespace not in may and not (is_gpu_class and self._routes):
+            who = " and ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *may])
+            yield Refusal(names.PRIORITY_USE, f"priorityClassName {called} is only for {who}; remove it")
+
+
+def amount(container: Manifest, resource: str) -> int:
+    """What a container's limit on an extended resource says, in whole units; its request has no say of its own."""
+    resources = at(container, "resources")
+    return math.ceil(parse(given(at(resources, "limits"), resource, given(at(resources, "requests"), resource, 0))))
+
+
+def _whole_devices_of(container: Manifest) -> Fraction:
+    return Fraction(sum(amount(container, r) for r in reach.asked(container, reach.is_the_plugins)))
+
+
+def owned(pod_spec: Manifest) -> Iterator[str]:
+    """What in a pod gives it its node, in words. Raises ShapeError."""
+    yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
+    for volume in maps_at(pod_spec, "volumes"):
+        if volume.get("hostPath") is not None:
+            yield f"volume {volume.get('name')} mounts the host's {at(volume, 'hostPath').get('path')}"
+    for container in containers_of(pod_spec):
+        security = at(container, "securityContext")
+        if security.get("privileged"):
+            yield f"container {container.get('name')} is privileged"
+        added = texts(at(security, "capabilities"), "add")
+        yield from (f"container {container.get('name')} adds {c}" for c in added if c not in _CAPABILITIES)
