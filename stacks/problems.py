@@ -4,7 +4,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +13,8 @@ from pydantic_core import ErrorDetails
 from tenancy.names import PROJECT
 from tenancy.quantity import QuantityError, parse
 from tenancy.units import MIB
+
+KeyPath = tuple[str | int, ...]
 
 # pydantic's error types that we say in our own words; `{...}` are its context.
 _MESSAGES = {
@@ -36,13 +38,48 @@ _MESSAGES = {
 }
 _SPEAK_FOR_THEMSELVES = ("missing", "too_short", "string_too_short", "value_error")
 _UNITS = {"mib": "MiB", "seconds": "seconds"}
+# Namespaces of configuration that others than this program read: its provider, and the engine.
+PROVIDERS = ("kubernetes", "pulumi")
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
-def from_validation(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """One line per error of validating `model`."""
-    return [_line(detail, model) for detail in error.errors(include_url=False)]
+def from_validation(error: ValidationError, model: type[BaseModel], but: Container[KeyPath] = ()) -> list[str]:
+    """One line per error of validating `model`, but for the paths of which something was said already."""
+    return [_line(detail, model) for detail in error.errors(include_url=False) if detail["loc"] not in but]
+
+
+def empty(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """The keys without a value: a default to pydantic, and to the engine an empty text."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from empty(item, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from empty(item, (*path, index))
+    elif value is None:
+        yield path
+
+
+def foreign(keys: Iterable[str], model: type[BaseModel]) -> list[str]:
+    """One line per key of config that is not the project's, and that nothing else in the program reads."""
+    return [f"{_printable(name)}: {_instead(name, model)}" for name in keys if not _is_read(name)]
+
+
+def _is_read(name: str) -> bool:
+    namespace, colon, rest = name.partition(":")
+    return bool(colon) and namespace in PROVIDERS and bool(rest)
+
+
+def _instead(name: str, model: type[BaseModel]) -> str:
+    namespace, _, last = name.rpartition(":")
+    close = difflib.get_close_matches(namespace.lower(), [PROJECT, *PROVIDERS], n=1)
+    if last in model.model_fields or close[:1] == [PROJECT]:
+        part = difflib.get_close_matches(last, model.model_fields, n=1) or [last]
+        return f"unknown key; did you mean {PROJECT}:{part[0]}?"
+    if close:
+        return f"unknown key; did you mean {close[0]}:{last}?"
+    return f"unknown key; what is read here begins with one of {', '.join((PROJECT, *PROVIDERS))}; remove it"
 
 
 def key(*path: str | int) -> str:

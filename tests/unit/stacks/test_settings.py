@@ -86,7 +86,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a budget left empty": (
         put("residents frigate gpumem_mib", None),
-        "residents.frigate.gpumem_mib: must be a whole number (got nothing)",
+        "residents.frigate.gpumem_mib: has no value; write one, or remove the key",
     ),
     "a budget beyond any device": (
         put("residents frigate gpumem_mib", 2**31 + 1),
@@ -127,7 +127,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "nothing for a tenant": (
         put("tenants immich", None),
-        "tenants.immich: must be a map of keys (got nothing)",
+        "tenants.immich: has no value; write one, or remove the key",
     ),
     "a map for a list": (
         put("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}),
@@ -396,7 +396,7 @@ def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.D
 
 def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items() if name != "alerts"}
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "{}", "other:key": "1"}))
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "{}", "kubernetes:context": "1"}))
     assert settings.load() == settings.parse({name: value for name, value in raw().items() if name != "alerts"})
 
 
@@ -423,6 +423,91 @@ def test_an_encrypted_value_in_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(settings.ConfigError) as refused:
         settings.load_file(path)
     assert str(refused.value) == "gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly"
+
+
+FOREIGN = {
+    "gpu_tenancy:residents": "did you mean gpu-tenancy:residents?",
+    "GPU-TENANCY:watchdog": "did you mean gpu-tenancy:watchdog?",
+    "gpu-tenancy:config:watchdog": "did you mean gpu-tenancy:watchdog?",
+    "gpu-tenant:resident": "did you mean gpu-tenancy:residents?",
+    "other:residents": "did you mean gpu-tenancy:residents?",
+    ":residents": "did you mean gpu-tenancy:residents?",
+    "kubernets:context": "did you mean kubernetes:context?",
+    "aws:region": "what is read here begins with one of gpu-tenancy, kubernetes, pulumi; remove it",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file, and where the engine alone has it."""
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value) == f"{name}: unknown key; {FOREIGN[name]}"
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**engines(), name: "{}"}, tmp_path / "elsewhere")
+    assert str(refused.value) == f"{name}: unknown key; {FOREIGN[name]}"
+
+
+def engines() -> dict[str, str]:
+    """Prod's configuration as the engine hands it over."""
+    return {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items()}
+
+
+def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    monkeypatch.setattr("pulumi.get_stack", lambda: "x")
+    monkeypatch.chdir(folder)
+    return settings.load()
+
+
+def test_a_bare_key_is_read_as_the_projects(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("gpu-tenancy:watchdog:", "watchdog:"))
+    assert settings.load_file(path) == settings.load_file(PROD)
+
+
+def test_a_problem_of_the_file_is_one_line_and_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    text = PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 99999999999999999999")
+    path.write_text(text.replace("gpumem_mib: 2000", "gpumem_mib: 0"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    first, second = str(refused.value).splitlines()
+    assert "residents.llama-swap.gpumem_mib: 99999999999999999999 is another number to some readers" in first
+    assert second == "gpu-tenancy:residents.frigate.gpumem_mib: must be at least 1 (got 0)"
+
+
+def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text())
+    assert of_the_engine(monkeypatch, engines(), tmp_path) == settings.load_file(PROD)
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**engines(), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
+    assert str(refused.value) == "gpu-tenancy:gate: Pulumi.x.yaml says otherwise than the engine; write it there"
+    path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
+    with pytest.raises(settings.ConfigError, match="05000 is octal, 2560 to the engine; write 5000, or quote it"):
+        of_the_engine(monkeypatch, engines(), tmp_path)
+
+
+@pytest.mark.parametrize("part", ["watchdog", "alerts", "pools"])
+def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"gpu-tenancy:{part}: has no value; write one, or remove the key" in refusal(put(part, None))
+    with pytest.raises(settings.ConfigError, match=f"gpu-tenancy:{part}: has no value; write one, or remove the key"):
+        of_the_engine(monkeypatch, {**engines(), f"gpu-tenancy:{part}": ""}, tmp_path)
+
+
+def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
+    assert refusal(put("pools batch memory_mib", None), put("on_demand tts window", None)) == [
+        "gpu-tenancy:pools.batch.memory_mib: has no value; write one, or remove the key",
+        "gpu-tenancy:on_demand.tts.window: has no value; write one, or remove the key",
+    ]
 
 
 def test_settings_cannot_be_changed_after_they_were_read() -> None:
