@@ -58,7 +58,7 @@ def fungible_flavors_with_one_gpu(config: Config) -> None:
     }
 
 
-def borrowing_beyond_the_pool(config: Config) -> None:
+def borrowing_beyond_the_cohort(config: Config) -> None:
     queue = config["queues"]["cluster_queues"]["gpu-cq"]
     queue["cohort"] = "gpus"
     queue["quotas"] = {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}
@@ -101,7 +101,6 @@ GATED: dict[str, Mistake] = {
         set_at("queues/cluster_queues/gpu-cq/quotas/gpu-any", {"nvidia.com/gpu": {"nominal": 2}}),
         TOO_MANY_GPUS,
     ),
-    "borrowing reaches beyond the pool": Mistake(borrowing_beyond_the_pool, TOO_MANY_GPUS),
     "fungible flavors with one GPU": Mistake(
         fungible_flavors_with_one_gpu,
         "flavors: ClusterQueue gpu-cq: falls back across l4, t4-spot, but there is 1 GPU behind them",
@@ -168,7 +167,6 @@ GROUPS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "a second replica needs a second seat",
-        "borrowing reaches beyond the pool",
         "an oversubscribed pool without a victim",
         "an image without a tag",
     ),
@@ -214,6 +212,10 @@ REFUSED: dict[str, Mistake] = {
     "a LocalQueue to no ClusterQueue": Mistake(
         set_at("queues/local_queues/team-a-gpu/cluster_queue", "cq"),
         "gpu-tenancy:queues.local_queues.team-a-gpu.cluster_queue: 'cq' is no key of queues.cluster_queues",
+    ),
+    "borrowing reaches beyond the cohort": Mistake(
+        borrowing_beyond_the_cohort,
+        "nvidia.com/gpu.borrowing_limit: must be at most 0, which the others of cohort gpus lend (got 1)",
     ),
     "residents without an agent that advertises": Mistake(
         set_at("reconcile", None), "gpu-tenancy:reconcile: is missing"

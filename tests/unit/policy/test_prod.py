@@ -61,6 +61,24 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "full-seats",
         "t4: a reserve of 1360 MiB for 1450: 450 of the driver and 1000 of workloads without a budget",
     ),
+    "a workload without a budget that is larger than the reserve": (
+        "unbudgeted.android-emulator.measured_mib",
+        2000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 2450: 450 of the driver and 2000 of workloads without a budget",
+    ),
+    "a workload without a budget that is larger than the card": (
+        "unbudgeted.android-emulator.measured_mib",
+        20000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 20450: 450 of the driver and 20000 of workloads without a budget",
+    ),
+    "a floor that full seats are always under": (
+        "pools.t4.floor_mib",
+        5000,
+        "full-seats",
+        "t4: a device may have 13300 MiB promised, and its floor is 5000: 18300 of 15360 (2940 over)",
+    ),
     "every MiB promised that is advertised": (
         "residents.llama-swap.gpumem_mib",
         5700,
@@ -88,12 +106,6 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a queue above the hardware": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",
         {"nvidia.com/gpu": {"nominal": 2}},
-        "gpu-quota",
-        "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
-    ),
-    "a queue that borrows what nobody has": (
-        "queues.cluster_queues.gpu-cq",
-        {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}},
         "gpu-quota",
         "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
     ),

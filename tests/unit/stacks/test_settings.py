@@ -221,6 +221,43 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("on_demand tts window", {"between": "2-6"}),
         "on_demand.tts.window.between: must be two times of the day such as 02:00-06:00 (got '2-6')",
     ),
+    "a URL with a port beyond all": (
+        put("on_demand ytdlp http_json url", "http://x:99999/"),
+        "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status (got 'http://x:99999/')",
+    ),
+    "a URL to dots": (
+        put("on_demand ytdlp http_json url", "http://../"),
+        "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status (got 'http://../')",
+    ),
+    "a URL to an address that is none": (
+        put("on_demand ytdlp http_json url", "http://10.0.0.256/"),
+        "on_demand.ytdlp.http_json.url: 10.0.0.256 is no address; name a host that there is (got 'http://10.0.0.256/')",
+    ),
+    "a URL to half an address": (
+        put("on_demand ytdlp http_json url", "http://[:]/"),
+        "on_demand.ytdlp.http_json.url: [:] is no address; name a host that there is (got 'http://[:]/')",
+    ),
+    "an empty window": (
+        put("on_demand tts window", {"between": "02:00-02:00"}),
+        "on_demand.tts.window.between: ends when it begins; write another end, or remove the window "
+        "(got '02:00-02:00')",
+    ),
+    "a misspelt time zone": (
+        put("on_demand tts window", {"between": "02:00-06:00", "time_zone": "Europe/Lodon"}),
+        "on_demand.tts.window.time_zone: is no time zone; did you mean Europe/London? (got 'Europe/Lodon')",
+    ),
+    "a time zone by its abbreviation": (
+        put("on_demand tts window", {"between": "02:00-06:00", "time_zone": "CEST"}),
+        "on_demand.tts.window.time_zone: is no time zone; did you mean EST? (got 'CEST')",
+    ),
+    "the extender's port": (
+        put("scheduler port", 9443),
+        "scheduler.port: is the extender's own in the same pod; write another, such as 9402 (got 9443)",
+    ),
+    "kube-scheduler's port": (
+        put("scheduler port", 10259),
+        "scheduler.port: is kube-scheduler's own in the same pod; write another, such as 9402 (got 10259)",
+    ),
     # What the keys of one map say together.
     "a pool that shares memory it has not": (
         drop("pools t4 memory_mib"),
@@ -321,14 +358,30 @@ def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own(
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
     config = raw()
     limits = {"nominal": 1, "borrowing_limit": 2}
-    config["queues"]["cluster_queues"]["gpu-cq"] |= {
-        "cohort": "gpus",
-        "quotas": {"gpu-any": {"nvidia.com/gpu": limits}},
-    }
+    queues = config["queues"]["cluster_queues"]
+    queues["gpu-cq"] |= {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": limits}}}
+    queues["lends"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 2}}}}
     ledger = settings.parse(config).ledger()
-    (quota,) = ledger.quotas
+    (quota, _) = ledger.quotas
     assert (quota.nominal, quota.borrowing, quota.most) == (1, 2, 3)
-    assert ledger.quota_gpus("batch") == 1
+    assert ledger.quota_gpus("batch") == 3
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x", "http://a.b.svc:65535/x?y=1", "https://[::1]:80/", "http://10.0.0.1:1/", "http://X./?q"]
+)
+def test_a_url_of_any_host_is_accepted(url: str) -> None:
+    assert refusal(put("on_demand ytdlp http_json url", url)) == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT+1", "America/Port-au-Prince", "EST5EDT"])
+def test_every_time_zone_there_is_is_accepted(zone: str) -> None:
+    assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": zone})) == []
+
+
+def test_a_machine_without_time_zones_refuses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.base.spec.available_timezones", set)
+    assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": "Mars/North"})) == []
 
 
 @pytest.mark.parametrize("version", ["0.18.6", "0.18.7", "0.19.2", "0.20.0", "1.0.0"])
