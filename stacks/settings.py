@@ -26,7 +26,8 @@ from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import problems, references, reserved, stackfile
+from stacks import partial, problems, references, reserved, stackfile
+from tenancy import sums
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 
@@ -154,6 +155,7 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
         )
         for queue, spec in sorted(queues.cluster_queues.items())
         for flavor, resources in sorted(spec.quotas.items())
+        if flavor in queues.flavors
         for resource, quota in sorted(resources.items())
     )
 
@@ -192,18 +194,22 @@ def parse(
 
     An optional part that is an empty map counts as left out: the engine fills absent keys with the default {}.
     """
-    given = {name: value for name, value in raw.items() if value != {}}
+    given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
     empty = list(problems.empty(given))
     said = {*empty, *(problem.path for problem in found)}
     lines = [*(problem.line for problem in found), *problems.foreign(foreign, StackSettings)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
+    readable: StackSettings | None
     try:
-        settings = StackSettings.model_validate_json(json.dumps(given))
+        readable = settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=said)
+        readable = partial.without(given, error, StackSettings)
     lines += references.problems(given)
     lines += reserved.problems(given)
     if lines:
+        # Else the sums are the policy pack's to refuse, which judges the whole graph.
+        lines += [f"{rule}: {line}" for rule, line in sums.contradictions(readable.ledger())] if readable else []
         raise ConfigError("\n".join(lines))
     return settings
 

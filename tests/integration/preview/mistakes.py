@@ -76,7 +76,7 @@ GATED: dict[str, Mistake] = {
     ),
     "a second replica needs a second seat": Mistake(
         set_at("residents/immich-ml/replicas", 2),
-        "budgets: t4: 16300 MiB promised, 14000 advertised (2300 over): immich-ml 6000",
+        "budgets: t4: 16300 MiB promised, 14000 advertised (2300 over): immich-ml 3000 x 2",
     ),
     "a larger reserve leaves less": Mistake(
         set_at("pools/t4/reserve_mib", 3000),

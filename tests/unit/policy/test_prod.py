@@ -52,7 +52,13 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, …; "
         "lower a budget or raise pools.t4",
     ),
-    "a replica too many": ("residents.frigate.replicas", 2, "budgets", "15300 MiB promised, 14000 advertised"),
+    "a replica too many": (
+        "residents.frigate.replicas",
+        3,
+        "budgets",
+        "17300 MiB promised, 14000 advertised (3300 over): frigate 2000 x 3, llama-swap 5000, …; lower a budget or its "
+        "replicas, or raise pools.t4",
+    ),
     "a smaller device": ("pools.t4.memory_mib", 14000, "budgets", "13300 MiB promised, 12640 advertised (660 over)"),
     "a larger reserve": ("pools.t4.reserve_mib", 3000, "budgets", "13300 MiB promised, 12360 advertised (940 over)"),
     "a workload without a budget that the reserve does not hold": (

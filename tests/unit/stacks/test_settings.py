@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.rules import RULES
 from stacks import settings
 from tenancy.ledger import Sharing
 from tests.support import search
@@ -422,6 +423,47 @@ def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
     assert settings.parse(config) == emptied
 
 
+OVER = "budgets: t4: 18300 MiB promised, 14000 advertised (4300 over): llama-swap 10000, immich-ml 3000, …; "
+AGAIN = "budgets: t4: 16300 MiB promised, 14000 advertised (2300 over): llama-swap 10000, immich-ml 3000, …; "
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "over"),
+    [
+        (put("residents frigate gpumem_mib", "x"), "residents.frigate.gpumem_mib", AGAIN),
+        (put("residents frigate colour", "x"), "residents.frigate.colour", AGAIN),
+        (put("tenants frigate", 1), "tenants.frigate", OVER),
+        (put("pools batch nodes", 0), "pools.batch.nodes", OVER),
+        (put("cluster agent_image", 1), "cluster.agent_image", OVER),
+        (drop("cluster"), "cluster", OVER),
+        (put("watchdog", 1), "watchdog", OVER),
+        (put("queues local_queues", 1), "queues.local_queues", OVER),
+        (put("resident", {}), "resident", OVER),
+        (put("tenants default", {}), "tenants.default", OVER),
+    ],
+)
+def test_a_wrong_shape_hides_no_sum(change: Change, said: str, over: str) -> None:
+    """One seat too large, and a mistake elsewhere: a seat that cannot be read counts nothing, the others count."""
+    first, *others = refusal(put("residents llama-swap gpumem_mib", 10000), change)
+    assert first.startswith(f"gpu-tenancy:{said}: ")
+    assert [line for line in others if line.startswith("budgets")] == [f"{over}lower a budget or raise pools.t4"]
+
+
+def test_a_wrong_shape_in_a_queue_hides_no_other_queues_devices() -> None:
+    quotas = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu nominal", 2)
+    wrong = put("queues cluster_queues other", {"quotas": 1})
+    _, over = refusal(quotas, wrong)
+    assert over.startswith("gpu-quota: ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of")
+
+
+def test_a_sum_is_the_gates_alone_where_nothing_else_is_wrong() -> None:
+    assert refusal(put("residents llama-swap gpumem_mib", 10000)) == []
+
+
+def test_where_nothing_can_be_read_nothing_is_summed() -> None:
+    assert refusal(put("pools t4", 1), put("pools node-4", 1), put("pools batch", 1))[0].startswith("gpu-tenancy:pools")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -444,7 +486,8 @@ def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.D
         target = target[part]
     target[last] = data.draw(JSON)
     lines = refusal(*(put(part, value) for part, value in config.items()))
-    assert all(line.startswith("gpu-tenancy:") and ": " in line and "pydantic" not in line for line in lines)
+    starts = ("gpu-tenancy:", *(f"{rule.id}: " for rule in RULES))
+    assert all(line.startswith(starts) and ": " in line and "pydantic" not in line for line in lines)
 
 
 def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(monkeypatch: pytest.MonkeyPatch) -> None:
