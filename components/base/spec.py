@@ -22,6 +22,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from tenancy.image import PINNED, is_pinned
+
 
 @dataclass(frozen=True)
 class Form:
@@ -70,6 +72,12 @@ def _has_a_host(url: str) -> str:
     return url
 
 
+def _stays(image: str) -> str:
+    if not is_pinned(image):
+        raise ValueError(f"is not pinned; write {PINNED} (got {image!r})")
+    return image
+
+
 def _lasts(window: str) -> str:
     start, _, end = window.partition("-")
     if start == end:
@@ -114,6 +122,7 @@ ImageReference = Annotated[
         "an image reference such as docker.io/library/python:3.13.9-slim-bookworm",
         rf"(?:{_IMAGE_HOST})?{_IMAGE_PART}(?:/{_IMAGE_PART})*(?:{_IMAGE_TAG})?(?:@sha256:[0-9a-f]{{64}})?",
     ),
+    AfterValidator(_stays),
 ]
 GroupName = Annotated[
     str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")

@@ -9,10 +9,9 @@ from policy.finding import Finding, each
 from policy.graph import Claim, Graph
 from policy.objects import Object, text, texts
 from tenancy import names
+from tenancy.image import PINNED, is_pinned
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-_FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 _DEVICES = re.compile(r"^/+(dev(/.*)?)?$")  # /dev, what is in it, and the root that holds it
 
 
@@ -125,9 +124,9 @@ def images(graph: Graph) -> Iterator[Finding]:
 def _images(workload: Object) -> Iterator[Finding]:
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
-        if not _DIGEST.search(image) and not _FULL_VERSION.search(image):
+        if not is_pinned(image):
             yield Finding(
-                f"{workload}: container {container.get('name')}: image {image or '(none)'} is not pinned; write a "
-                "digest (@sha256:…) or a full version (:1.2.3)",
+                f"{workload}: container {container.get('name')}: image {image or '(none)'} is not pinned; write "
+                f"{PINNED}",
                 workload.urn,
             )

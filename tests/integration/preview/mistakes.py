@@ -140,16 +140,6 @@ GATED: dict[str, Mistake] = {
         set_at("memory_pools/node-4/disposable", {}),
         "memory-victim: node-4: inference may take 24576 MiB of slack, and no pod is always there to be killed for it",
     ),
-    "an image that moves": Mistake(
-        set_at("cluster/agent_image", "docker.io/library/python:latest"),
-        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
-        "image docker.io/library/python:latest is not pinned",
-    ),
-    "an image without a tag": Mistake(
-        set_at("cluster/agent_image", "docker.io/library/python"),
-        "images: CronJob gpu-tenancy-system/gpumem-reconcile: container reconcile: "
-        "image docker.io/library/python is not pinned",
-    ),
 }
 
 # Mistakes that do not touch each other's numbers: one preview is told of all mistakes of a group.
@@ -163,12 +153,10 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "a gate could never open",
         "a reserve that does not hold what has no seat",
         "an oversubscribed pool without its guard",
-        "an image that moves",
     ),
     (
         "a second replica needs a second seat",
         "an oversubscribed pool without a victim",
-        "an image without a tag",
     ),
     ("a larger reserve leaves less", "fungible flavors with one GPU"),
     ("the sum fits and no device does", "a floor as large as the device"),
@@ -212,6 +200,11 @@ REFUSED: dict[str, Mistake] = {
     "a LocalQueue to no ClusterQueue": Mistake(
         set_at("queues/local_queues/team-a-gpu/cluster_queue", "cq"),
         "gpu-tenancy:queues.local_queues.team-a-gpu.cluster_queue: 'cq' is no key of queues.cluster_queues",
+    ),
+    "an image that moves": Mistake(
+        set_at("cluster/agent_image", "docker.io/library/python:latest"),
+        "gpu-tenancy:cluster.agent_image: is not pinned; write a digest (@sha256:…) or a full version (:1.2.3) "
+        "(got 'docker.io/library/python:latest')",
     ),
     "borrowing reaches beyond the cohort": Mistake(
         borrowing_beyond_the_cohort,

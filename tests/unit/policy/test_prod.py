@@ -181,9 +181,9 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
             "homelab-disposable": {"value": 100_000},
         },
         "memory-eviction",
-        "node-4: at its peak the kubelet evicts inference (homelab-critical, -1000) before agent-microvm "
-        "(homelab-disposable, 100000): both may be above their requests; give memory_pools.node-4.disposable."
-        "agent-microvm.priority a lower class than memory_pools.node-4.workloads.inference.priority",
+        "node-4: at its peak the kubelet evicts clickhouse, embeddings, inference (homelab-critical, -1000) before "
+        "agent-microvm (homelab-disposable, 100000): both may be above their requests; give "
+        "memory_pools.node-4.disposable.agent-microvm.priority a class below -1000",
     ),
     "a victim that requests more than a critical pod": (
         "memory_pools.node-4.disposable.agent-microvm",
@@ -205,7 +205,14 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "memory-limits",
         "node-4: inference may hold 65536 MiB, a node offers 62364",
     ),
-    "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-slim", "images", "is not pinned"),
+    "one class that is too high for victims": (
+        "priorities.homelab-disposable.value",
+        200_000,
+        "memory-eviction",
+        "node-4: at its peak the kubelet evicts clickhouse, embeddings, inference (homelab-critical, 100000) before "
+        "agent-microvm (homelab-disposable, 200000): both may be above their requests; give "
+        "memory_pools.node-4.disposable.agent-microvm.priority a class below 100000",
+    ),
 }
 
 

@@ -75,7 +75,19 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a budget in decimal units": (
         put("residents frigate gpumem_mib", "3G"),
-        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got '3G')",
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 2861 (got '3G')",
+    ),
+    "a budget as the API writes it": (
+        put("residents frigate gpumem_mib", "5k"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 5000 (got '5k')",
+    ),
+    "a budget that no number says": (
+        put("residents frigate gpumem_mib", "4Ei"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got '4Ei')",
+    ),
+    "a budget of nothing in quotes": (
+        put("residents frigate gpumem_mib", "0"),
+        "residents.frigate.gpumem_mib: must be a whole number without quotes (got '0')",
     ),
     "a budget in words": (
         put("residents frigate gpumem_mib", "plenty"),
@@ -95,7 +107,15 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a duration with its unit": (
         put("watchdog interval_seconds", "5s"),
-        "watchdog.interval_seconds: must be a whole number of seconds without a unit (got '5s')",
+        "watchdog.interval_seconds: must be a whole number of seconds without a unit; write 5 (got '5s')",
+    ),
+    "a duration beyond the agent's minute": (
+        put("watchdog interval_seconds", "2m"),
+        "watchdog.interval_seconds: must be a whole number of seconds without a unit (got '2m')",
+    ),
+    "a duration in minutes": (
+        put("watchdog cool_down_seconds", "2m"),
+        "watchdog.cool_down_seconds: must be a whole number of seconds without a unit; write 120 (got '2m')",
     ),
     "an interval longer than the agent's minute": (
         put("watchdog interval_seconds", 60),
@@ -212,6 +232,21 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("cluster agent_image", "Python:latest"),
         "cluster.agent_image: must be an image reference such as docker.io/library/python:3.13.9-slim-bookworm"
         " (got 'Python:latest')",
+    ),
+    "an image that moves": (
+        put("cluster agent_image", "docker.io/library/python:latest"),
+        "cluster.agent_image: is not pinned; write a digest (@sha256:…) or a full version (:1.2.3) "
+        "(got 'docker.io/library/python:latest')",
+    ),
+    "an image without a tag": (
+        put("scheduler image", "localhost:5000/kube-scheduler"),
+        "scheduler.image: is not pinned; write a digest (@sha256:…) or a full version (:1.2.3) "
+        "(got 'localhost:5000/kube-scheduler')",
+    ),
+    "more allocatable memory than there is": (
+        put("memory_pools node-4 allocatable_mib", 62465),
+        "memory_pools.node-4.allocatable_mib: must be at most memory_mib 62464 less the kubelet's "
+        "eviction_threshold_mib (got 62465)",
     ),
     "a URL that is none": (
         put("on_demand ytdlp http_json url", "ytdlp-queue/status"),
