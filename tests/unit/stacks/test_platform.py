@@ -333,8 +333,8 @@ def test_another_version_comes_from_the_registry_and_is_said_to(
     assert platform.kueue_chart("0.18.6", pinned(tmp_path, "0.19.2")) == upstream
     assert platform.kueue_chart("0.18.6", tmp_path / "nowhere") == upstream
     assert said == [
-        "gpu-tenancy:kueue.version: the chart of 0.18.6 comes from oci://registry.k8s.io/kueue/charts/kueue; where that "
-        "cannot be reached write 0.19.2, which is here"
+        "gpu-tenancy:kueue.version: the chart of 0.18.6 comes from oci://registry.k8s.io/kueue/charts/kueue; where "
+        "that cannot be reached write 0.19.2, which is here"
     ]
 
 
