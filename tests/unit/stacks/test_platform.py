@@ -296,7 +296,7 @@ def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
     parsed = settings.parse(config)
     assert parsed.admission is not None
     (placement,) = admission_args(parsed.admission, parsed, parsed.ledger()).queued
-    assert placement.name == "batch-l4"
+    assert placement.name == "batch.l4"
     assert placement.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
 
 
