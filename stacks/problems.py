@@ -4,7 +4,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -44,9 +44,15 @@ _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
-def from_validation(error: ValidationError, model: type[BaseModel], but: Container[KeyPath] = ()) -> list[str]:
+def from_validation(error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = ()) -> list[str]:
     """One line per error of validating `model`, but for the paths of which something was said already."""
-    return [_line(detail, model) for detail in error.errors(include_url=False) if detail["loc"] not in but]
+    said, details = set(but), error.errors(include_url=False)
+    return [_line(detail, model) for detail in details if not {detail["loc"], _entry(detail["loc"])} & said]
+
+
+def _entry(path: KeyPath) -> KeyPath:
+    """What pydantic says of a name it says of the name's entry."""
+    return path[:-1] if path[-1:] == ("[key]",) else path
 
 
 def empty(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:

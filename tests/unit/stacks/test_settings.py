@@ -613,6 +613,15 @@ def test_a_problem_of_the_file_is_one_line_and_hides_no_other(tmp_path: Path) ->
     assert second == "gpu-tenancy:residents.frigate.gpumem_mib: must be at least 1 (got 0)"
 
 
+def test_a_name_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("    immich: {}\n", "    immich: {}\n    2.50: {}\n"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value).endswith(": tenants.2.50: 2.50 is not a text in YAML; quote it")
+    assert "\n" not in str(refused.value)
+
+
 def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "Pulumi.x.yaml"
     path.write_text(PROD.read_text())
