@@ -5,6 +5,7 @@ part of a ledger: whoever leaves a promise out gets no line that the whole would
 """
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Sharing
@@ -15,13 +16,15 @@ GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Every line, with the id of the policy pack's rule."""
+    """Every line, with the id of the policy pack's rule. Of queues what is their own: what they borrow is what others
+    lend, which the settings judge."""
+    own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {
         "budgets": budgets(ledger),
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
         "full-seats": full_pools(ledger),
-        "gpu-quota": gpu_quotas(ledger),
+        "gpu-quota": gpu_quotas(own),
     }.items():
         yield from ((rule, line) for line in lines)
 
