@@ -114,7 +114,7 @@ day: ## Run the residents' day on the local cluster's real node, a quarter of an
 	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_day.py $(ARGS)
 
 soak: ## Run the searches at random in full: minutes, on all cores
-	@$(INSTALL) python $(ORACLE)
+	@$(INSTALL) preview $(ORACLE)
 	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -m search tests/unit tests/integration/judge $(ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit

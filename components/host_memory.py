@@ -96,6 +96,15 @@ class HostMemoryPoolSpec(Spec):
     workloads: dict[DnsLabel, OversubscribedSpec] = Field(min_length=1)
     disposable: dict[DnsLabel, DisposableSpec] = Field(default_factory=dict)
 
+    @field_validator("allocatable_mib")
+    @classmethod
+    def _is_less_than_the_machine_has(cls, allocatable_mib: int, info: ValidationInfo) -> int:
+        memory_mib = info.data.get("memory_mib")
+        if memory_mib is not None and allocatable_mib >= memory_mib:
+            most = f"memory_mib {memory_mib} less the kubelet's eviction_threshold_mib"
+            raise ValueError(f"must be at most {most} (got {allocatable_mib})")
+        return allocatable_mib
+
     @field_validator("eviction_threshold_mib")
     @classmethod
     def _is_on_the_machine(cls, threshold_mib: int, info: ValidationInfo) -> int:

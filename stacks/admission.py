@@ -1,5 +1,6 @@
 """What the admission policies must know of the whole stack: who is exempt, who needs no budget, who goes where."""
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from components.admission.pods import AdmissionArgs, AdmissionSpec, PoolPlacement
@@ -11,6 +12,8 @@ from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
 from tenancy.names import EXEMPT_BY_NAME, kueue_account
+
+_LONGEST_JOINED = 200
 
 
 def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
@@ -67,10 +70,19 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
     for tenant in sorted(pools):
         groups.setdefault(tuple(sorted(pools[tenant])), []).append(tenant)
     return [
-        PoolPlacement(name="-".join(names), tenants=tenants, node_selector=shared)
+        PoolPlacement(name=_joined(names), tenants=tenants, node_selector=shared)
         for names, tenants in groups.items()
         if (shared := _in_common([selectors[name] for name in names]))
     ]
+
+
+def _joined(pools: Sequence[str]) -> str:
+    """One name for several pools, no two alike: no pool's has a dot. Policies' names have at most 253 characters."""
+    joined = ".".join(pools)
+    if len(joined) <= _LONGEST_JOINED:
+        return joined
+    digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
+    return f"{joined[: _LONGEST_JOINED - 17].rstrip('.-')}.{digest}"
 
 
 def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
 from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
+from stacks.problems import key
 from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
@@ -136,8 +137,14 @@ def kueue_chart(version: str, root: Path) -> Chart:
         description = yaml.safe_load((root / PINNED_CHART / "Chart.yaml").read_text(encoding="utf-8"))
     except FileNotFoundError:
         description = {}
-    if description.get("version") == version:
+    pinned = description.get("version")
+    if pinned == version:
         return Chart(address=f"./{PINNED_CHART.as_posix()}")
+    if pinned is not None:
+        pulumi.log.warn(
+            f"{key('kueue', 'version')}: the chart of {version} comes from {names.KUEUE_CHART}; where that cannot be "
+            f"reached write {pinned}, which is here"
+        )
     return Chart(address=names.KUEUE_CHART, version=version)
 
 

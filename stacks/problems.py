@@ -4,15 +4,17 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from tenancy.names import PROJECT
 from tenancy.quantity import QuantityError, parse
 from tenancy.units import MIB
+
+KeyPath = tuple[str | int, ...]
 
 # pydantic's error types that we say in our own words; `{...}` are its context.
 _MESSAGES = {
@@ -36,13 +38,54 @@ _MESSAGES = {
 }
 _SPEAK_FOR_THEMSELVES = ("missing", "too_short", "string_too_short", "value_error")
 _UNITS = {"mib": "MiB", "seconds": "seconds"}
+# Namespaces of configuration that others than this program read: its provider, and the engine.
+PROVIDERS = ("kubernetes", "pulumi")
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
-def from_validation(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """One line per error of validating `model`."""
-    return [_line(detail, model) for detail in error.errors(include_url=False)]
+def from_validation(error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = ()) -> list[str]:
+    """One line per error of validating `model`, but for the paths of which something was said already."""
+    said, details = set(but), error.errors(include_url=False)
+    return [_line(detail, model) for detail in details if not {detail["loc"], _entry(detail["loc"])} & said]
+
+
+def _entry(path: KeyPath) -> KeyPath:
+    """What pydantic says of a name it says of the name's entry."""
+    return path[:-1] if path[-1:] == ("[key]",) else path
+
+
+def empty(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """The keys without a value: a default to pydantic, and to the engine an empty text."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from empty(item, (*path, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from empty(item, (*path, index))
+    elif value is None:
+        yield path
+
+
+def foreign(keys: Iterable[str], model: type[BaseModel]) -> list[str]:
+    """One line per key of config that is not the project's, and that nothing else in the program reads."""
+    return [f"{_printable(name)}: {_instead(name, model)}" for name in keys if not _is_read(name)]
+
+
+def _is_read(name: str) -> bool:
+    namespace, colon, rest = name.partition(":")
+    return bool(colon) and namespace in PROVIDERS and bool(rest)
+
+
+def _instead(name: str, model: type[BaseModel]) -> str:
+    namespace, _, last = name.rpartition(":")
+    close = difflib.get_close_matches(namespace.lower(), [PROJECT, *PROVIDERS], n=1)
+    if last in model.model_fields or close[:1] == [PROJECT]:
+        part = difflib.get_close_matches(last, model.model_fields, n=1) or [last]
+        return f"unknown key; did you mean {PROJECT}:{part[0]}?"
+    if close:
+        return f"unknown key; did you mean {close[0]}:{last}?"
+    return f"unknown key; what is read here begins with one of {', '.join((PROJECT, *PROVIDERS))}; remove it"
 
 
 def key(*path: str | int) -> str:
@@ -66,11 +109,16 @@ def nearest(name: str, known: Iterable[str], where: str) -> str:
 
 def known_keys(model: type[BaseModel], path: Iterable[str | int]) -> Collection[str]:
     """The keys that the map at `path` may have; none where any key may stand. Walks the model's annotations."""
+    kind = _kind_at(model, path)
+    return kind.model_fields.keys() if _is_model(kind) else ()
+
+
+def _kind_at(model: type[BaseModel], path: Iterable[str | int]) -> Any:
     kind: Any = model
     for part in path:
         # Of a map the values, of a list the items.
         kind = _plain(kind.model_fields[str(part)].annotation if _is_model(kind) else typing.get_args(kind)[-1])
-    return kind.model_fields.keys() if _is_model(kind) else ()
+    return kind
 
 
 def got(value: object) -> str:
@@ -99,7 +147,7 @@ def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if path and path[-1] == "[key]":
         return f"{key(*path[:-1])}: the name {_message(detail)}{got(value)}"
     if kind in ("int_type", "int_from_float"):
-        return f"{key(*path)}: {_whole_number(str(path[-1]), value)}{got(value)}"
+        return f"{key(*path)}: {_whole_number(path, value, model)}{got(value)}"
     return f"{key(*path)}: {_message(detail)}{'' if kind in _SPEAK_FOR_THEMSELVES else got(value)}"
 
 
@@ -108,28 +156,52 @@ def _message(detail: ErrorDetails) -> str:
     return template.format(**detail.get("ctx", {})) if template else detail["msg"]
 
 
-def _whole_number(name: str, value: object) -> str:
-    """Most wrong numbers are right ones with a unit or quotes: say the number to write."""
-    unit = _UNITS.get(name.rpartition("_")[2])
+def _whole_number(path: KeyPath, value: object, model: type[BaseModel]) -> str:
+    """Most wrong numbers are right ones with a unit or quotes: say the number to write, where it would pass."""
+    unit = _UNITS.get(str(path[-1]).rpartition("_")[2])
     if isinstance(value, float) and value.is_integer():
-        return f"must be a whole number; write {int(value)}"
+        return f"must be a whole number{_write(int(value), path, model)}"
     if not isinstance(value, str):
         return "must be a whole number"
-    if re.fullmatch(r"[0-9]+", value):
-        return f"must be a whole number without quotes; write {value}"
+    if re.fullmatch(r"[0-9]{1,15}", value):
+        return f"must be a whole number without quotes{_write(int(value), path, model)}"
     if unit is None:
         return "must be a whole number"
-    number = _in_mib(value) if unit == "MiB" else None
-    return f"must be a whole number of {unit} without a unit" + (f"; write {number}" if number else "")
+    number = _in_mib(value) if unit == "MiB" else _in_seconds(value)
+    return f"must be a whole number of {unit} without a unit{_write(number, path, model)}"
+
+
+def _write(number: int | None, path: KeyPath, model: type[BaseModel]) -> str:
+    return f"; write {number}" if number is not None and _passes(number, path, model) else ""
+
+
+def _passes(number: int, path: KeyPath, model: type[BaseModel]) -> bool:
+    """Whether the field at the path takes the number, as far as the field alone decides."""
+    owner = _kind_at(model, path[:-1])
+    if not _is_model(owner):
+        return True
+    field = owner.model_fields[str(path[-1])]
+    kind: Any = Annotated[field.annotation, *field.metadata]
+    try:
+        TypeAdapter(kind).validate_python(number)
+    except ValidationError:
+        return False
+    return True
 
 
 def _in_mib(text: str) -> int | None:
-    """The MiB in "3Gi", "3 GiB" or "3000MiB"; None where they are no whole number."""
+    """The whole MiB in "3Gi", "3 GiB", "3G" or "3000MiB"; "5k" is how the API writes 5000 of a resource in MiB."""
     try:
-        exact = parse(text.replace(" ", "").removesuffix("B")) / MIB
+        exact = parse(text.replace(" ", "").removesuffix("B"))
     except QuantityError:
         return None
-    return exact.numerator if exact.denominator == 1 else None
+    return int(exact / MIB) or int(exact)
+
+
+def _in_seconds(text: str) -> int | None:
+    """The seconds in "5s", "2 m" or "1h"."""
+    match = re.fullmatch(r"([0-9]{1,9})\s*([smhd])", text)
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else None
 
 
 def _plain(annotation: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
 from stacks.problems import dotted, got, key, nearest
-from tenancy.names import GPUMEM_SUFFIX
+from tenancy.names import GPU, GPUMEM_SUFFIX, Names
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -68,6 +68,8 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_in_two_pools(raw),
         *_beside_a_queue(raw),
         *_never_agreeing(raw),
+        *_uncounted(raw),
+        *_borrowed_from_nobody(raw),
     ]
 
 
@@ -222,6 +224,46 @@ def _never_agreeing(raw: Mapping[str, Any]) -> Iterator[str]:
                 f"{key(*path)}: must be at most {most}, which a run of the gate takes in a row, or it never acts "
                 f"(got {samples}); lower it, or {slower}.interval_seconds"
             )
+
+
+def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Kueue admits as many Jobs as there are for what begins with an excluded prefix (pkg/workload resources.go)."""
+    domain = at(raw, "cluster").get("resource_domain")
+    counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
+    counted |= {name for _, name in matches(raw, "queues.cluster_queues.*.quotas.*.*@") if _is_name(name)}
+    prefixes = at(raw, "kueue").get("exclude_resource_prefixes")
+    for index, prefix in enumerate(prefixes if isinstance(prefixes, list) else ()):
+        hit = [name for name in sorted(counted) if _is_name(prefix) and name.startswith(prefix)]
+        if hit:
+            yield (
+                f"{key('kueue', 'exclude_resource_prefixes', index)}: queues would no longer count {', '.join(hit)}; "
+                f"remove it{got(prefix)}"
+            )
+
+
+def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What the others of a cohort lend is the most that there is to borrow."""
+    queues = at(raw, "queues.cluster_queues")
+    for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
+        cohort = queues[queue].get("cohort")
+        borrowing = quota.get("borrowing_limit") if isinstance(quota, Mapping) else None
+        if not (_is_name(cohort) and isinstance(borrowing, int)):
+            continue
+        lent = [
+            _lent(at(at(other, "quotas"), flavor).get(resource))
+            for name, other in queues.items()
+            if name != queue and isinstance(other, Mapping) and other.get("cohort") == cohort
+        ]
+        if borrowing > sum(lent):
+            path = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
+            yield f"{path}: must be at most {sum(lent)}, which the others of cohort {cohort} lend{got(borrowing)}"
+
+
+def _lent(quota: Any) -> int:
+    if not isinstance(quota, Mapping):
+        return 0
+    lent = quota.get("lending_limit", quota.get("nominal"))
+    return lent if isinstance(lent, int) else 0
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

@@ -11,6 +11,12 @@ from tenancy.names import Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+# Whose labels and resources these are, with their subdomains. Of the first Kubernetes takes any resource whose domain
+# ends so for its own (pkg/apis/core/v1/helper IsNativeResource).
+_OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com": "NVIDIA's"}
+_ANYTHING_BEFORE = ("kubernetes.io",)
+# Such a name is no extended resource (IsExtendedResourceName, IsHugePageResourceName).
+_NO_DOMAIN = ("requests.", "hugepages-")
 # What names.py puts around a namespace's name, and around the domain of a driver of devices
 # (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
 _LONGEST_NAMESPACE = 63
@@ -23,12 +29,15 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
 
 
 def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Kubernetes takes any resource under kubernetes.io for its own (pkg/apis/core/v1/helper IsNativeResource)."""
     domain, where = at(raw, "cluster").get("resource_domain"), key("cluster", "resource_domain")
     if not isinstance(domain, str):
         return
-    if domain.endswith("kubernetes.io"):
-        yield f"{where}: kubernetes.io is Kubernetes' own; name a domain of yours{got(domain)}"
+    for owned, owner in _OWNED.items():
+        if domain == owned or domain.endswith(owned if owned in _ANYTHING_BEFORE else f".{owned}"):
+            yield f"{where}: {owned} is {owner} own; name a domain of yours{got(domain)}"
+    for prefix in _NO_DOMAIN:
+        if domain.startswith(prefix):
+            yield f"{where}: a resource that begins with {prefix} is Kubernetes' own; name it otherwise{got(domain)}"
     if "scheduler" in raw and len(Names(domain).device_driver) > _LONGEST_DRIVER:
         longest = _LONGEST_DRIVER - len(Names("").device_driver)
         yield f"{where}: must be at most {longest} characters where scheduler is there{got(domain)}"

@@ -6,21 +6,16 @@ Draft 7, which the YAML language server reads. References and relations are the 
 import json
 from typing import Any
 
+from stacks.problems import PROVIDERS
 from stacks.settings import StackSettings
+from stacks.stackfile import PULUMI_KEYS
 from tenancy.names import PROJECT
-
-_PULUMI_KEYS = {
-    "encryptionsalt": "Pulumi's own: salt of the passphrase that encrypts secrets.",
-    "encryptedkey": "Pulumi's own: data key, encrypted by the secrets provider.",
-    "secretsprovider": "Pulumi's own: where the key for secrets is.",
-}
 
 
 def stack_file_schema() -> dict[str, Any]:
     """Draft 7, deterministic."""
     settings = _tidied(StackSettings.model_json_schema())
     definitions, parts = settings["$defs"], settings["properties"]
-    declared = "|".join(parts)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": f"Stack file of {PROJECT}",
@@ -30,15 +25,25 @@ def stack_file_schema() -> dict[str, Any]:
             "config": {
                 "type": "object",
                 "description": settings["description"],
-                "required": [f"{PROJECT}:{name}" for name in settings["required"]],
-                "properties": {f"{PROJECT}:{name}": part for name, part in parts.items()},
-                # Other projects' keys are theirs; ours are all declared.
-                "patternProperties": {f"^{PROJECT}:(?!({declared})$)": False},
+                "properties": {
+                    **{f"{PROJECT}:{name}": part for name, part in parts.items()},
+                    **{name: {"$ref": f"#/properties/config/properties/{PROJECT}:{name}"} for name in parts},
+                },
+                "patternProperties": {f"^({'|'.join(PROVIDERS)}):.": True},
+                "additionalProperties": False,
+                "allOf": [_once(name, required=name in settings["required"]) for name in parts],
             },
-            **{name: {"type": "string", "description": text} for name, text in _PULUMI_KEYS.items()},
+            **{name: {"description": text} for name, text in PULUMI_KEYS.items()},
         },
+        "additionalProperties": False,
         "$defs": definitions,
     }
+
+
+def _once(name: str, *, required: bool) -> dict[str, Any]:
+    """With the project's name or bare, which is the same to the engine; not both."""
+    spellings = [{"required": [f"{PROJECT}:{name}"]}, {"required": [name]}]
+    return {"oneOf": spellings} if required else {"not": {"allOf": spellings}}
 
 
 def render() -> str:

@@ -5,7 +5,7 @@ between resources are the policy pack's, so that there is one gate and it is the
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,8 @@ from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import problems, references, reserved, stackfile
+from stacks import partial, problems, references, reserved, stackfile
+from tenancy import sums
 from tenancy.ledger import (
     AdmissionTerms,
     Ledger,
@@ -39,7 +40,7 @@ from tenancy.ledger import (
     Tenant,
     Unbudgeted,
 )
-from tenancy.names import EXEMPT_BY_NAME, PROJECT, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 
 
 class ConfigError(pulumi.RunError):
@@ -193,48 +194,62 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
         )
         for queue, spec in sorted(queues.cluster_queues.items())
         for flavor, resources in sorted(spec.quotas.items())
+        if flavor in queues.flavors
         for resource, quota in sorted(resources.items())
     )
 
 
 def load() -> StackSettings:
-    """The settings of the running stack. Raises ConfigError."""
-    prefix = f"{PROJECT}:"
-    values = {
-        name.removeprefix(prefix): text
-        for name, text in pulumi.runtime.config.get_config_env().items()
-        if name.startswith(prefix)
-    }
-    secrets = (name.removeprefix(prefix) for name in pulumi.runtime.config.get_config_secret_keys_env())
-    _refuse_encrypted(name for name in secrets if name in values)
-    return parse({name: _from_json(text) for name, text in values.items()})
+    """The settings of the running stack, as the engine has read them. Raises ConfigError, also where its stack file is
+    there and says otherwise: the chart and whoever reviews a change read the file."""
+    given = pulumi.runtime.config.get_config_env()
+    own = {key: name for key in given if (name := stackfile.own_name(key)) is not None}
+    secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
+    _refuse_encrypted(secrets)
+    path = Path(f"Pulumi.{pulumi.get_stack()}.yaml")
+    written = load_file(path) if path.exists() else None
+    foreign = [key for key in given if key not in own]
+    settings = parse({name: _from_json(given[key]) for key, name in own.items()}, foreign=foreign)
+    if written is not None:
+        _refuse_difference(path, written, settings)
+    return settings
 
 
 def load_file(path: Path) -> StackSettings:
     """The settings in a stack file, without the engine. Raises ConfigError."""
     try:
-        raw = stackfile.read(path)
+        contents = stackfile.read(path)
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
-    _refuse_encrypted(stackfile.encrypted(raw))
-    return parse(raw)
+    _refuse_encrypted(stackfile.encrypted(contents.values))
+    return parse(contents.values, foreign=contents.foreign, found=contents.problems)
 
 
-def parse(raw: Mapping[str, Any]) -> StackSettings:
-    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem.
+def parse(
+    raw: Mapping[str, Any], *, foreign: Iterable[str] = (), found: Sequence[stackfile.Problem] = ()
+) -> StackSettings:
+    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem: those
+    `found` in the file already, each instead of what would be said of the same key, and keys `foreign` to the project.
 
     An optional part that is an empty map counts as left out: the engine fills absent keys with the default {}.
     """
-    given = {name: value for name, value in raw.items() if value != {}}
+    given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
+    empty = list(problems.empty(given))
+    said = {*empty, *(problem.path for problem in found)}
+    lines = [*(problem.line for problem in found), *problems.foreign(foreign, StackSettings)]
+    lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
+    readable: StackSettings | None
     try:
-        settings = StackSettings.model_validate_json(json.dumps(given))
-        found = []
+        readable = settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        found = problems.from_validation(error, StackSettings)
-    found += references.problems(given)
-    found += reserved.problems(given)
-    if found:
-        raise ConfigError("\n".join(found))
+        lines += problems.from_validation(error, StackSettings, but=said)
+        readable = partial.without(given, error, StackSettings)
+    lines += references.problems(given)
+    lines += reserved.problems(given)
+    if lines:
+        # Else the sums are the policy pack's to refuse, which judges the whole graph.
+        lines += [f"{rule}: {line}" for rule, line in sums.contradictions(readable.ledger())] if readable else []
+        raise ConfigError("\n".join(lines))
     return settings
 
 
@@ -245,7 +260,18 @@ def _refuse_encrypted(names: Iterable[str]) -> None:
         raise ConfigError("\n".join(found))
 
 
+def _refuse_difference(path: Path, written: StackSettings, given: StackSettings) -> None:
+    """By --config-file, an environment or Pulumi.yaml the engine has values that the stack file does not show."""
+    names = [name for name in StackSettings.model_fields if getattr(written, name) != getattr(given, name)]
+    if names:
+        raise ConfigError(
+            "\n".join(f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
+        )
+
+
 def _from_json(text: str) -> Any:
+    if not text:
+        return None  # a key without a value
     try:
         return json.loads(text)
     except ValueError:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Self
 
 import pulumi
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from components.admission.device import ByDevice
 from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
@@ -27,6 +27,7 @@ _RESOURCES = names.RESOURCE_API.partition("/")[0]
 _VERBS_PORT = 9443
 # kube-scheduler's own, for the kubelet's probes.
 _HEALTH_PORT = 10259
+_TAKEN_PORTS = {_VERBS_PORT: "the extender's own", _HEALTH_PORT: "kube-scheduler's own"}
 # The best node's score is at least 1 of 10 above any other's, which is 10 times this. In our profile no plugin of
 # kube-scheduler's own scores, so of two nodes with room the device decides.
 _WEIGHT = 1
@@ -75,6 +76,13 @@ class SchedulerSpec(Spec):
     port: Annotated[int, Field(ge=1024, le=65535)] = Field(
         default=9402, description="Of /metrics, and within the pod of /inspect; 9443 and 10259 are taken in its pods."
     )
+
+    @field_validator("port")
+    @classmethod
+    def _is_free_in_its_pods(cls, port: int) -> int:
+        if port in _TAKEN_PORTS:
+            raise ValueError(f"is {_TAKEN_PORTS[port]} in the same pod; write another, such as 9402 (got {port})")
+        return port
 
     @model_validator(mode="after")
     def _is_all_of_use(self) -> Self:

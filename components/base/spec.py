@@ -3,12 +3,26 @@
 Source of the forms: k8s.io/apimachinery pkg/util/validation/validation.go.
 """
 
+import difflib
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from tenancy.image import PINNED, is_pinned
 
 
 @dataclass(frozen=True)
@@ -37,11 +51,51 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _NAME_PART = r"[A-Za-z0-9](?:[-._A-Za-z0-9]{0,61}[A-Za-z0-9])?"
 _QUALIFIED_NAME = rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?{_NAME_PART}"
+_HOST_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*\.?"
+_PORT = r"(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3})"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 # Name, tag and digest of github.com/distribution/reference regexp.go, without its rarer separators.
 _IMAGE_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
 _IMAGE_HOST = r"[A-Za-z0-9][-.A-Za-z0-9]*(?::[0-9]{1,5})?/"
 _IMAGE_TAG = r":[A-Za-z0-9_][-.A-Za-z0-9_]{0,127}"
+
+
+def _has_a_host(url: str) -> str:
+    """A host that ends in digits is an address (https://url.spec.whatwg.org/#concept-host-parser)."""
+    host = url.partition("//")[2].partition("/")[0].partition("?")[0]
+    try:
+        host = urlsplit(url).hostname or ""
+        if ":" in host or host.rpartition(".")[2].isdigit():
+            ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"{host} is no address; name a host that there is (got {url!r})") from None
+    return url
+
+
+def _stays(image: str) -> str:
+    if not is_pinned(image):
+        raise ValueError(f"is not pinned; write {PINNED} (got {image!r})")
+    return image
+
+
+def _lasts(window: str) -> str:
+    start, _, end = window.partition("-")
+    if start == end:
+        raise ValueError(f"ends when it begins; write another end, or remove the window (got {window!r})")
+    return window
+
+
+def _is_a_zone(name: str) -> str:
+    """As the gate will look it up; a machine without any zones says nothing of one."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        zones = available_timezones()
+        if zones:
+            close = difflib.get_close_matches(name, sorted(zones), n=1) or ["Etc/UTC"]
+            raise ValueError(f"is no time zone; did you mean {close[0]}? (got {name!r})") from None
+    return name
+
 
 DnsLabel = Annotated[str, Form("lower-case letters, digits and '-' between them, at most 63 characters", _LABEL)]
 # At most 200, so that what names.py puts around it stays within Kubernetes' 253.
@@ -68,15 +122,27 @@ ImageReference = Annotated[
         "an image reference such as docker.io/library/python:3.13.9-slim-bookworm",
         rf"(?:{_IMAGE_HOST})?{_IMAGE_PART}(?:/{_IMAGE_PART})*(?:{_IMAGE_TAG})?(?:@sha256:[0-9a-f]{{64}})?",
     ),
+    AfterValidator(_stays),
 ]
 GroupName = Annotated[
     str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
 ]
 HttpUrl = Annotated[
-    str, Form("a URL such as http://queue.team-a.svc/status", r"https?://[-.:\[\]A-Za-z0-9]+(?:/[!-~]*)?(?:\?[!-~]*)?")
+    str,
+    Form(
+        "a URL such as http://queue.team-a.svc/status",
+        rf"https?://(?:{_HOST_NAME}|\[[:.0-9A-Fa-f]+\])(?::{_PORT})?(?:/[!-~]*)?(?:\?[!-~]*)?",
+    ),
+    AfterValidator(_has_a_host),
 ]
-TimeWindow = Annotated[str, Form("two times of the day such as 02:00-06:00", rf"{_CLOCK}-{_CLOCK}")]
-TimeZone = Annotated[str, Form("a time zone such as Europe/London or Etc/UTC", r"[A-Za-z]+(?:/[-+_A-Za-z0-9]+)*")]
+TimeWindow = Annotated[
+    str, Form("two times of the day such as 02:00-06:00", rf"{_CLOCK}-{_CLOCK}"), AfterValidator(_lasts)
+]
+TimeZone = Annotated[
+    str,
+    Form("a time zone such as Europe/London or Etc/UTC", r"[A-Za-z][-+_A-Za-z0-9]*(?:/[-+_A-Za-z0-9]+)*"),
+    AfterValidator(_is_a_zone),
+]
 ChartVersion = Annotated[str, Form("a version such as 0.19.2", r"[0-9]+\.[0-9]+\.[0-9]+")]
 
 Mib = Annotated[int, Field(ge=1, le=2**31)]

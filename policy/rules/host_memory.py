@@ -128,14 +128,16 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
             continue  # said by the rule on the pools; a consumer's graph holds no classes
+        together: dict[tuple[str, str], list[str]] = {}
         for found in outranked(pool, known):
-            workload, first = found.workload, victims(pool)[0]
+            together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
+        first = victims(pool)[0]
+        for (moment, priority), members in together.items():
             yield _finding(
                 graph,
-                f"{pool.name}: at its {found.moment} the kubelet evicts {workload.name} ({workload.priority}, "
-                f"{known[workload.priority]}) before {first.name} ({first.priority}, {known[first.priority]}): "
-                f"both may be above their requests; give {_key(pool, first)}.priority a lower class than "
-                f"{_key(pool, workload)}.priority",
+                f"{pool.name}: at its {moment} the kubelet evicts {', '.join(members)} ({priority}, {known[priority]}) "
+                f"before {first.name} ({first.priority}, {known[first.priority]}): both may be above their requests; "
+                f"give {_key(pool, first)}.priority a class below {known[priority]}",
             )
 
 

@@ -1,18 +1,15 @@
 """Rules over the ledger alone: promises against what the devices hold."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
-from tenancy import names, reach
+from tenancy import names, reach, sums
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, place
-from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from tenancy.ledger import Ledger, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
-
-_SHOWN = 2  # promises that a message names; the largest come first
 
 
 def readable(graph: Graph) -> Iterator[Finding]:
@@ -39,25 +36,12 @@ def _no_ledger(workload: Object) -> Finding:
 
 def budgets(graph: Graph) -> Iterator[Finding]:
     """The promises on a pool sum to no more than it advertises."""
-    ledger = graph.ledger
-    if ledger is None:
-        return
-    for pool in ledger.pools:
-        promised, advertised = ledger.promised_mib(pool.name), pool.advertised_mib
-        if pool.sharing is Sharing.MEMORY and promised > advertised:
-            yield _finding(
-                graph,
-                f"{pool.name}: {promised} MiB promised, {advertised} advertised ({promised - advertised} over): "
-                f"{_largest(ledger, pool.name)}; lower a budget or raise pools.{pool.name}",
-            )
+    yield from _said(graph, sums.budgets)
 
 
-def _largest(ledger: Ledger, pool: str) -> str:
-    promises = [(seat.name, seat.total_mib) for seat in ledger.seats_in(pool)]
-    promises += [(q.queue, q.nominal) for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem]
-    promises.sort(key=lambda promise: -promise[1])
-    shown = [f"{name} {mib}" for name, mib in promises[:_SHOWN]]
-    return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)
+def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Finding]:
+    if graph.ledger is not None:
+        yield from (_finding(graph, line) for line in lines(graph.ledger))
 
 
 def references(graph: Graph) -> Iterator[Finding]:
@@ -87,28 +71,8 @@ def physical(graph: Graph) -> Iterator[Finding]:
     ledger = graph.ledger
     if ledger is None:
         return
-    for pool in ledger.pools:
-        yield from _pool_numbers(graph, pool)
+    yield from _said(graph, sums.pool_numbers)
     yield from each(graph.of("Node"), lambda node: _node(ledger, node))
-
-
-def _pool_numbers(graph: Graph, pool: Pool) -> Iterator[Finding]:
-    if min(pool.nodes, pool.device_count) < 1:
-        yield _finding(graph, f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool")
-    if pool.sharing is not Sharing.MEMORY:
-        return
-    if not 0 <= pool.reserve_mib < pool.memory_mib:
-        yield _finding(
-            graph,
-            f"{pool.name}: a device has {pool.memory_mib} MiB and {pool.reserve_mib} of them reserved, which leaves "
-            f"{pool.memory_mib - pool.reserve_mib} to advertise; change pools.{pool.name}.reserve_mib",
-        )
-    elif not 0 <= pool.floor_mib < pool.device_mib:
-        yield _finding(
-            graph,
-            f"{pool.name}: floor {pool.floor_mib} MiB, but a device offers {pool.device_mib}: it would be pressed when "
-            f"empty; lower pools.{pool.name}.floor_mib",
-        )
 
 
 def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
@@ -139,37 +103,7 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
 
 def full_pools(graph: Graph) -> Iterator[Finding]:
     """With every seat full, a device has room for its driver, for what has no seat, and for the floor."""
-    ledger = graph.ledger
-    if ledger is None:
-        return
-    for pool in ledger.shared_pools:
-        if not 0 <= pool.reserve_mib < pool.memory_mib:
-            continue  # said by the rule on the pool's numbers
-        full = full_seats(ledger, pool)
-        if full.reserve_short_mib > 0:
-            yield _finding(graph, _short(full))
-        said_otherwise = pool.floor_mib >= pool.device_mib or ledger.promised_mib(pool.name) > pool.advertised_mib
-        if full.over_mib > 0 and not said_otherwise:
-            yield _finding(graph, _over(full))
-
-
-def _short(full: FullSeats) -> str:
-    pool = full.pool
-    return (
-        f"{pool.name}: a reserve of {pool.reserve_mib} MiB for {full.beside_mib}: {pool.driver_reserved_mib} of the "
-        f"driver and {full.unbudgeted_mib} of workloads without a budget, which may all run on one device "
-        f"({full.reserve_short_mib} short); raise pools.{pool.name}.reserve_mib, or have a workload of unbudgeted take "
-        "a seat"
-    )
-
-
-def _over(full: FullSeats) -> str:
-    pool, most = full.pool, full.promised_mib
-    return (
-        f"{pool.name}: a device may have {most} MiB promised, and its floor is {pool.floor_mib}: "
-        f"{most + pool.floor_mib} of {pool.memory_mib} ({full.over_mib} over), so it would be pressed with nobody over "
-        f"budget; lower pools.{pool.name}.floor_mib to {pool.memory_mib - most}, or a budget"
-    )
+    yield from _said(graph, sums.full_pools)
 
 
 def placement(graph: Graph) -> Iterator[Finding]:
@@ -201,17 +135,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
 
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
     """No seat is larger than one device of its pool."""
-    ledger = graph.ledger
-    if ledger is None:
-        return
-    for seat in ledger.seats:
-        pool = ledger.pool(seat.pool)
-        if pool is not None and pool.sharing is Sharing.MEMORY and seat.gpumem_mib > pool.device_mib:
-            yield _finding(
-                graph,
-                f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "
-                f"lower residents.{seat.name}.gpumem_mib",
-            )
+    yield from _said(graph, sums.seat_sizes)
 
 
 def _finding(graph: Graph, message: str) -> Finding:

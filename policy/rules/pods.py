@@ -1,6 +1,5 @@
 """Rules over pod templates: our agents' are hardened, every image is pinned."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +8,10 @@ from policy.finding import Finding, each, folded
 from policy.graph import Graph
 from policy.objects import Object, text, texts
 from tenancy import names
+from tenancy.image import PINNED, is_pinned
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
 _PART_OF = names.LABEL_PART_OF
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
-_FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 @dataclass(frozen=True)
@@ -109,19 +107,14 @@ def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Fin
     """Nothing by itself: workloads with the same image have one mistake in common."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
-        users = unpinned.setdefault(image, []) if not _is_pinned(image) else []
+        users = unpinned.setdefault(image, []) if not is_pinned(image) else []
         if workload not in users:
             users.append(workload)
     yield from ()
 
 
-def _is_pinned(image: str) -> bool:
-    return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))
-
-
 def _unpinned(image: str, users: list[Object]) -> Finding:
     ours = all(at(pod_template(o.manifest) or {}, "metadata", "labels").get(_PART_OF) == names.PROJECT for o in users)
     key = "cluster.agent_image: " if ours else ""
-    change = "write a digest (@sha256:…) or a full version (:1.2.3)"
     used_by = folded(sorted(map(str, users)))
-    return Finding(f"{key}image {image or '(none)'} is not pinned; {change}; used by {used_by}", users[0].urn)
+    return Finding(f"{key}image {image or '(none)'} is not pinned; write {PINNED}; used by {used_by}", users[0].urn)

@@ -11,7 +11,7 @@ from policy.finding import UNREADABLE, Finding, each, unproven
 from policy.graph import KUEUE, Graph, job_of, queue_of, requested
 from policy.objects import Object, text, texts
 from policy.unknown import is_unknown
-from tenancy import names
+from tenancy import names, sums
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import GPU
 from tenancy.quantity import whole
@@ -21,7 +21,6 @@ CLUSTER_QUEUE, COHORT = f"ClusterQueue.{KUEUE}", f"Cohort.{KUEUE}"
 LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 _PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 _CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
-_BOTH = f"{GPU} (nominal and borrowed)"
 # What our own Kueue does not count, and what holds where its configuration is not in the graph.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
@@ -46,10 +45,10 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
                 nominal[pool.name] += own
                 most = own + whole(given(quota, "borrowingLimit", 0))
                 if most > pool.gpus:
-                    yield _too_many(f"{queue}: may hand out {most} {_BOTH}", pool.name, pool.gpus, queue.urn)
+                    yield Finding(sums.too_many(f"{queue}: may hand out {most} {sums.GPUS}", pool), queue.urn)
                 elif nominal[pool.name] > pool.gpus:
                     together = f"{queue}: with it queues have {nominal[pool.name]} {GPU}"
-                    yield _too_many(together, pool.name, pool.gpus, queue.urn)
+                    yield Finding(sums.too_many(together, pool), queue.urn)
         except UNREADABLE as error:
             yield unproven(queue, error)
 
@@ -82,15 +81,8 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
 def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     """The ledger's own entries: each one, and together those of queues that are not in the graph to be counted."""
     declared = {queue.name for queue in graph.of(CLUSTER_QUEUE)}
-    for pool in ledger.pools:
-        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in declared]
-        for entry in entries:
-            if entry.most > pool.gpus:
-                what = f"ClusterQueue {entry.queue}: may hand out {entry.most} {_BOTH}"
-                yield _too_many(what, pool.name, pool.gpus, None)
-        together = sum(entry.nominal for entry in entries)
-        if graph.ledger_objects and together > pool.gpus and all(entry.most <= pool.gpus for entry in entries):
-            yield _too_many(f"{pool.name}: queues have {together} {GPU}", pool.name, pool.gpus, None)
+    lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
+    yield from (Finding(line) for line in lines)
 
 
 def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -100,13 +92,6 @@ def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, An
             for quota in maps_at(flavor, "resources"):
                 if quota.get("name") == resource:
                     yield text(flavor, "name"), quota
-
-
-def _too_many(what: str, pool: str, gpus: int, urn: str | None) -> Finding:
-    return Finding(
-        f"{what} of {pool}, which has {gpus}; lower nominal or borrowing_limit, or raise pools.{pool}",
-        urn,
-    )
 
 
 def coverage(graph: Graph) -> Iterator[Finding]:

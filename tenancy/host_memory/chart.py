@@ -58,4 +58,6 @@ def _kubelet(pool: HostMemoryPool) -> str:
     needed, has = needed_threshold_mib(pool), pool.eviction_threshold_mib
     if needed <= has:
         return f"evicts in time: it needs a threshold of {needed}, and has {has}"
+    if victims(pool) and not exposures(pool):
+        return f"is not needed: it would be in time from a threshold of {needed} on, and has {has}"
     return f"comes too late: it needs a threshold of {needed}, and has {has}, {needed - has} short"

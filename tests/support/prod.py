@@ -24,7 +24,7 @@ def raw() -> Raw:
 
 @cache
 def _pickled() -> bytes:
-    return pickle.dumps(stackfile.read(PROD))
+    return pickle.dumps(stackfile.read(PROD).values)
 
 
 def put(path: str, value: object) -> Change:

@@ -52,7 +52,13 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, …; "
         "lower a budget or raise pools.t4",
     ),
-    "a replica too many": ("residents.frigate.replicas", 2, "budgets", "15300 MiB promised, 14000 advertised"),
+    "a replica too many": (
+        "residents.frigate.replicas",
+        3,
+        "budgets",
+        "17300 MiB promised, 14000 advertised (3300 over): frigate 2000 x 3, llama-swap 5000, …; lower a budget or its "
+        "replicas, or raise pools.t4",
+    ),
     "a smaller device": ("pools.t4.memory_mib", 14000, "budgets", "13300 MiB promised, 12640 advertised (660 over)"),
     "a larger reserve": ("pools.t4.reserve_mib", 3000, "budgets", "13300 MiB promised, 12360 advertised (940 over)"),
     "a workload without a budget that the reserve does not hold": (
@@ -60,6 +66,24 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         1000,
         "full-seats",
         "t4: a reserve of 1360 MiB for 1450: 450 of the driver and 1000 of workloads without a budget",
+    ),
+    "a workload without a budget that is larger than the reserve": (
+        "unbudgeted.android-emulator.measured_mib",
+        2000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 2450: 450 of the driver and 2000 of workloads without a budget",
+    ),
+    "a workload without a budget that is larger than the card": (
+        "unbudgeted.android-emulator.measured_mib",
+        20000,
+        "full-seats",
+        "t4: a reserve of 1360 MiB for 20450: 450 of the driver and 20000 of workloads without a budget",
+    ),
+    "a floor that full seats are always under": (
+        "pools.t4.floor_mib",
+        5000,
+        "full-seats",
+        "t4: a device may have 13300 MiB promised, and its floor is 5000: 18300 of 15360 (2940 over)",
     ),
     "every MiB promised that is advertised": (
         "residents.llama-swap.gpumem_mib",
@@ -88,12 +112,6 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a queue above the hardware": (
         "queues.cluster_queues.gpu-cq.quotas.gpu-any",
         {"nvidia.com/gpu": {"nominal": 2}},
-        "gpu-quota",
-        "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
-    ),
-    "a queue that borrows what nobody has": (
-        "queues.cluster_queues.gpu-cq",
-        {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}},
         "gpu-quota",
         "ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
     ),
@@ -163,9 +181,9 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
             "homelab-disposable": {"value": 100_000},
         },
         "memory-eviction",
-        "node-4: at its peak the kubelet evicts inference (homelab-critical, -1000) before agent-microvm "
-        "(homelab-disposable, 100000): both may be above their requests; give memory_pools.node-4.disposable."
-        "agent-microvm.priority a lower class than memory_pools.node-4.workloads.inference.priority",
+        "node-4: at its peak the kubelet evicts clickhouse, embeddings, inference (homelab-critical, -1000) before "
+        "agent-microvm (homelab-disposable, 100000): both may be above their requests; give "
+        "memory_pools.node-4.disposable.agent-microvm.priority a class below -1000",
     ),
     "a victim that requests more than a critical pod": (
         "memory_pools.node-4.disposable.agent-microvm",
@@ -187,7 +205,14 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
         "memory-limits",
         "node-4: inference may hold 65536 MiB, a node offers 62364",
     ),
-    "an image that moves": ("cluster.agent_image", "docker.io/library/python:3.13-slim", "images", "is not pinned"),
+    "one class that is too high for victims": (
+        "priorities.homelab-disposable.value",
+        200_000,
+        "memory-eviction",
+        "node-4: at its peak the kubelet evicts clickhouse, embeddings, inference (homelab-critical, 100000) before "
+        "agent-microvm (homelab-disposable, 200000): both may be above their requests; give "
+        "memory_pools.node-4.disposable.agent-microvm.priority a class below 100000",
+    ),
 }
 
 

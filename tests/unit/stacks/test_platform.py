@@ -355,7 +355,7 @@ def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
     parsed = settings.parse(config)
     assert parsed.admission is not None
     (placement,) = admission_args(parsed.admission, parsed, parsed.ledger()).queued
-    assert placement.name == "batch-l4"
+    assert placement.name == "batch.l4"
     assert placement.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
 
 
@@ -383,10 +383,18 @@ def test_the_chart_is_the_pinned_copy_by_a_path_that_is_the_same_everywhere(tmp_
     assert platform.kueue_chart("0.19.2", pinned(tmp_path, "0.19.2")) == Chart(address="./.toolchain/charts/kueue")
 
 
-def test_another_version_comes_from_the_registry(tmp_path: Path) -> None:
+def test_another_version_comes_from_the_registry_and_is_said_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", said.append)
     upstream = Chart(address="oci://registry.k8s.io/kueue/charts/kueue", version="0.18.6")
     assert platform.kueue_chart("0.18.6", pinned(tmp_path, "0.19.2")) == upstream
     assert platform.kueue_chart("0.18.6", tmp_path / "nowhere") == upstream
+    assert said == [
+        "gpu-tenancy:kueue.version: the chart of 0.18.6 comes from oci://registry.k8s.io/kueue/charts/kueue; where "
+        "that cannot be reached write 0.19.2, which is here"
+    ]
 
 
 def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_are_sent_to_it(prod: Graph) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from stacks import references
-from tests.support.prod import Change, drop, put, raw, refusal
+from tests.support.prod import Change, Raw, drop, put, raw, refusal
 
 TENANTS = (
     "agents, android-emulator, ebook2audiobook, frigate, immich, inference, llama-swap, portal-stt, signoz, "
@@ -220,3 +220,49 @@ def test_garbage_where_names_are_looked_up_is_left_to_the_settings(garbage: obje
         config = raw()
         config[part] = garbage
         assert all(line.startswith("gpu-tenancy:") for line in references.problems(config))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "resources"),
+    [
+        ("nvidia.com", "nvidia.com/gpu"),
+        ("", "nvidia.com/gpu, viktorbarzin.me/gpumem"),
+        ("viktorbarzin.me/", "viktorbarzin.me/gpumem"),
+    ],
+)
+def test_a_prefix_by_which_queues_count_no_gpus_is_refused(prefix: str, resources: str) -> None:
+    assert refusal(put("kueue exclude_resource_prefixes", ["cpu", prefix])) == [
+        f"gpu-tenancy:kueue.exclude_resource_prefixes.1: queues would no longer count {resources}; remove it "
+        f"(got {prefix!r})"
+    ]
+
+
+def test_a_prefix_of_a_resource_that_a_queue_covers_is_refused() -> None:
+    quotas = {"gpu-any": {"nvidia.com/gpu": {"nominal": 1}, "cpu": {"nominal": 8}}}
+    changes = put("queues cluster_queues gpu-cq quotas", quotas), put("kueue exclude_resource_prefixes", ["cpu"])
+    assert refusal(*changes) == [
+        "gpu-tenancy:kueue.exclude_resource_prefixes.0: queues would no longer count cpu; remove it (got 'cpu')"
+    ]
+
+
+def test_prefixes_of_what_no_queue_covers_are_free() -> None:
+    assert refusal(put("kueue exclude_resource_prefixes", ["cpu", "memory", "viktorbarzin.me/gpu-count"])) == []
+
+
+def cohort(config: Raw, *, lends: dict[str, int], borrows: int) -> None:
+    """Two queues that lend each other one flavor's devices."""
+    queues = config["queues"]["cluster_queues"]
+    config["pools"]["batch"]["device_count"] = 3
+    config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
+    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 2, **lends}}}}
+    borrower = {"nominal": 1, "borrowing_limit": borrows}
+    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": borrower}}}
+
+
+@pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
+def test_nobody_borrows_more_than_the_others_of_its_cohort_lend(lends: dict[str, int], most: int) -> None:
+    assert refusal(lambda config: cohort(config, lends=lends, borrows=most)) == []
+    assert refusal(lambda config: cohort(config, lends=lends, borrows=most + 1)) == [
+        "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.borrowing_limit: must be at most "
+        f"{most}, which the others of cohort gpus lend (got {most + 1})"
+    ]

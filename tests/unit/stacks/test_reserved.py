@@ -10,6 +10,32 @@ TAKEN: dict[str, tuple[Change, str]] = {
         put("cluster resource_domain", "gpu.kubernetes.io"),
         "cluster.resource_domain: kubernetes.io is Kubernetes' own; name a domain of yours (got 'gpu.kubernetes.io')",
     ),
+    "a domain that is anything before kubernetes.io": (
+        put("cluster resource_domain", "my-kubernetes.io"),
+        "cluster.resource_domain: kubernetes.io is Kubernetes' own; name a domain of yours (got 'my-kubernetes.io')",
+    ),
+    "a domain of Kubernetes' labels": (
+        put("cluster resource_domain", "gpu.k8s.io"),
+        "cluster.resource_domain: k8s.io is Kubernetes' own; name a domain of yours (got 'gpu.k8s.io')",
+    ),
+    "NVIDIA's domain": (
+        put("cluster resource_domain", "nvidia.com"),
+        "cluster.resource_domain: nvidia.com is NVIDIA's own; name a domain of yours (got 'nvidia.com')",
+    ),
+    "a domain under NVIDIA's": (
+        put("cluster resource_domain", "gpu.nvidia.com"),
+        "cluster.resource_domain: nvidia.com is NVIDIA's own; name a domain of yours (got 'gpu.nvidia.com')",
+    ),
+    "a domain that is a quota's": (
+        put("cluster resource_domain", "requests.example.com"),
+        "cluster.resource_domain: a resource that begins with requests. is Kubernetes' own; name it otherwise "
+        "(got 'requests.example.com')",
+    ),
+    "a domain of huge pages": (
+        put("cluster resource_domain", "hugepages-2.example.com"),
+        "cluster.resource_domain: a resource that begins with hugepages- is Kubernetes' own; name it otherwise "
+        "(got 'hugepages-2.example.com')",
+    ),
     "a tenant in the agents' namespace": (
         put("tenants gpu-tenancy-system", {}),
         "tenants.gpu-tenancy-system: this namespace is the agents'; give the tenant one of its own",
@@ -79,10 +105,17 @@ def test_no_tenant_lives_in_a_namespace_of_kubernetes(namespace: str) -> None:
     ]
 
 
-def test_no_tenant_is_exempt_from_what_holds_tenants() -> None:
-    assert refusal(put("admission exempt_namespaces", ["nvidia", "tts"])) == [
-        "gpu-tenancy:tenants.tts: this namespace is exempt from admission; give the tenant one of its own"
+@pytest.mark.parametrize("tenant", ["frigate", "tts", "signoz", "team-a"])
+def test_no_tenant_is_exempt_from_what_holds_tenants(tenant: str) -> None:
+    """With a seat, on demand, in a memory pool, in a queue."""
+    assert refusal(put("admission exempt_namespaces", ["nvidia", tenant])) == [
+        f"gpu-tenancy:tenants.{tenant}: this namespace is exempt from admission; give the tenant one of its own"
     ]
+
+
+@pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limits.example.com", "request.example.com"])
+def test_a_domain_that_only_looks_like_another_ones_is_free(domain: str) -> None:
+    assert refusal(put("cluster resource_domain", domain)) == []
 
 
 def test_the_same_workload_name_in_two_tenants_is_two_workloads() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.rules import RULES
 from stacks import settings
 from tenancy.ledger import Sharing
 from tests.support import search
@@ -74,7 +75,19 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a budget in decimal units": (
         put("residents frigate gpumem_mib", "3G"),
-        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got '3G')",
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 2861 (got '3G')",
+    ),
+    "a budget as the API writes it": (
+        put("residents frigate gpumem_mib", "5k"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit; write 5000 (got '5k')",
+    ),
+    "a budget that no number says": (
+        put("residents frigate gpumem_mib", "4Ei"),
+        "residents.frigate.gpumem_mib: must be a whole number of MiB without a unit (got '4Ei')",
+    ),
+    "a budget of nothing in quotes": (
+        put("residents frigate gpumem_mib", "0"),
+        "residents.frigate.gpumem_mib: must be a whole number without quotes (got '0')",
     ),
     "a budget in words": (
         put("residents frigate gpumem_mib", "plenty"),
@@ -86,7 +99,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a budget left empty": (
         put("residents frigate gpumem_mib", None),
-        "residents.frigate.gpumem_mib: must be a whole number (got nothing)",
+        "residents.frigate.gpumem_mib: has no value; write one, or remove the key",
     ),
     "a budget beyond any device": (
         put("residents frigate gpumem_mib", 2**31 + 1),
@@ -94,7 +107,15 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a duration with its unit": (
         put("watchdog interval_seconds", "5s"),
-        "watchdog.interval_seconds: must be a whole number of seconds without a unit (got '5s')",
+        "watchdog.interval_seconds: must be a whole number of seconds without a unit; write 5 (got '5s')",
+    ),
+    "a duration beyond the agent's minute": (
+        put("watchdog interval_seconds", "2m"),
+        "watchdog.interval_seconds: must be a whole number of seconds without a unit (got '2m')",
+    ),
+    "a duration in minutes": (
+        put("watchdog cool_down_seconds", "2m"),
+        "watchdog.cool_down_seconds: must be a whole number of seconds without a unit; write 120 (got '2m')",
     ),
     "an interval longer than the agent's minute": (
         put("watchdog interval_seconds", 60),
@@ -127,7 +148,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "nothing for a tenant": (
         put("tenants immich", None),
-        "tenants.immich: must be a map of keys (got nothing)",
+        "tenants.immich: has no value; write one, or remove the key",
     ),
     "a map for a list": (
         put("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}),
@@ -212,6 +233,21 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         "cluster.agent_image: must be an image reference such as docker.io/library/python:3.13.9-slim-bookworm"
         " (got 'Python:latest')",
     ),
+    "an image that moves": (
+        put("cluster agent_image", "docker.io/library/python:latest"),
+        "cluster.agent_image: is not pinned; write a digest (@sha256:…) or a full version (:1.2.3) "
+        "(got 'docker.io/library/python:latest')",
+    ),
+    "an image without a tag": (
+        put("scheduler image", "localhost:5000/kube-scheduler"),
+        "scheduler.image: is not pinned; write a digest (@sha256:…) or a full version (:1.2.3) "
+        "(got 'localhost:5000/kube-scheduler')",
+    ),
+    "more allocatable memory than there is": (
+        put("memory_pools node-4 allocatable_mib", 62465),
+        "memory_pools.node-4.allocatable_mib: must be at most memory_mib 62464 less the kubelet's "
+        "eviction_threshold_mib (got 62465)",
+    ),
     "a URL that is none": (
         put("on_demand ytdlp http_json url", "ytdlp-queue/status"),
         "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status"
@@ -220,6 +256,43 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "a window without minutes": (
         put("on_demand tts window", {"between": "2-6"}),
         "on_demand.tts.window.between: must be two times of the day such as 02:00-06:00 (got '2-6')",
+    ),
+    "a URL with a port beyond all": (
+        put("on_demand ytdlp http_json url", "http://x:99999/"),
+        "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status (got 'http://x:99999/')",
+    ),
+    "a URL to dots": (
+        put("on_demand ytdlp http_json url", "http://../"),
+        "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status (got 'http://../')",
+    ),
+    "a URL to an address that is none": (
+        put("on_demand ytdlp http_json url", "http://10.0.0.256/"),
+        "on_demand.ytdlp.http_json.url: 10.0.0.256 is no address; name a host that there is (got 'http://10.0.0.256/')",
+    ),
+    "a URL to half an address": (
+        put("on_demand ytdlp http_json url", "http://[:]/"),
+        "on_demand.ytdlp.http_json.url: [:] is no address; name a host that there is (got 'http://[:]/')",
+    ),
+    "an empty window": (
+        put("on_demand tts window", {"between": "02:00-02:00"}),
+        "on_demand.tts.window.between: ends when it begins; write another end, or remove the window "
+        "(got '02:00-02:00')",
+    ),
+    "a misspelt time zone": (
+        put("on_demand tts window", {"between": "02:00-06:00", "time_zone": "Europe/Lodon"}),
+        "on_demand.tts.window.time_zone: is no time zone; did you mean Europe/London? (got 'Europe/Lodon')",
+    ),
+    "a time zone by its abbreviation": (
+        put("on_demand tts window", {"between": "02:00-06:00", "time_zone": "CEST"}),
+        "on_demand.tts.window.time_zone: is no time zone; did you mean EST? (got 'CEST')",
+    ),
+    "the extender's port": (
+        put("scheduler port", 9443),
+        "scheduler.port: is the extender's own in the same pod; write another, such as 9402 (got 9443)",
+    ),
+    "kube-scheduler's port": (
+        put("scheduler port", 10259),
+        "scheduler.port: is kube-scheduler's own in the same pod; write another, such as 9402 (got 10259)",
     ),
     # What the keys of one map say together.
     "a pool that shares memory it has not": (
@@ -321,14 +394,30 @@ def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own(
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:
     config = raw()
     limits = {"nominal": 1, "borrowing_limit": 2}
-    config["queues"]["cluster_queues"]["gpu-cq"] |= {
-        "cohort": "gpus",
-        "quotas": {"gpu-any": {"nvidia.com/gpu": limits}},
-    }
+    queues = config["queues"]["cluster_queues"]
+    queues["gpu-cq"] |= {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": limits}}}
+    queues["lends"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 2}}}}
     ledger = settings.parse(config).ledger()
-    (quota,) = ledger.quotas
+    (quota, _) = ledger.quotas
     assert (quota.nominal, quota.borrowing, quota.most) == (1, 2, 3)
-    assert ledger.quota_gpus("batch") == 1
+    assert ledger.quota_gpus("batch") == 3
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x", "http://a.b.svc:65535/x?y=1", "https://[::1]:80/", "http://10.0.0.1:1/", "http://X./?q"]
+)
+def test_a_url_of_any_host_is_accepted(url: str) -> None:
+    assert refusal(put("on_demand ytdlp http_json url", url)) == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/GMT+1", "America/Port-au-Prince", "EST5EDT"])
+def test_every_time_zone_there_is_is_accepted(zone: str) -> None:
+    assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": zone})) == []
+
+
+def test_a_machine_without_time_zones_refuses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("components.base.spec.available_timezones", set)
+    assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": "Mars/North"})) == []
 
 
 @pytest.mark.parametrize("version", ["0.18.6", "0.18.7", "0.19.2", "0.20.0", "1.0.0"])
@@ -369,6 +458,47 @@ def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
     assert settings.parse(config) == emptied
 
 
+OVER = "budgets: t4: 18300 MiB promised, 14000 advertised (4300 over): llama-swap 10000, immich-ml 3000, …; "
+AGAIN = "budgets: t4: 16300 MiB promised, 14000 advertised (2300 over): llama-swap 10000, immich-ml 3000, …; "
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "over"),
+    [
+        (put("residents frigate gpumem_mib", "x"), "residents.frigate.gpumem_mib", AGAIN),
+        (put("residents frigate colour", "x"), "residents.frigate.colour", AGAIN),
+        (put("tenants frigate", 1), "tenants.frigate", OVER),
+        (put("pools batch nodes", 0), "pools.batch.nodes", OVER),
+        (put("cluster agent_image", 1), "cluster.agent_image", OVER),
+        (drop("cluster"), "cluster", OVER),
+        (put("watchdog", 1), "watchdog", OVER),
+        (put("queues local_queues", 1), "queues.local_queues", OVER),
+        (put("resident", {}), "resident", OVER),
+        (put("tenants default", {}), "tenants.default", OVER),
+    ],
+)
+def test_a_wrong_shape_hides_no_sum(change: Change, said: str, over: str) -> None:
+    """One seat too large, and a mistake elsewhere: a seat that cannot be read counts nothing, the others count."""
+    first, *others = refusal(put("residents llama-swap gpumem_mib", 10000), change)
+    assert first.startswith(f"gpu-tenancy:{said}: ")
+    assert [line for line in others if line.startswith("budgets")] == [f"{over}lower a budget or raise pools.t4"]
+
+
+def test_a_wrong_shape_in_a_queue_hides_no_other_queues_devices() -> None:
+    quotas = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/gpu nominal", 2)
+    wrong = put("queues cluster_queues other", {"quotas": 1})
+    _, over = refusal(quotas, wrong)
+    assert over.startswith("gpu-quota: ClusterQueue gpu-cq: may hand out 2 nvidia.com/gpu (nominal and borrowed) of")
+
+
+def test_a_sum_is_the_gates_alone_where_nothing_else_is_wrong() -> None:
+    assert refusal(put("residents llama-swap gpumem_mib", 10000)) == []
+
+
+def test_where_nothing_can_be_read_nothing_is_summed() -> None:
+    assert refusal(put("pools t4", 1), put("pools node-4", 1), put("pools batch", 1))[0].startswith("gpu-tenancy:pools")
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -391,12 +521,13 @@ def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.D
         target = target[part]
     target[last] = data.draw(JSON)
     lines = refusal(*(put(part, value) for part, value in config.items()))
-    assert all(line.startswith("gpu-tenancy:") and ": " in line and "pydantic" not in line for line in lines)
+    starts = ("gpu-tenancy:", *(f"{rule.id}: " for rule in RULES))
+    assert all(line.startswith(starts) and ": " in line and "pydantic" not in line for line in lines)
 
 
 def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     config = {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items() if name != "alerts"}
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "{}", "other:key": "1"}))
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({**config, "gpu-tenancy:alerts": "{}", "kubernetes:context": "1"}))
     assert settings.load() == settings.parse({name: value for name, value in raw().items() if name != "alerts"})
 
 
@@ -423,6 +554,100 @@ def test_an_encrypted_value_in_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(settings.ConfigError) as refused:
         settings.load_file(path)
     assert str(refused.value) == "gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly"
+
+
+FOREIGN = {
+    "gpu_tenancy:residents": "did you mean gpu-tenancy:residents?",
+    "GPU-TENANCY:watchdog": "did you mean gpu-tenancy:watchdog?",
+    "gpu-tenancy:config:watchdog": "did you mean gpu-tenancy:watchdog?",
+    "gpu-tenant:resident": "did you mean gpu-tenancy:residents?",
+    "other:residents": "did you mean gpu-tenancy:residents?",
+    ":residents": "did you mean gpu-tenancy:residents?",
+    "kubernets:context": "did you mean kubernetes:context?",
+    "aws:region": "what is read here begins with one of gpu-tenancy, kubernetes, pulumi; remove it",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file, and where the engine alone has it."""
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value) == f"{name}: unknown key; {FOREIGN[name]}"
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**engines(), name: "{}"}, tmp_path / "elsewhere")
+    assert str(refused.value) == f"{name}: unknown key; {FOREIGN[name]}"
+
+
+def engines() -> dict[str, str]:
+    """Prod's configuration as the engine hands it over."""
+    return {f"gpu-tenancy:{name}": json.dumps(value) for name, value in raw().items()}
+
+
+def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    monkeypatch.setattr("pulumi.get_stack", lambda: "x")
+    monkeypatch.chdir(folder)
+    return settings.load()
+
+
+def test_a_bare_key_is_read_as_the_projects(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("gpu-tenancy:watchdog:", "watchdog:"))
+    assert settings.load_file(path) == settings.load_file(PROD)
+
+
+def test_a_problem_of_the_file_is_one_line_and_hides_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    text = PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 99999999999999999999")
+    path.write_text(text.replace("gpumem_mib: 2000", "gpumem_mib: 0"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    first, second = str(refused.value).splitlines()
+    assert "residents.llama-swap.gpumem_mib: 99999999999999999999 is another number to some readers" in first
+    assert second == "gpu-tenancy:residents.frigate.gpumem_mib: must be at least 1 (got 0)"
+
+
+def test_a_name_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("    immich: {}\n", "    immich: {}\n    2.50: {}\n"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value).endswith(": tenants.2.50: 2.50 is not a text in YAML; quote it")
+    assert "\n" not in str(refused.value)
+
+
+def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text())
+    assert of_the_engine(monkeypatch, engines(), tmp_path) == settings.load_file(PROD)
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**engines(), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
+    assert str(refused.value) == "gpu-tenancy:gate: Pulumi.x.yaml says otherwise than the engine; write it there"
+    path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
+    with pytest.raises(settings.ConfigError, match="05000 is octal, 2560 to the engine; write 5000, or quote it"):
+        of_the_engine(monkeypatch, engines(), tmp_path)
+
+
+@pytest.mark.parametrize("part", ["watchdog", "alerts", "pools"])
+def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"gpu-tenancy:{part}: has no value; write one, or remove the key" in refusal(put(part, None))
+    with pytest.raises(settings.ConfigError, match=f"gpu-tenancy:{part}: has no value; write one, or remove the key"):
+        of_the_engine(monkeypatch, {**engines(), f"gpu-tenancy:{part}": ""}, tmp_path)
+
+
+def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
+    assert refusal(put("pools batch memory_mib", None), put("on_demand tts window", None)) == [
+        "gpu-tenancy:pools.batch.memory_mib: has no value; write one, or remove the key",
+        "gpu-tenancy:on_demand.tts.window: has no value; write one, or remove the key",
+    ]
 
 
 def test_settings_cannot_be_changed_after_they_were_read() -> None:

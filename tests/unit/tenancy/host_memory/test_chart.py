@@ -21,7 +21,7 @@ def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
         "  above request   at their peaks: inference by 12288",
         "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
         "inference 475, clickhouse 901",
-        "  the kubelet     comes too late: it needs a threshold of 11264, and has 100, 11164 short",
+        "  the kubelet     is not needed: it would be in time from a threshold of 11264 on, and has 100",
     ]
 
 
@@ -44,6 +44,11 @@ def test_a_peak_at_the_limit_is_said_to_be_beyond_any_victims_help() -> None:
     assert (
         "  peak at limit   clickhouse 6144: what needs more is killed within its own limit, no victim helps\n" in told
     )
+
+
+def test_a_kubelet_that_is_late_where_the_kernel_kills_a_workload_is_short_of_time() -> None:
+    told = chart(replace(NODE_4, guard=False))
+    assert "comes too late: it needs a threshold of 11264, and has 100, 11164 short" in told
 
 
 def test_a_kubelet_that_has_time_is_said_to() -> None:

@@ -1,0 +1,12 @@
+"""Whether an image is pinned: what was judged is what runs."""
+
+import re
+
+PINNED = "a digest (@sha256:…) or a full version (:1.2.3)"
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
+_FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
+
+
+def is_pinned(image: str) -> bool:
+    """By its digest, or by a full version, which nobody moves."""
+    return bool(_DIGEST.search(image) or _FULL_VERSION.search(image))

@@ -1,0 +1,137 @@
+"""What a ledger promises against what its devices hold. A contradiction is a line: what, how much, which key to change.
+
+The policy pack refuses by them; the settings say them beside what else is wrong with a stack file. Each is true of any
+part of a ledger: whoever leaves a promise out gets no line that the whole would not have.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from tenancy.full_seats import FullSeats, full_seats
+from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.names import GPU
+
+_SHOWN = 2  # promises that a line names; the largest come first
+GPUS = f"{GPU} (nominal and borrowed)"
+
+
+def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    """Every line, with the id of the policy pack's rule. Of queues what is their own: what they borrow is what others
+    lend, which the settings judge."""
+    own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
+    for rule, lines in {
+        "budgets": budgets(ledger),
+        "physical": pool_numbers(ledger),
+        "seat-size": seat_sizes(ledger),
+        "full-seats": full_pools(ledger),
+        "gpu-quota": gpu_quotas(own),
+    }.items():
+        yield from ((rule, line) for line in lines)
+
+
+def budgets(ledger: Ledger) -> Iterator[str]:
+    """The promises on a pool sum to no more than it advertises."""
+    for pool in ledger.shared_pools:
+        promised, advertised = ledger.promised_mib(pool.name), pool.advertised_mib
+        if promised > advertised:
+            replicas = any(seat.replicas > 1 for seat in ledger.seats_in(pool.name)[:_SHOWN])
+            yield (
+                f"{pool.name}: {promised} MiB promised, {advertised} advertised ({promised - advertised} over): "
+                f"{_largest(ledger, pool.name)}; lower a budget{' or its replicas,' if replicas else ''} or raise "
+                f"pools.{pool.name}"
+            )
+
+
+def _largest(ledger: Ledger, pool: str) -> str:
+    promises = [
+        (s.total_mib, f"{s.name} {s.gpumem_mib}{f' x {s.replicas}' if s.replicas > 1 else ''}")
+        for s in ledger.seats_in(pool)
+    ]
+    quotas = (q for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem)
+    promises += [(q.nominal, f"{q.queue} {q.nominal}") for q in quotas]
+    promises.sort(key=lambda promise: -promise[0])
+    shown = [text for _, text in promises[:_SHOWN]]
+    return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)
+
+
+def pool_numbers(ledger: Ledger) -> Iterator[str]:
+    """A pool has devices, and memory on them beyond what it keeps back."""
+    for pool in ledger.pools:
+        if min(pool.nodes, pool.device_count) < 1:
+            yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"
+        if pool.sharing is not Sharing.MEMORY:
+            continue
+        if not _leaves_some(pool):
+            yield (
+                f"{pool.name}: a device has {pool.memory_mib} MiB and {pool.reserve_mib} of them reserved, which "
+                f"leaves {pool.memory_mib - pool.reserve_mib} to advertise; change pools.{pool.name}.reserve_mib"
+            )
+        elif not 0 <= pool.floor_mib < pool.device_mib:
+            yield (
+                f"{pool.name}: floor {pool.floor_mib} MiB, but a device offers {pool.device_mib}: it would be pressed "
+                f"when empty; lower pools.{pool.name}.floor_mib"
+            )
+
+
+def _leaves_some(pool: Pool) -> bool:
+    return 0 <= pool.reserve_mib < pool.memory_mib
+
+
+def seat_sizes(ledger: Ledger) -> Iterator[str]:
+    """No seat is larger than one device of its pool."""
+    for seat in ledger.seats:
+        pool = ledger.pool(seat.pool)
+        if pool is not None and pool.sharing is Sharing.MEMORY and seat.gpumem_mib > pool.device_mib:
+            yield (
+                f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "
+                f"lower residents.{seat.name}.gpumem_mib"
+            )
+
+
+def full_pools(ledger: Ledger) -> Iterator[str]:
+    """With every seat full, a device has room for its driver, for what has no seat, and for the floor."""
+    for pool in ledger.shared_pools:
+        if not _leaves_some(pool):
+            continue  # said of the pool's numbers
+        full = full_seats(ledger, pool)
+        if full.reserve_short_mib > 0:
+            yield _short(full)
+        said_otherwise = pool.floor_mib >= pool.device_mib or ledger.promised_mib(pool.name) > pool.advertised_mib
+        if full.over_mib > 0 and not said_otherwise:
+            yield _over(full)
+
+
+def _short(full: FullSeats) -> str:
+    pool = full.pool
+    return (
+        f"{pool.name}: a reserve of {pool.reserve_mib} MiB for {full.beside_mib}: {pool.driver_reserved_mib} of the "
+        f"driver and {full.unbudgeted_mib} of workloads without a budget, which may all run on one device "
+        f"({full.reserve_short_mib} short); raise pools.{pool.name}.reserve_mib, or have a workload of unbudgeted take "
+        "a seat"
+    )
+
+
+def _over(full: FullSeats) -> str:
+    pool, most = full.pool, full.promised_mib
+    return (
+        f"{pool.name}: a device may have {most} MiB promised, and its floor is {pool.floor_mib}: "
+        f"{most + pool.floor_mib} of {pool.memory_mib} ({full.over_mib} over), so it would be pressed with nobody over "
+        f"budget; lower pools.{pool.name}.floor_mib to {pool.memory_mib - most}, or a budget"
+    )
+
+
+def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
+    """No queue hands out more whole devices than its pool has, nor, where asked, do all together; those named in `but`
+    aside."""
+    for pool in ledger.pools:
+        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in but]
+        above = [entry for entry in entries if entry.most > pool.gpus]
+        for entry in above:
+            yield too_many(f"ClusterQueue {entry.queue}: may hand out {entry.most} {GPUS}", pool)
+        nominal = sum(entry.nominal for entry in entries)
+        if together and nominal > pool.gpus and not above:
+            yield too_many(f"{pool.name}: queues have {nominal} {GPU}", pool)
+
+
+def too_many(what: str, pool: Pool) -> str:
+    return f"{what} of {pool.name}, which has {pool.gpus}; lower nominal or borrowing_limit, or raise pools.{pool.name}"
