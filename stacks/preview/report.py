@@ -41,7 +41,12 @@ class Run:
 
     @property
     def refusals(self) -> list[PolicyEvent]:
-        return [violation for violation in self.events.violations if violation.mandatory]
+        """What refuses it: of the project's own pack each finding, whatever its configuration makes of that."""
+        return [found for found in self.events.violations if found.mandatory or found.pack == POLICY_PACK]
+
+    @property
+    def advice(self) -> list[PolicyEvent]:
+        return [found for found in self.events.violations if found not in self.refusals]
 
     @property
     def judged(self) -> bool:
@@ -172,8 +177,7 @@ def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
 
 def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     time = f"({run.seconds:.1f} s)"
-    advice = (violation for violation in run.events.violations if not violation.mandatory)
-    yield from _findings(advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
+    yield from _findings(run.advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
     if not run.exit_code:
         yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
         return
@@ -184,6 +188,8 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     if reasons or not run.refusals:
         yield paint(f"❌ the preview of {run.stack} failed {time}", _BOLD_RED)
         reasons = reasons or [_unexplained(run)]
+        if run.displayed and not run.judged:
+            reasons.append("the policy pack did not come to its judgement: a tick beside it above is Pulumi's")
     yield from textwrap.indent("\n".join(reasons), _INDENT).splitlines()
     yield from _findings(run.refusals, lambda pack: paint(f"❌ {pack} refuses {run.stack} {time}", _BOLD_RED))
 
