@@ -13,7 +13,7 @@ from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
+from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -177,7 +177,7 @@ class Graph:
             workload.labels.get(names.LABEL_NAME),
             at(template, "metadata", "labels").get(names.LABEL_NAME),
         )
-        return next((seats[name] for name in called if name in seats), None)
+        return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
         """The pools that share memory and whose nodes the pod's nodeSelector does not rule out."""
@@ -197,10 +197,11 @@ def _decoded(
         first, *others = declared
         findings = [Finding(f"{other}: a second {_WHAT[key]}; keep one", other.urn) for other in others]
         try:
-            return from_data(json.loads(at(first.manifest, "data")[key])), findings
-        except KeyError:
-            return None, [*findings, unproven(first, f"it has no {key}")]
-        except (json.JSONDecodeError, DecodeError, *UNREADABLE) as error:
+            data = at(first.manifest, "data")
+            if key not in data:
+                return None, [*findings, unproven(first, f"it has no {key}")]
+            return from_data(_from_json(text(data, key))), findings
+        except (DecodeError, *UNREADABLE) as error:
             return None, [*findings, unproven(first, error)]
     if configured is None:
         return None, []
@@ -208,6 +209,14 @@ def _decoded(
         return from_data(configured), []
     except DecodeError as error:
         return None, [Finding(f"the {_WHAT[key]} in the pack's configuration cannot be read: {error}")]
+
+
+def _from_json(written: str) -> Any:
+    """Raises ShapeError; a number of thousands of digits and lists a thousand deep are nobody's either."""
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
 def runs_pods(found: Object) -> bool:

@@ -24,6 +24,14 @@ def texts(mapping: Mapping[str, Any], field: str) -> list[str]:
     return values
 
 
+def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
+    """Raises ShapeError for what is neither: names are looked up."""
+    value = given(metadata, field, default)
+    if not is_unknown(value) and not isinstance(value, str):
+        raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
+    return value
+
+
 @dataclass(frozen=True)
 class Object:
     """A resource that the program declares. `manifest` is what the API gets; `kind` is the type token's, so that a
@@ -41,12 +49,12 @@ class Object:
 
     @property
     def name(self) -> Any:
-        return given(at(self.manifest, "metadata"), "name", "")
+        return _text_or_unknown(at(self.manifest, "metadata"), "name", "")
 
     @property
     def namespace(self) -> Any:
         """For a namespaced kind; the API's default where none is given."""
-        return given(at(self.manifest, "metadata"), "namespace", "default")
+        return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
 
     @property
     def labels(self) -> Mapping[str, Any]:

@@ -1,6 +1,5 @@
 """Rules over the workloads that ask for gpumem: each within its seat, its device and its pool."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -73,7 +72,7 @@ def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
     pools = graph.reachable_pools(claim.pod_spec)
     counted = claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
     count = max(pod_request(claim.pod_spec, counted), 1)
-    share = math.ceil(claim.request_mib / count)
+    share = -(-claim.request_mib // count)
     if claim.request_mib % count:
         yield Finding(
             f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, which share it evenly; make it "
