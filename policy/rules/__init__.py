@@ -23,7 +23,6 @@ from policy.rules import (
     workloads,
 )
 
-
 _LONGEST = 2000  # characters of a message
 _MOST = 50  # findings of a rule that are listed
 

@@ -165,7 +165,9 @@ def _most(queue: Object, quota: Mapping[str, Any]) -> float:
 def _uncounted(graph: Graph) -> list[str]:
     """excludeResourcePrefixes of the Kueue in the graph, Helm release or ConfigMap."""
     for configuration in _configurations(graph):
-        return texts(at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes")
+        return texts(
+            at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
+        )
     return list(_UNCOUNTED)
 
 
