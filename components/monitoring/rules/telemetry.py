@@ -20,6 +20,7 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield _frozen()
     yield _partial()
     yield _implausible()
+    yield _unhealthy()
     yield _budgets_stale()
     yield from _below_floor(pools)
     yield _over_budget()
@@ -127,6 +128,20 @@ def _implausible() -> Manifest:
         description=(
             "{{ $value | humanize1024 }}B are between figures that should agree. The watchdog and the gates believe "
             f"none of them. Compare {names.EXPORTER} with nvidia-smi on the node."
+        ),
+    )
+
+
+def _unhealthy() -> Manifest:
+    return alert(
+        "GpuDeviceUnhealthy",
+        f"max by (node, gpu, uuid, fault) ({names.METRIC_UNHEALTHY}) > 0",
+        hold="1m",
+        severity="critical",
+        summary="GPU {{ $labels.gpu }} of {{ $labels.node }} has a fault: {{ $labels.fault }}",
+        description=(
+            "Its pods go on, and none is placed on it any more: a seat there that restarts waits. Drain the node, "
+            "reset the device, and replace it if the fault stays."
         ),
     )
 

@@ -142,6 +142,7 @@ ALERTS = [
     "GpuTelemetryFrozen",
     "GpuTelemetryPartial",
     "GpuTelemetryImplausible",
+    "GpuDeviceUnhealthy",
     "GpuBudgetsStale",
     "GpuMemoryBelowFloor",
     "GpuPodOverBudget",
@@ -389,6 +390,14 @@ CASES: dict[str, tuple[AlertsArgs, list[dict[str, str]], list[str]]] = {
         ARGS,
         instead(HEALTHY, "gpu_pod_memory_used_bytes", f"{11000 * MIB}x30"),
         [],
+    ),
+    "memory of a device has gone bad": (
+        ARGS,
+        [
+            *HEALTHY,
+            {"series": 'gpu_device_unhealthy{node="a",gpu="0",uuid="GPU-a",fault="pages-to-retire"}', "values": "1x30"},
+        ],
+        ['alertname="GpuDeviceUnhealthy"'],
     ),
     "pods use far more than the device": (
         ARGS,
