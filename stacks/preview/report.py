@@ -55,12 +55,14 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged."""
+        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged, nor next to an
+        error, whatever the engine makes of it."""
         if self.code:
             return self.code
         if self.interrupted:
             return _INTERRUPTED
-        return 0 if self.judged and self.events.succeeded and not self.refusals else 1
+        failed = any(said.severity == "error" for said in self.events.diagnostics)
+        return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
 def report(run: Run, chart: str, *, colour: bool) -> str:

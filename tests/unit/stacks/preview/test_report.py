@@ -177,6 +177,13 @@ def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
     assert blocks(refused)[-1].startswith("❌ gpu-tenancy refuses lab")
 
 
+def test_no_tick_stands_beside_an_error() -> None:
+    """pulumi.log.error, for one, of which the engine is content with a preview."""
+    failed = run(root(), said("error", "the chart is not there"), *ACCEPTED)
+    assert failed.exit_code == 1
+    assert blocks(failed)[-1] == "❌ the preview of lab failed (1.2 s)\n   error: the chart is not there"
+
+
 def test_advice_is_shown_and_refuses_nothing() -> None:
     advised = run(violation("labels: none", level="advisory", pack="house"), *ACCEPTED)
     assert advised.exit_code == 0
