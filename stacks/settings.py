@@ -26,7 +26,7 @@ from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import problems, references, reserved, stackfile
+from stacks import limits, problems, references, reserved, stackfile
 from tenancy.ledger import (
     AdmissionTerms,
     Ledger,
@@ -217,6 +217,8 @@ def load_file(path: Path) -> StackSettings:
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
     _refuse_encrypted(stackfile.encrypted(raw))
+    if found := limits.problems(raw):
+        raise ConfigError("\n".join(f"{path}: {each}" for each in found))
     return parse(raw)
 
 

@@ -1,6 +1,5 @@
 """Rules over the workloads that ask for gpumem: each within its seat, its device and its pool."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -24,7 +23,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
     pools = graph.reachable_pools(claim.pod_spec)
     counted, count = _count_resource(claim), _devices_of(claim)
-    share = math.ceil(claim.request_mib / count)
+    share = -(-claim.request_mib // count)
     if claim.request_mib % count:
         yield Finding(
             f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, which share it evenly; make it "
@@ -72,7 +71,7 @@ def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
                 f"limits or raise residents.{seat.name}.gpumem_mib",
                 claim.urn,
             )
-        elif not _is_a_size(ledger, claim):
+        elif not _is_a_size(graph, ledger, claim):
             yield Finding(
                 f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, its seat has "
                 f"{seat.gpumem_mib} on {seat.replicas}: admission lets in pods as large as a seat alone; ask for "
@@ -87,18 +86,26 @@ def _devices_of(claim: Claim) -> int:
     return max(pod_request(claim.pod_spec, _count_resource(claim)), 1)
 
 
+def _placeable(graph: Graph, claim: Claim) -> int:
+    """Its devices, as many of them as a node has."""
+    pools = graph.reachable_pools(claim.pod_spec)
+    return min([_devices_of(claim), *([max(pool.device_count for pool in pools)] if pools else [])])
+
+
 def _count_resource(claim: Claim) -> str:
     return claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
 
 
-def _is_a_size(ledger: Ledger, claim: Claim) -> bool:
+def _is_a_size(graph: Graph, ledger: Ledger, claim: Claim) -> bool:
     """As admission judges the pods of who does not queue."""
     workload = claim.workload
     template = pod_template(workload.manifest) or {}
     queues = workload.namespace in ledger.queue_tenants
-    uneven = claim.request_mib % _devices_of(claim)  # said by the rule on devices
+    count = _devices_of(claim)
+    if claim.request_mib % count or count > _placeable(graph, claim):
+        return True  # said by the rule on devices
     asks = pod_request(claim.pod_spec, claim.resource)  # else it claims its seat's device
-    return bool(not asks or queues or uneven or PodJudge(ledger, workload.namespace, template).is_a_seat)
+    return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
 
 def _pool(graph: Graph, claim: Claim, seat: Seat) -> Iterator[Finding]:
@@ -135,9 +142,9 @@ def _replicas(graph: Graph, claims: list[Claim]) -> Iterator[Finding]:
             continue
         seat = claim.seat
         assert seat is not None  # noqa: S101 (the caller's)
-        running[seat] += pods * _devices_of(claim)
+        running[seat] += pods * _placeable(graph, claim)
         if running[seat] > seat.replicas:
-            what = "pods" if _devices_of(claim) == 1 else "devices"
+            what = "pods" if _placeable(graph, claim) == 1 else "devices"
             yield Finding(
                 f"{claim}: with it {running[seat]} {what} sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; "
                 f"run fewer or raise residents.{seat.name}.replicas",

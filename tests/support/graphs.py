@@ -1,7 +1,9 @@
 """Programs as the gate sees them: manifests by a short name, judged by the real policy behind the SDK's proxies."""
 
+import io
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -407,7 +409,8 @@ def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = No
         assert urn is None or urn in {_urn(name) for name in program}, urn
         messages.append(message)
 
-    stack_policy().validate(StackValidationArgs(resources(program), config), report)
+    with redirect_stdout(io.StringIO()):
+        stack_policy().validate(StackValidationArgs(resources(program), config), report)
     return messages
 
 

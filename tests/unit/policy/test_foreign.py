@@ -4,7 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pulumi_policy import StackValidationArgs
 
+from policy.pack import stack_policy
 from tenancy import names
 from tenancy.ledger import AdmissionTerms, LocalQueue, QueueQuota
 from tests.support import graphs
@@ -397,7 +399,8 @@ def test_f7_our_policies_are_the_platforms_and_deny() -> None:
 
 
 def told(program: graphs.Program, config: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    judge(program, config)
+    args = StackValidationArgs(graphs.resources(program), config)
+    stack_policy().validate(args, lambda message, urn=None: None)
     return capsys.readouterr().out.splitlines()
 
 
