@@ -10,6 +10,25 @@ FIRST ?= 1
 JOBS ?= 2
 SEED ?=
 
+# What a person types stays as it was typed: make expands nothing in it, and nothing runs before stacks/typed.py read it.
+# `override`: what judges is nobody's to replace on the command line.
+override TYPED := STACK ARGS FULL COVER YES SEEDS FIRST JOBS SEED TRACE FROM DAYS
+override ASSIGNED := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+$(foreach name,$(sort $(TYPED) $(ASSIGNED)),$(if $(filter file undefined,$(origin $(name))),,\
+	$(eval override $(name) := $$(value $(name)))))
+override SHELL := /bin/sh
+override .SHELLFLAGS := -c
+override quoted = '$(subst ','\'',$(1))'
+override FLAGS := $(filter-out --% -%=%,$(firstword -$(MAKEFLAGS)))
+$(if $(findstring i,$(FLAGS)),$(error make -i goes on after a refusal; leave it out))
+$(if $(findstring t,$(FLAGS)),$(error make -t judges nothing; leave it out))
+ifneq (,$(filter-out help clean,$(MAKECMDGOALS)))
+ifneq (ok,$(shell python3 -m stacks.typed $(foreach goal,$(MAKECMDGOALS),$(call quoted,$(goal))) -- \
+	$(foreach name,$(TYPED),$(call quoted,$(name)=$($(name)))) -- $(foreach name,$(ASSIGNED),$(call quoted,$(name)))))
+$(error nothing was run)
+endif
+endif
+
 # Where Pulumi keeps stacks: a local folder, or any backend you export (s3://..., https://api.pulumi.com).
 PULUMI_BACKEND_URL ?= file://$(CURDIR)/.state
 # The stacks hold no secrets, so their passphrase is empty unless you set one, here or in a file.
@@ -25,23 +44,23 @@ PULUMI_IGNORE_AMBIENT_PLUGINS ?= true
 export PULUMI_BACKEND_URL PULUMI_HOME PULUMI_SKIP_UPDATE_CHECK PULUMI_ERROR_OUTPUT_STRING PULUMI_IGNORE_AMBIENT_PLUGINS YES
 
 # The installer looks at your PATH; everything after it sees the pinned tools first.
-USER_PATH := $(PATH)
+override USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
-INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
+override INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
 # The tests that compare with Kubernetes' own code need Go to build it; without Go they say so and are skipped.
 ORACLE := $(if $(shell PATH="$(USER_PATH)" command -v go),oracle)
 NODE := $(if $(filter Linux,$(shell uname -s)),node)
-PYTHON := .venv/bin/python
-PULUMI := .toolchain/bin/pulumi
-PYTEST := $(PYTHON) -m pytest -q
+override PYTHON := .venv/bin/python
+override PULUMI := .toolchain/bin/pulumi
+override PYTEST := $(PYTHON) -m pytest -q
 SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PARALLEL := -n auto $(SPREAD)
 # A worker more than cores: tests of real processes wait for them.
 WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
 # Of branches too; not of a part of the tests, which ARGS may choose.
 COVERAGE := --cov --cov-report=
-GATED := --policy-pack policy --suppress-outputs
-PREVIEW = $(PYTHON) -m stacks preview --stack $(STACK) $(if $(FULL),--full) -- $(GATED) $(ARGS)
+override GATED := --policy-pack policy --suppress-outputs
+override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
 .PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
@@ -58,35 +77,35 @@ preview: settings stack ## Prove a stack: what changes, seating chart, the polic
 up: settings recover ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
 	@$(PREVIEW)
-	@toolchain/confirm.sh "Apply $(STACK)"
-	@$(PULUMI) up --stack $(STACK) $(GATED) --suppress-progress --yes $(ARGS)
+	@toolchain/confirm.sh 'Apply $(STACK)'
+	@$(PULUMI) up --stack '$(STACK)' $(GATED) --suppress-progress --yes $(ARGS)
 
 destroy: recover ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 	@$(PYTHON) -m stacks cluster >/dev/null
-	@$(PULUMI) destroy --stack $(STACK) --preview-only --suppress-progress $(ARGS)
-	@toolchain/confirm.sh "Destroy $(STACK)"
-	@$(PULUMI) destroy --stack $(STACK) --skip-preview --yes $(ARGS)
+	@$(PULUMI) destroy --stack '$(STACK)' --preview-only --suppress-progress $(ARGS)
+	@toolchain/confirm.sh 'Destroy $(STACK)'
+	@$(PULUMI) destroy --stack '$(STACK)' --skip-preview --yes $(ARGS)
 
 refresh: recover ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
-	@$(PULUMI) refresh --stack $(STACK) $(if $(YES),--yes) $(ARGS)
+	@$(PULUMI) refresh --stack '$(STACK)' $(if $(YES),--yes) $(ARGS)
 
 recover: stack ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
-	@$(PYTHON) -m toolchain.recovery $(STACK)
+	@$(PYTHON) -m toolchain.recovery '$(STACK)'
 
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	$(if $(filter file,$(origin STACK)),$(error give it a name: make new-stack STACK=lab))
-	@$(PYTHON) -m stacks new --stack $(STACK)
+	@$(PYTHON) -m stacks new --stack '$(STACK)'
 	@$(MAKE) --no-print-directory stack
 
 chart: toolchain
-	@$(PYTHON) -m stacks chart --stack $(STACK)
+	@$(PYTHON) -m stacks chart --stack '$(STACK)'
 
 settings: toolchain
-	@$(PYTHON) -m stacks chart --stack $(STACK) >/dev/null
+	@$(PYTHON) -m stacks chart --stack '$(STACK)' >/dev/null
 
 stack: toolchain
 	@mkdir -p .state
-	@toolchain/ensure-stack.sh $(STACK)
+	@toolchain/ensure-stack.sh '$(STACK)'
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
 	@PATH="$(USER_PATH)" COVER=1 python3 -m tests.levels $(MAKE) lint unit integration e2e
@@ -134,11 +153,11 @@ bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on
 	@$(PYTHON) -m tests.benchmarks.scale $(ARGS)
 
 bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)
-	@$(PYTHON) -m tests.benchmarks.packing $(TRACE) $(ARGS)
+	@$(PYTHON) -m tests.benchmarks.packing $(if $(TRACE),$(call quoted,$(TRACE))) $(ARGS)
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))
-	@$(PYTHON) -m stacks memory-report --stack $(STACK) --from $(FROM) $(if $(DAYS),--days $(DAYS))
+	@$(PYTHON) -m stacks memory-report --stack '$(STACK)' --from $(call quoted,$(FROM)) $(if $(DAYS),--days $(DAYS))
 
 schema: toolchain ## Write docs/config.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new

@@ -187,7 +187,7 @@ class Graph:
             workload.labels.get(names.LABEL_NAME),
             at(template, "metadata", "labels").get(names.LABEL_NAME),
         )
-        return next((seats[name] for name in called if name in seats), None)
+        return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
         """The pools that share memory and whose nodes the pod's nodeSelector does not rule out."""

@@ -5,9 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from policy.unknown import is_unknown
-from tenancy.workload import at, given, text, texts
+from tenancy.workload import ShapeError, at, given, text, texts
 
 __all__ = ["Object", "text", "texts"]
+
+
+def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
+    """Raises ShapeError for what is neither: names are looked up."""
+    value = given(metadata, field, default)
+    if not is_unknown(value) and not isinstance(value, str):
+        raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
+    return value
 
 
 @dataclass(frozen=True)
@@ -27,12 +35,12 @@ class Object:
 
     @property
     def name(self) -> Any:
-        return given(at(self.manifest, "metadata"), "name", "")
+        return _text_or_unknown(at(self.manifest, "metadata"), "name", "")
 
     @property
     def namespace(self) -> Any:
         """For a namespaced kind; the API's default where none is given."""
-        return given(at(self.manifest, "metadata"), "namespace", "default")
+        return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
 
     @property
     def labels(self) -> Mapping[str, Any]:

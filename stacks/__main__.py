@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.host_memory import host_memory_pools
-from stacks import host_memory_usage, kubeconfig, schema, settings
+from stacks import host_memory_usage, kubeconfig, schema, settings, typed
 from stacks.preview import run as preview
 from stacks.preview.progress import Progress
 from stacks.preview.report import report
@@ -72,8 +72,8 @@ class _CommandError(Exception):
 
 
 def _stack_name(text: str) -> str:
-    if not re.fullmatch(r"[-_.A-Za-z0-9]{1,100}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: a stack's name has letters, digits, '-', '_' and '.'")
+    if wrong := typed.stack_name(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: {wrong}")
     return text
 
 
@@ -104,6 +104,8 @@ def _colour() -> bool:
 
 def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) -> tuple[str, int]:
     """The report and the exit code. What the configuration alone refuses is refused before Pulumi starts."""
+    if wrong := [*typed.flags(arguments, "preview"), *typed.options(os.environ, "preview")]:
+        raise _CommandError("\n".join(wrong))
     chart = _chart(root, stack)
     print(_cluster(optional=True), flush=True)
     pulumi = root / ".toolchain" / "bin" / "pulumi"

@@ -26,7 +26,7 @@ from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import partial, problems, references, reserved, stackfile
+from stacks import limits, partial, problems, references, reserved, stackfile
 from tenancy import sums
 from tenancy.ledger import (
     AdmissionTerms,
@@ -222,6 +222,8 @@ def load_file(path: Path) -> StackSettings:
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
     _refuse_encrypted(stackfile.encrypted(contents.values))
+    if found := limits.problems(contents.values):
+        raise ConfigError("\n".join(f"{path}: {each}" for each in found))
     return parse(contents.values, foreign=contents.foreign, found=contents.problems)
 
 

@@ -19,6 +19,8 @@ from tenancy.names import GPU
 NARROWEST = 40
 # A fraction of what the policy pack spends: a chart must be there at once.
 _STEPS = 10_000
+# What is drawn; the rest is counted.
+_MOST_SEATS, _MOST_POOLS, _MOST_BARS, _MOST_LISTED = 2000, 24, 32, 200
 _EDGE, _SEPARATOR, _FREE, _RESERVE, _FLOOR = "┃", "│", "·", "▒", "▲"
 _LEGEND = f"{_FREE} free   {_RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
 # Backgrounds of the 256-colour palette on which black text is readable.
@@ -61,12 +63,17 @@ class _Chart:
 
     def lines(self) -> Iterator[str]:
         yield from self._text(f"{self.ledger.names.gpumem} in MiB", indent="")
-        for pool in sorted(self.ledger.pools, key=lambda pool: pool.sharing is not Sharing.MEMORY):
+        pools = sorted(self.ledger.pools, key=lambda pool: pool.sharing is not Sharing.MEMORY)
+        for pool in pools[:_MOST_POOLS]:
             yield ""
             yield from self._shared_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
+        if pools[_MOST_POOLS:]:
+            yield ""
+        for pool in pools[_MOST_POOLS:]:
+            yield from self._shared_head(pool) if pool.sharing is Sharing.MEMORY else self._whole_head(pool)
         yield ""
         if self.ledger.queue_tenants:
-            yield from self._text(f"queue tenants: {', '.join(self.ledger.queue_tenants)}", indent="")
+            yield from self._text(f"queue tenants: {_listed(self.ledger.queue_tenants)}", indent="")
         for tenant in self.ledger.tenants:
             if not tenant.is_held:
                 yield from self._text(f"privileged: {tenant.name}: {tenant.pod_security_reason}", indent="", alarm=True)
@@ -75,13 +82,29 @@ class _Chart:
         yield from self._text(_LEGEND, indent="")
 
     def _shared_pool(self, pool: Pool) -> Iterator[str]:
+        yield from self._shared_head(pool)
         promised, advertised = self.ledger.promised_mib(pool.name), pool.advertised_mib
+        yield from self._bars(pool, promised <= advertised)
+        yield from self._beside(pool)
+        full = full_seats(self.ledger, pool)
+        yield from self._reserve(full)
+        if promised <= advertised:
+            yield from self._full(full)
+
+    def _shared_head(self, pool: Pool) -> Iterator[str]:
         size = f"{_devices(pool)} of {pool.memory_mib} MiB, {pool.memory_mib - pool.device_mib} reserved"
-        yield from self._head(pool, promised, advertised, "MiB", size)
+        yield from self._head(pool, self.ledger.promised_mib(pool.name), pool.advertised_mib, "MiB", size)
+
+    def _bars(self, pool: Pool, fits_in_sum: bool) -> Iterator[str]:
+        """A bar for each, and who finds none."""
+        seats = sum(seat.replicas for seat in self.ledger.seats_in(pool.name))
+        if seats > _MOST_SEATS:
+            yield from self._text(f"{seats} seats: {_MOST_SEATS} at most are drawn; the policy pack places them")
+            return
         items = [Item(s.name, s.gpumem_mib) for s in self.ledger.seats_in(pool.name) for _ in range(s.replicas)]
         seating = _seat(items, pool)
         quota_mib = self.ledger.quota_mib(pool.name)
-        for held, count in seating.devices:
+        for held, count in seating.devices[:_MOST_BARS]:
             free_mib = pool.device_mib - sum(item.mib for item in held)
             queued_mib = min(free_mib, -(-quota_mib // count))
             quota_mib = max(quota_mib - queued_mib * count, 0)
@@ -92,28 +115,29 @@ class _Chart:
                 _Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=_RESERVE),
             ]
             yield from self._bar(segments, _times(count, pool.gpus), pool.gpus)
+        if folded := seating.devices[_MOST_BARS:]:
+            more = sum(count for _, count in folded)
+            held_mib = sum(item.mib * count for held, count in folded for item in held)
+            yield from self._text(f"and {more} more devices with {held_mib} MiB of seats")
         yield from self._floor(pool)
         if seating.unplaced:
             yield from self._text(f"no room for {_counted(seating.unplaced)}", alarm=True)
-        if seating.remark and promised <= advertised:
+        if seating.remark and fits_in_sum:
             yield from self._text(seating.remark, alarm=True)
-        yield from self._beside(pool)
-        full = full_seats(self.ledger, pool)
-        yield from self._reserve(full)
-        if promised <= advertised:
-            yield from self._full(full)
 
     def _whole_pool(self, pool: Pool) -> Iterator[str]:
-        promised = self.ledger.quota_gpus(pool.name)
-        yield from self._head(pool, promised, pool.gpus, "GPU", f"{_devices(pool)}, whole")
+        yield from self._whole_head(pool)
         segments = [
             _Segment(label=f"{quota.queue} {quota.nominal}", amount=quota.nominal, tenant=quota.queue)
             for quota in self.ledger.quotas
             if quota.pool == pool.name and quota.resource == GPU
         ]
-        free = max(pool.gpus - promised, 0)
+        free = max(pool.gpus - self.ledger.quota_gpus(pool.name), 0)
         yield from self._bar([*segments, _Segment(label=f"{free}", amount=free, fill=_FREE)], "", 1)
         yield from self._beside(pool)
+
+    def _whole_head(self, pool: Pool) -> Iterator[str]:
+        yield from self._head(pool, self.ledger.quota_gpus(pool.name), pool.gpus, "GPU", f"{_devices(pool)}, whole")
 
     def _head(self, pool: Pool, promised: int, available: int, unit: str, size: str) -> Iterator[str]:
         over = promised - available
@@ -249,7 +273,9 @@ def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[It
 
 def _listed(labels: Iterable[str]) -> str:
     """A list that is broken into lines only between its labels."""
-    return ", ".join(label.replace(" ", _TIE) for label in labels)
+    shown = [label.replace(" ", _TIE) for label in labels]
+    more = len(shown) - _MOST_LISTED
+    return ", ".join(shown if more <= 0 else [*shown[:_MOST_LISTED], f"and{_TIE}{more}{_TIE}more"])
 
 
 def _counted(items: Sequence[Item]) -> str:

@@ -3,9 +3,11 @@
 Units: whole MiB of one device. Nobody chooses where an unbudgeted workload runs, so all of a pool's may share a device.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Seat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +49,30 @@ def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
     )
 
 
+_MOST_MIB = 2**24  # 16 TiB: of a larger device nobody counts sums, it counts as full
+
+
+def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
+    """The largest sum of seats that is not above `most_mib`. Of n alike 1, 2, 4 … are added at once: every number of
+    them is such a sum."""
+    alike: Counter[int] = Counter()
+    for seat in seats:
+        alike[seat.gpumem_mib] += seat.replicas
+    sums, mask = 1, (2 << most_mib) - 1  # bit n: seats of n MiB fit together
+    for mib, count in alike.items():
+        left, step = min(count, most_mib // mib), 1
+        while left > 0:
+            taken = min(step, left)
+            sums |= sums << taken * mib & mask
+            left, step = left - taken, step * 2
+    return sums.bit_length() - 1
+
+
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
     """The most of the promises that may lie on one device, whichever device each seat gets: a sum of seats, and what
     queues hand out, which may be of any size."""
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
     together_mib = sum(seat.total_mib for seat in seats)
     if together_mib > pool.device_mib:
-        sums = 1  # bit n: seats of n MiB fit a device together
-        for seat in seats:
-            for _ in range(min(seat.replicas, pool.device_mib // seat.gpumem_mib)):
-                sums |= sums << seat.gpumem_mib & (2 << pool.device_mib) - 1
-        together_mib = sums.bit_length() - 1
+        together_mib = _fullest_sum(seats, pool.device_mib) if pool.device_mib <= _MOST_MIB else pool.device_mib
     return min(together_mib + ledger.quota_mib(pool.name), pool.device_mib)

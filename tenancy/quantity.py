@@ -16,6 +16,7 @@ _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.it
 }
 # An exponent of four digits is nobody's amount.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
+_MOST_DIGITS = 1000  # nobody's amount either; of more than 4300 Python makes no number
 # The finest that there is; what is finer is rounded away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
@@ -47,7 +48,7 @@ def _exact(text: str) -> Fraction:
     sign, before, after, exponent, suffix = match.groups()
     scale = Fraction(f"1e{exponent}") if exponent else _SCALES.get(suffix)
     digits = before + after
-    if scale is None or (not digits and (suffix in _NEED_DIGITS or scale * _NANO < 1)):
+    if len(digits) > _MOST_DIGITS or scale is None or (not digits and (suffix in _NEED_DIGITS or scale * _NANO < 1)):
         raise QuantityError(f"{text!r} is not a quantity")
     amount = _representable(Fraction(int(digits or "0"), 10 ** len(after)) * scale)
     if suffix in _BINARY:

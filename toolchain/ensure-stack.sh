@@ -4,6 +4,10 @@
 # gets a copy of the project, and the salt is appended to the real file.
 set -eu
 file=Pulumi.$1.yaml
+[ -f "$file" ] || {
+    echo "$file is not there; begin with make new-stack STACK=$1" >&2
+    exit 1
+}
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp Pulumi.yaml "$file" "$copy"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
@@ -23,6 +24,9 @@ from policy.rules import (
     tenants,
     workloads,
 )
+
+_LONGEST = 2000  # characters of a message
+_MOST = 50  # findings of a rule that are listed
 
 
 @dataclass(frozen=True)
@@ -88,14 +92,25 @@ class Violation:
     finding: Finding
 
     def __str__(self) -> str:
-        return f"{self.rule.id}: {self.finding.message}"
+        """Of a message that quotes a megabyte the begin, which says where, and the end, which says what to do."""
+        text = self.finding.message
+        if len(text) > _LONGEST:
+            text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 4 :]}"
+        return f"{self.rule.id}: {text}"
 
 
 def violations(graph: Graph) -> Iterator[Violation]:
-    """Everything that any rule finds, in the order of the rules."""
+    """What the rules find, in their order: of each the first findings, and how many more there are."""
     for rule in RULES:
-        try:
-            for finding in rule.check(graph):
-                yield Violation(rule, finding)
-        except UNREADABLE as error:  # of something that all objects of a rule share
-            yield Violation(rule, Finding(f"cannot be proven: {error}"))
+        found = _found(rule, graph)
+        yield from islice(found, _MOST)
+        if more := sum(1 for _ in found):
+            yield Violation(rule, Finding(f"and {more} more"))
+
+
+def _found(rule: Rule, graph: Graph) -> Iterator[Violation]:
+    try:
+        for finding in rule.check(graph):
+            yield Violation(rule, finding)
+    except UNREADABLE as error:  # of something that all objects of a rule share
+        yield Violation(rule, Finding(f"cannot be proven: {error}"))

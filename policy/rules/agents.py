@@ -7,7 +7,7 @@ from typing import Any
 
 from policy.finding import Finding, each
 from policy.graph import Graph
-from policy.objects import Object
+from policy.objects import Object, text
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.quantity import QuantityError, whole
@@ -47,10 +47,10 @@ def environment_of(workload: Object) -> Mapping[str, Any]:
     """The variables with a literal value, of all containers."""
     pod_spec = at(pod_template(workload.manifest) or {}, "spec")
     return {
-        variable["name"]: variable["value"]
+        text(variable, "name"): variable["value"]
         for container in containers_of(pod_spec)
         for variable in maps_at(container, "env")
-        if variable.get("name") is not None and "value" in variable
+        if text(variable, "name") and "value" in variable
     }
 
 

@@ -32,7 +32,7 @@ _NAME = r"((?:[a-z0-9-]+\\?\.)+[a-z]+/[A-Za-z0-9._-]+)"
 _RESOURCE = re.compile(rf"(?:limits|requests)\.{_NAME}|^\s*[\"']?{_NAME}[\"']?\s*:", re.M)
 _HOW = (
     "declare these, or what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or "
-    "ConfigFile, which need no cluster"
+    "helm.v3.Chart, which need no cluster"
 )
 
 
@@ -53,12 +53,18 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
     changed = found.kind.removesuffix("Patch")
     if changed != found.kind and _must_be_whole(graph.ledger, changed, found):
         yield unproven(found, f"it changes a {changed} that the graph does not hold; declare the whole object")
-    elif found.kind in _RENDERERS and any(unknowns(found.manifest)):
+    elif found.kind in _RENDERERS and _is_unrendered(found):
         yield unproven(found, "the objects it declares are not in the graph while its input is unknown")
     elif found.kind.endswith("List") and is_unknown(found.manifest.get("items")):
         yield unproven(found, "its items are unknown until the update")
     elif _may_run_pods(found):
         yield from _custom(graph, found)
+
+
+def _is_unrendered(found: Object) -> bool:
+    """Of what it rendered, `resources`, the parts are unknown until the update, as of any new object."""
+    given = {key: value for key, value in found.manifest.items() if key != "resources"}
+    return is_unknown(found.manifest.get("resources")) or any(unknowns(given))
 
 
 def _must_be_whole(ledger: Ledger | None, changed: str, patch: Object) -> bool:

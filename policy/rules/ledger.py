@@ -1,15 +1,19 @@
 """Rules over the ledger alone: promises against what the devices hold."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
 from tenancy import names, reach, sums
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_alike, place
 from tenancy.ledger import Ledger, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
+
+_MOST_PLACED = 4000  # seats of a pool for which orders are tried
+_MOST_NAMED = 8  # seats that a message names, of those that contradict one another
 
 
 def readable(graph: Graph) -> Iterator[Finding]:
@@ -116,10 +120,25 @@ def placement(graph: Graph) -> Iterator[Finding]:
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
             continue  # said by the rules on budgets and on single devices
+        sizes: Counter[int] = Counter()
+        for seat in seats:
+            sizes[seat.gpumem_mib] += max(seat.replicas, 0)
+        if fits_alike(sizes, pool.device_mib, pool.gpus):
+            continue
+        if sizes.total() > _MOST_PLACED:
+            yield _finding(
+                graph,
+                f"{pool.name}: cannot be proven: {sizes.total()} seats on {pool.gpus} devices: the tightest device for "
+                f"each in turn is not enough, and orders are tried for {_MOST_PLACED} at most; leave more headroom in "
+                f"pools.{pool.name}",
+            )
+            continue
         items = [Item(seat.name, seat.gpumem_mib) for seat in seats for _ in range(seat.replicas)]
-        outcome = place(items, [Bin(f"{pool.name}-{index}", pool.device_mib) for index in range(pool.gpus)])
+        # Devices are alike, so no more of them than seats are looked at.
+        count = min(pool.gpus, len(items))
+        outcome = place(items, [Bin(f"{pool.name}-{index}", pool.device_mib) for index in range(count)])
         if isinstance(outcome, Impossible):
-            seats_text = ", ".join(f"{item.name} {item.mib}" for item in outcome.items)
+            seats_text = _counted(outcome.items)
             yield _finding(
                 graph,
                 f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: {seats_text}: "
@@ -131,6 +150,14 @@ def placement(graph: Graph) -> Iterator[Finding]:
                 f"{pool.name}: cannot be proven: {len(items)} seats on {pool.gpus} devices: no placement found in "
                 f"{outcome.steps} steps, and no contradiction; leave more headroom in pools.{pool.name}",
             )
+
+
+def _counted(items: Sequence[Item]) -> str:
+    """For instance `llama-swap 7000, frigate 2000 x 3`, the first few."""
+    counts = Counter(items)
+    shown = [f"{i.name} {i.mib}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
+    more = len(counts) - len(shown)
+    return ", ".join([*shown, f"and {more} more"] if more else shown)
 
 
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:

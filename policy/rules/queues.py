@@ -22,6 +22,7 @@ LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 _PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 _CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
 # What our own Kueue does not count, and what holds where its configuration is not in the graph.
+_LONGEST = 2**16  # characters of Kueue's configuration; its chart's own has 3000
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -204,12 +205,19 @@ def _most(queue: Object, quota: Mapping[str, Any]) -> float:
 def _uncounted(graph: Graph) -> list[str]:
     """excludeResourcePrefixes of the Kueue in the graph, Helm release or ConfigMap."""
     for configuration in _configurations(graph):
-        try:
-            resources = at(yaml.safe_load(configuration) or {}, "resources")
-        except yaml.YAMLError as error:
-            raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
-        return texts(resources, "excludeResourcePrefixes")
+        return texts(
+            at({"configuration": _from_yaml(configuration)}, "configuration", "resources"), "excludeResourcePrefixes"
+        )
     return list(_UNCOUNTED)
+
+
+def _from_yaml(written: str) -> object:
+    if len(written) > _LONGEST:
+        raise ShapeError(f"Kueue's configuration has {len(written)} characters, {_LONGEST} at most are read")
+    try:
+        return yaml.safe_load(written)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
 
 
 def _configurations(graph: Graph) -> Iterator[str]:

@@ -173,13 +173,13 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
-    role = at(binding.manifest, "roleRef").get("name")
+    role = text(at(binding.manifest, "roleRef"), "name")
     if role == "cluster-admin":
         yield Finding(f"{binding}: binds cluster-admin, which may do everything; bind a role that lists", binding.urn)
     homes = _system_namespaces(graph)
     for subject in maps_at(binding.manifest, "subjects"):
         kind, name = text(subject, "kind"), text(subject, "name")
-        home = given(subject, "namespace", binding.namespace) if kind == "ServiceAccount" else None
+        home = (text(subject, "namespace") or binding.namespace) if kind == "ServiceAccount" else None
         if home in homes:
             yield from _account(graph, binding, home, name)
         elif kind == "Group" and name in {f"system:serviceaccounts:{home}" for home in homes}:
@@ -235,7 +235,7 @@ def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
     """Whether a policy on the resource that is in force speaks of this user, and refuses."""
     enforced = {
-        at(binding.manifest, "spec").get("policyName")
+        text(at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)
         if "Deny" in texts(at(binding.manifest, "spec"), "validationActions")
     }

@@ -1,6 +1,5 @@
 """Rules over the workloads that ask for gpumem: each within its seat, its device and its pool."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -24,7 +23,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
     pools = graph.reachable_pools(claim.pod_spec)
     counted, count = _count_resource(claim), _devices_of(claim)
-    share = math.ceil(claim.request_mib / count)
+    share = -(-claim.request_mib // count)
     if claim.request_mib % count:
         yield Finding(
             f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, which share it evenly; make it "

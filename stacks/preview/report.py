@@ -41,7 +41,12 @@ class Run:
 
     @property
     def refusals(self) -> list[PolicyEvent]:
-        return [violation for violation in self.events.violations if violation.mandatory]
+        """What refuses it: of the project's own pack each finding, whatever its configuration makes of that."""
+        return [found for found in self.events.violations if found.mandatory or found.pack == POLICY_PACK]
+
+    @property
+    def advice(self) -> list[PolicyEvent]:
+        return [found for found in self.events.violations if found not in self.refusals]
 
     @property
     def judged(self) -> bool:
@@ -50,12 +55,14 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged."""
+        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged, nor next to an
+        error, whatever the engine makes of it."""
         if self.code:
             return self.code
         if self.interrupted:
             return _INTERRUPTED
-        return 0 if self.judged and self.events.succeeded and not self.refusals else 1
+        failed = any(said.severity == "error" for said in self.events.diagnostics)
+        return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
 def report(run: Run, chart: str, *, colour: bool) -> str:
@@ -172,8 +179,7 @@ def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
 
 def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     time = f"({run.seconds:.1f} s)"
-    advice = (violation for violation in run.events.violations if not violation.mandatory)
-    yield from _findings(advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
+    yield from _findings(run.advice, lambda pack: paint(f"⚠️ {pack} warns", _YELLOW))
     if not run.exit_code:
         yield paint(f"✅ {POLICY_PACK} accepts {run.stack} {time}", _BOLD_GREEN)
         return
@@ -184,6 +190,8 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     if reasons or not run.refusals:
         yield paint(f"❌ the preview of {run.stack} failed {time}", _BOLD_RED)
         reasons = reasons or [_unexplained(run)]
+        if run.displayed and not run.judged:
+            reasons.append("the policy pack did not come to its judgement: a tick beside it above is Pulumi's")
     yield from textwrap.indent("\n".join(reasons), _INDENT).splitlines()
     yield from _findings(run.refusals, lambda pack: paint(f"❌ {pack} refuses {run.stack} {time}", _BOLD_RED))
 

@@ -6,7 +6,7 @@ counting bounds, then a depth-first search that is complete unless it runs out o
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -64,6 +64,39 @@ class _Steps:
         self.left -= count
         if self.left < 0:
             raise _OutOfStepsError
+
+
+def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
+    """Whether the tightest device for each item in turn, the largest first, places all: `sizes` is how many items there
+    are of each size, on so many devices alike. By counts: a million are as quick as one. False decides nothing."""
+    free, spaces = {device_mib: devices}, [device_mib]  # devices by free space, and the spaces in order
+    for size, count in sorted(sizes.items(), reverse=True):
+        left, at = count, bisect_left(spaces, size)
+        while left:
+            if at == len(spaces):
+                return False
+            space = spaces[at]
+            full, rest = divmod(left, space // size)
+            full = min(full, free[space])
+            one_more = full < free[space] and rest > 0
+            left -= full * (space // size) + (rest if one_more else 0)
+            changed = {space: -full - one_more, space % size: full}
+            if one_more:
+                changed[space - rest * size] = changed.get(space - rest * size, 0) + 1
+            for each, change in changed.items():
+                _count(free, spaces, each, change)
+            at = bisect_left(spaces, space + 1)
+    return True
+
+
+def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> None:
+    if change and space not in free:
+        insort(spaces, space)
+    free[space] = free.get(space, 0) + change
+    if not free[space]:
+        del free[space]
+        if (at := bisect_left(spaces, space)) < len(spaces) and spaces[at] == space:
+            del spaces[at]
 
 
 def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:

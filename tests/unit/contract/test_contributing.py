@@ -86,6 +86,15 @@ def test_a_preview_is_given_what_a_rollout_needs_to_reach_the_state() -> None:
     assert {"PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "AWS_ACCESS_KEY_ID"} <= given["preview"]
 
 
+def test_workflows_go_through_the_gate_and_a_pipe_does_not_hide_its_verdict() -> None:
+    for name, command in (("preview", "make preview"), ("deploy", "make up YES=1")):
+        path = ROOT / ".github" / "workflows" / f"{name}.yml"
+        run = " ".join(step.get("run", "") for step in steps(path))
+        assert command in run
+        assert "pulumi " not in run
+        assert yaml.safe_load(path.read_text())["defaults"]["run"]["shell"] == "bash"  # with pipefail
+
+
 def test_the_commit_hook_runs_what_ci_runs_first() -> None:
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [hook["entry"] for hook in repository["hooks"]] == ["make check"]

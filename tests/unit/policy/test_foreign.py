@@ -433,3 +433,12 @@ def test_one_unpinned_image_is_one_line_and_names_the_agents_key() -> None:
         "(:1.2.3); used by CronJob gpu-tenancy-system/gpu-demand-gate, CronJob gpu-tenancy-system/gpu-vram-watchdog, "
         "CronJob gpu-tenancy-system/gpumem-reconcile"
     ]
+
+
+def test_f9_a_chart_that_was_rendered_passes_though_its_new_objects_have_no_ids() -> None:
+    def chart(**given: Any) -> list[str]:
+        return judge({"x": {"apiVersion": "helm.sh/v3", "kind": "Chart", **given}}, CONFIG)
+
+    assert chart(resources={"v1/ConfigMap:x": {"urn": "x", "id": graphs.UNKNOWN}}) == []
+    for unknown in ({"resources": graphs.UNKNOWN}, {"values": {"a": graphs.UNKNOWN}}):
+        assert "cannot be proven: the objects it declares are not in the graph" in chart(**unknown)[0]

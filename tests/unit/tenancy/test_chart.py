@@ -239,3 +239,24 @@ def test_more_seats_than_columns_still_fit_and_are_named() -> None:
     chart = seating_chart(ledger(T4, *(seat(f"s{n}", 4) for n in range(200))), width=80)
     assert [len(bar) for bar in bars(chart)] == [80]
     assert all(f"s{n} 4" in chart for n in range(200))
+
+
+def test_a_crowd_is_counted_where_it_would_fill_screens() -> None:
+    pools = [replace(T4, name=f"p{number:02}", node_selector={"n": str(number)}) for number in range(40)]
+    crowd = Ledger(
+        domain="example.com",
+        pools=(replace(pools[0], nodes=200), *pools[1:]),
+        seats=tuple(seat(f"s{number}", 500 + number, pool="p00") for number in range(200)),
+        queue_tenants=tuple(f"team-{number}" for number in range(300)),
+    )
+    drawn = seating_chart(crowd).splitlines()
+    assert len(drawn) < 250
+    assert any(re.fullmatch(r"  and 168 more devices with \d+ MiB of seats", line) for line in drawn)
+    assert sum(": 0 of 900 MiB promised" in line for line in drawn) == 39
+    assert any("and 100 more" in line for line in drawn)
+
+
+def test_a_million_seats_are_counted_at_once() -> None:
+    many = replace(T4, device_count=100_000, nodes=10)
+    drawn = seating_chart(ledger(many, seat("s", 1, replicas=10**6))).splitlines()
+    assert "  1000000 seats: 2000 at most are drawn; the policy pack places them" in drawn

@@ -177,11 +177,27 @@ def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
     assert blocks(refused)[-1].startswith("❌ gpu-tenancy refuses lab")
 
 
+def test_no_tick_stands_beside_an_error() -> None:
+    """pulumi.log.error, for one, of which the engine is content with a preview."""
+    failed = run(root(), said("error", "the chart is not there"), *ACCEPTED)
+    assert failed.exit_code == 1
+    assert blocks(failed)[-1] == "❌ the preview of lab failed (1.2 s)\n   error: the chart is not there"
+
+
 def test_advice_is_shown_and_refuses_nothing() -> None:
     advised = run(violation("labels: none", level="advisory", pack="house"), *ACCEPTED)
     assert advised.exit_code == 0
     assert blocks(advised)[-1] == (
         "⚠️ house warns\n   Every promise on a GPU must fit.\n   labels: none\n✅ gpu-tenancy accepts lab (1.2 s)"
+    )
+
+
+def test_a_finding_of_the_projects_pack_refuses_also_where_its_configuration_makes_it_advice() -> None:
+    """`{"all": "advisory"}` as --policy-pack-config: the engine warns, and is content."""
+    softened = run(violation("budgets: too much", level="advisory"), *ACCEPTED)
+    assert softened.exit_code == 1
+    assert blocks(softened)[-1] == (
+        "❌ gpu-tenancy refuses lab (1.2 s)\n   Every promise on a GPU must fit.\n   budgets: too much"
     )
 
 
@@ -202,6 +218,14 @@ def test_after_pulumis_own_display_only_the_chart_and_the_verdict_follow() -> No
         "❌ gpu-tenancy refuses lab (1.2 s)\n   Every promise on a GPU must fit.\n   budgets: too much",
     ]
     assert "Pulumi ended with 1; above it says why" in text(run(code=1, displayed=True))
+
+
+def test_the_tick_of_pulumis_own_display_is_not_the_verdict() -> None:
+    """It stands beside a pack that found nothing before the engine's error."""
+    assert blocks(run(root(), said("error", "boom"), summary("failed"), code=1, displayed=True))[-1] == (
+        "❌ the preview of lab failed (1.2 s)\n   error: boom\n"
+        "   the policy pack did not come to its judgement: a tick beside it above is Pulumi's"
+    )
 
 
 def test_colours_are_only_there_when_asked_for_and_change_no_letter() -> None:

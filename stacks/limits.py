@@ -1,0 +1,41 @@
+"""What the engine cannot take, told before it is met."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tenancy.names import PROJECT
+
+# The engine hands the whole configuration to the program, and to the policy pack, in one variable of the environment
+# (PULUMI_CONFIG), and Linux takes 128 KiB for one (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h): beyond that it ends
+# with "fork/exec: argument list too long". The rest is for what Pulumi.yaml adds.
+MOST_BYTES = 126 * 1024
+_SHOWN = 3
+
+
+def problems(raw: Mapping[str, Any]) -> list[str]:
+    """What a stack's configuration has too much of."""
+    sizes = {name: _size(value) for name, value in raw.items()}
+    size = sum(sizes.values())
+    if size <= MOST_BYTES:
+        return []
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_SHOWN]
+    parts = ", ".join(f"{PROJECT}:{name} {sizes[name]}" for name in largest)
+    return [
+        f"the configuration takes {size} bytes as the engine hands it on, {MOST_BYTES} at most: {parts}; "
+        f"shorten it by {size - MOST_BYTES}: leave out what is as by default, give alike seats replicas, or write a "
+        "second stack"
+    ]
+
+
+def _size(value: Any) -> int:
+    """As the text of a value within JSON, which is JSON itself, as Go's encoding/json writes it."""
+    text = value if isinstance(value, str) else _json(value)
+    return len(_json(text).encode()) + len(f'"{PROJECT}:pools":,')
+
+
+def _json(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
