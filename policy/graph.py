@@ -1,19 +1,18 @@
 """What rules share: the ledger, the objects by kind, and what each workload claims of the ledger."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
-from policy.objects import Object, text
+from policy.objects import Object, from_json, text
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.workload import TEMPLATES, ShapeError, at, containers_of, maps_at, pod_request, pod_template
+from tenancy.workload import TEMPLATES, at, containers_of, maps_at, pod_request, pod_template
 
 KUEUE = names.KUEUE_API.partition("/")[0]
 _DEVICES = names.RESOURCE_API.partition("/")[0]
@@ -200,7 +199,7 @@ def _decoded(
             data = at(first.manifest, "data")
             if key not in data:
                 return None, [*findings, unproven(first, f"it has no {key}")]
-            return from_data(_from_json(text(data, key))), findings
+            return from_data(from_json(text(data, key))), findings
         except (DecodeError, *UNREADABLE) as error:
             return None, [*findings, unproven(first, error)]
     if configured is None:
@@ -209,14 +208,6 @@ def _decoded(
         return from_data(configured), []
     except DecodeError as error:
         return None, [Finding(f"the {_WHAT[key]} in the pack's configuration cannot be read: {error}")]
-
-
-def _from_json(written: str) -> Any:
-    """Raises ShapeError; a number of thousands of digits and lists a thousand deep are nobody's either."""
-    try:
-        return json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
 def runs_pods(found: Object) -> bool:

@@ -1,5 +1,6 @@
 """A Kubernetes object of the graph, as plain data."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,14 @@ def text(mapping: Mapping[str, Any], field: str) -> str:
     if not isinstance(value, str):
         raise ShapeError(f"{field} must be a string (got {value!r})")
     return value
+
+
+def from_json(written: str) -> Any:
+    """Raises ShapeError, also for a number of thousands of digits and for lists a thousand deep."""
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
 def texts(mapping: Mapping[str, Any], field: str) -> list[str]:
