@@ -16,6 +16,7 @@ override TYPED := STACK ARGS FULL COVER YES SEEDS FIRST JOBS SEED TRACE FROM DAY
 override ASSIGNED := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 $(foreach name,$(sort $(TYPED) $(ASSIGNED)),$(if $(filter file undefined,$(origin $(name))),,\
 	$(eval override $(name) := $$(value $(name)))))
+$(foreach name,$(filter-out $(TYPED),$(ASSIGNED)),$(eval export $(name)))
 override SHELL := /bin/sh
 override .SHELLFLAGS := -c
 override quoted = '$(subst ','\'',$(1))'

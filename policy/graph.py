@@ -1,13 +1,12 @@
 """What rules share: the ledger, the objects by kind, and what each workload claims of the ledger."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
-from policy.objects import Object, text
+from policy.objects import Object, from_json, text
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.decode import DecodeError
@@ -239,15 +238,7 @@ def _data_of(found: Object, key: str) -> Any:
     data = at(found.manifest, "data")
     if key not in data:
         raise ShapeError(f"it has no {key}")
-    return _from_json(text(data, key))
-
-
-def _from_json(written: str) -> Any:
-    """Raises ShapeError; a number of thousands of digits and lists a thousand deep are nobody's either."""
-    try:
-        return json.loads(written)
-    except (ValueError, RecursionError) as error:
-        raise ShapeError(f"it is no JSON that can be read: {error}") from None
+    return from_json(text(data, key))
 
 
 def _another(found: Object, key: str, difference: str) -> Finding:

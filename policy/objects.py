@@ -1,5 +1,6 @@
 """A Kubernetes object of the graph, as plain data."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,15 @@ from typing import Any
 from policy.unknown import is_unknown
 from tenancy.workload import ShapeError, at, given, text, texts
 
-__all__ = ["Object", "text", "texts"]
+__all__ = ["Object", "from_json", "text", "texts"]
+
+
+def from_json(written: str) -> Any:
+    """Raises ShapeError, also for a number of thousands of digits and for lists a thousand deep."""
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
 def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:

@@ -1,13 +1,11 @@
 """Rules over our agents: they read the ledger of the graph, and agree with it and with each other."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each
 from policy.graph import Graph
-from policy.objects import Object, text
+from policy.objects import Object, from_json, text
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.quantity import QuantityError, whole
@@ -76,7 +74,7 @@ def _exporter(graph: Graph, workload: Object, environment: Mapping[str, Any]) ->
 def _gates(ledger: Ledger, workload: Object, environment: Mapping[str, Any]) -> Iterator[Finding]:
     """GATES is a JSON list; what it says of a workload is what the ledger says."""
     try:
-        gates = {gate["name"]: gate for gate in json.loads(environment["GATES"])}
+        gates = {gate["name"]: gate for gate in from_json(text(environment, "GATES"))}
         margins = {name: whole(given(gate, "margin_mib", 0)) for name, gate in gates.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise QuantityError(f"GATES is no list of gates: {error}") from None
@@ -117,7 +115,9 @@ def _never_agrees(gate: Mapping[str, Any], environment: Mapping[str, Any], urn: 
     if not {"INTERVAL_SECONDS", "RUN_SECONDS"} <= environment.keys():
         return
     samples, interval = whole(given(gate, "samples", 1)), whole(environment["INTERVAL_SECONDS"])
-    in_a_run = math.ceil(whole(environment["RUN_SECONDS"]) / interval)
+    if interval < 1:
+        raise QuantityError(f"INTERVAL_SECONDS is {interval}")
+    in_a_run = -(-whole(environment["RUN_SECONDS"]) // interval)
     if samples > in_a_run:
         yield Finding(
             f"{gate['name']}: {samples} samples must agree, a run takes {in_a_run}: its gate would never act; lower "

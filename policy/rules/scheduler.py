@@ -69,7 +69,7 @@ def _configuration(graph: Graph, declared: Object) -> Mapping[str, Any] | None:
         for content in at(found.manifest, "data").values() if found is not None else ():
             try:
                 config = json.loads(content)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
                 raise ShapeError(f"{found} is no JSON") from None
             if isinstance(config, Mapping) and config.get("kind") == "KubeSchedulerConfiguration":
                 return config

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stacks import limits
 from stacks.__main__ import main
 from tests.support.prod import ROOT
 from tests.support.project import change
@@ -145,7 +146,7 @@ def test_a_preview_ends_with_chart_verdict_and_pulumis_exit_code(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(project / "none"))
     engine(project, "echo error: no such thing as $7 >&2; exit 6")
-    assert main(["preview", "--stack", "prod", "--", "--policy-pack", "policy", "--target=x"], project) == 6
+    assert main(["preview", "--stack", "prod", "--", "--policy-pack", "policy", "--refresh=x"], project) == 6
     out = capsys.readouterr().out
     assert out.startswith(f"no cluster: {project / 'none'} is not there")
     assert "t4: 13300 of 14000 MiB promised" in out
@@ -176,3 +177,16 @@ def test_what_the_configuration_refuses_does_not_start_pulumi(
 def test_a_preview_without_pulumi_says_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preview", "--stack", "prod"], project) == 1
     assert capsys.readouterr().err.endswith("pulumi is not there; run make toolchain\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have other limits")
+def test_what_is_let_through_to_the_engine_fits_one_variable_and_little_more_does() -> None:
+    def takes(characters: int) -> bool:
+        try:
+            subprocess.run(["true"], env={**os.environ, "PULUMI_CONFIG": "x" * characters}, check=True)
+        except OSError:
+            return False
+        return True
+
+    assert takes(limits.MOST_BYTES + 2000)
+    assert not takes(limits.MOST_BYTES + 2048)

@@ -11,12 +11,17 @@ from stacks import typed
 from tests.support.paths import ROOT
 
 
-def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """What it would run (-n), as somebody whose shell has none of the variables."""
+def run(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """As somebody whose shell has none of the variables."""
     kept = {name: value for name, value in os.environ.items() if name not in typed.TYPED and name[:4] != "MAKE"}
     return subprocess.run(
-        ["make", "-n", *arguments], cwd=ROOT, env=kept | env, capture_output=True, text=True, timeout=60, check=False
+        ["make", *arguments], cwd=ROOT, env=kept | env, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """What it would run."""
+    return run("-n", *arguments, **env)
 
 
 def odd(made: Path) -> list[str]:
@@ -51,6 +56,14 @@ def test_what_judges_cannot_be_replaced() -> None:
     replaced = ["PYTHON=true", "PREVIEW=true", "GATED=", "SHELL=/bin/true", ".SHELLFLAGS=-nc", "PULUMI=true"]
     last = make("preview", *replaced).stdout.splitlines()[-1]
     assert last == ".venv/bin/python -m stacks preview --stack 'prod'  -- --policy-pack policy --suppress-outputs "
+
+
+def test_variables_of_other_programs_reach_them_as_they_were_typed() -> None:
+    """`make up KUBECONFIG=…`, and a passphrase with a dollar."""
+    typed_ = ["KUBECONFIG=/my/config", "PULUMI_CONFIG_PASSPHRASE=a$b$(shell id)", "ARGS=--diff"]
+    shown = run("--eval", "show: ; @env", "show", *typed_).stdout.splitlines()
+    assert {"KUBECONFIG=/my/config", "PULUMI_CONFIG_PASSPHRASE=a$b$(shell id)"} <= set(shown)
+    assert not [line for line in shown if line.startswith("ARGS=")]
 
 
 @pytest.mark.parametrize(("flag", "why"), [("-i", "goes on after a refusal"), ("-t", "judges nothing")])

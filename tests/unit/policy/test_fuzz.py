@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ Path = tuple[str | int, ...]
 
 LONGEST = 2000  # characters of a message, and what names the rule
 MORE_THAN_PROD = 2000  # times the judgement of prod, which takes 5 ms
-TEXTS = ("ledger", "memory pools")  # whose content is JSON in a ConfigMap
+WITHIN = "(the JSON in it)"
 ATOMS: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 1.5, 1e308, float("nan"), float("inf"), 2**63, 10**12, 10**100),
     *("", "x", "-1", "1e999", "5k", "9" * 5000, "1." + "3" * 5000, "é\x00", "$(x)", "Always", "{}", "[", "null"),
@@ -34,9 +35,12 @@ KEYS = ("name", "spec", "limits", "requests", GPUMEM, "", "key", "value", "names
 
 def program() -> Program:
     """One of every kind that a rule reads."""
+    found = platform()
+    times = [{"name": "INTERVAL_SECONDS", "value": "5"}, {"name": "RUN_SECONDS", "value": "55"}]
+    found["gate"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"] += times
     spec = graphs.deployment("portal-stt", "portal-stt", 1500)["spec"]
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", names.LABEL_GPU_MEMORY: "15360"}
-    return platform() | {
+    return found | {
         "release": {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"a": {"b": 1}}},
         "chart": {"apiVersion": "helm.sh/v4", "kind": "Chart", "resources": []},
         "claim": graphs.claim_template("frigate", "frigate", "2000Mi"),
@@ -63,7 +67,11 @@ def value(roll: Random, depth: int = 0) -> Any:
 
 
 def paths(data: Any, path: Path = ()) -> Iterator[Path]:
+    """Also those within a text that is JSON itself."""
     yield path
+    if isinstance(data, str) and data[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            yield from paths(json.loads(data), (*path, WITHIN))
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, item in items:
         yield from paths(item, (*path, key))
@@ -72,6 +80,8 @@ def paths(data: Any, path: Path = ()) -> Iterator[Path]:
 def changed(data: Any, path: Path, new: Any) -> Any:
     if not path:
         return new
+    if path[0] == WITHIN:
+        return json.dumps(changed(json.loads(data), path[1:], new))
     copy = dict(data) if isinstance(data, dict) else list(data)
     copy[path[0]] = changed(copy[path[0]], path[1:], new)
     return copy
@@ -82,12 +92,6 @@ def broken(roll: Random) -> Program:
     found = program()
     for _ in range(roll.randint(1, 3)):
         name = roll.choice(list(found))
-        data = found[name].get("data") if name in TEXTS else None
-        if isinstance(data, dict) and roll.random() < 0.8 and isinstance(text := next(iter(data.values()), None), str):
-            inner = json.loads(text)
-            inner = changed(inner, roll.choice(list(paths(inner))), value(roll))
-            found[name] = {**found[name], "data": {next(iter(data)): json.dumps(inner)}}
-            continue
         among = [path for path in paths(found[name]) if path and path not in (("kind",), ("apiVersion",))]
         found[name] = changed(found[name], roll.choice(among), value(roll))
     return found

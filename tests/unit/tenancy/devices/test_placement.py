@@ -1,13 +1,14 @@
 """Placement, checked against trying everything."""
 
 import random
+from collections import Counter
 from itertools import combinations, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, fits_alike, place
 
 
 def items(*sizes: int) -> list[Item]:
@@ -127,3 +128,21 @@ def test_hundreds_of_devices_are_decided(seed: int) -> None:
     needs = [100 * drawn.randint(5, 80) for _ in range(900)]
     sizes = [drawn.choice((14000, 22000, 46000)) for _ in range(300)]
     assert isinstance(place(items(*needs), devices(*sizes)), Placement)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=14), st.integers(30, 40), st.integers(1, 6))
+def test_counted_by_size_it_is_the_tightest_device_for_each_in_turn(sizes: list[int], device: int, count: int) -> None:
+    """What counts find is a placement; on a device each, one by one, the same choice succeeds."""
+    free = [device] * count
+    placed = True
+    for size in sorted(sizes, reverse=True):
+        roomy = [space for space in free if space >= size]
+        placed = placed and bool(roomy)
+        if roomy:
+            free[free.index(min(roomy))] -= size
+    assert fits_alike(Counter(sizes), device, count) == placed
+
+
+def test_a_million_are_counted_as_quickly_as_one() -> None:
+    assert fits_alike({2000: 10**15, 1: 10**15}, 15360, 10**15)
+    assert not fits_alike({2000: 8}, 15360, 1)
