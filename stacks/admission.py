@@ -34,6 +34,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
             tenants=ledger.queue_tenants,
             account=_kueue_account(settings),
         ),
+        pools=ledger.pools,
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 
