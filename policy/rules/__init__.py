@@ -7,6 +7,7 @@ from policy.finding import UNREADABLE, Finding
 from policy.graph import Graph
 from policy.rules import (
     agents,
+    caps,
     claims,
     host_memory,
     host_memory_guard,
@@ -69,6 +70,7 @@ RULES = (
     Rule("memory-gpu", host_memory_node.gpu_seats),
     Rule("memory-strangers", host_memory_node.strangers),
     Rule("agents", agents.agents),
+    Rule("caps", caps.caps),
     Rule("scheduler", scheduler.scheduler),
     Rule("claims", claims.claims),
     Rule("rbac", rbac.rbac),
