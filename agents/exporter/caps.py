@@ -89,8 +89,8 @@ def _budgets(uses: Iterable[DeviceUse], registry: Registry) -> Iterator[_Budget]
     for pod in registry.roster.pods:
         caps = {cap.container: cap for cap in pod.caps}
         for identity, name in pod.containers.items():
-            if name in caps and identity in pod.running:
-                container = Container(pod.group_uid, identity)
+            container = Container(pod.group_uid, identity)
+            if name in caps and (identity in pod.running or container in used):
                 uuids = tuple(dict.fromkeys((*pod.uuids, *used.get(container, ()))))
                 yield _Budget(container=container, cap=caps[name], uuids=uuids)
     for container, uuids in used.items():
