@@ -1,6 +1,6 @@
 """Which pods to recycle now: the pure half of watchdog (record 0000). Units: whole MiB of GPU memory, seconds."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -77,16 +77,13 @@ class _Pass:
         self._snapshot = snapshot
         self._now = now
         self._pods = {pod.uid: pod for pod in snapshot.pods}
-        self._caps = Caps(snapshot.limits.caps, snapshot.recycled, now)
+        recycled = self._recycled()
+        self._caps = Caps(snapshot.limits.caps, recycled, now)
         settling = [each for each in snapshot.recycled if now - each.at < timedelta(seconds=SETTLE_SECONDS)]
         self._taken = {uid for each in settling for uid in each.pods}
         self._stopped = {each.workload for each in settling}
         cool_down = timedelta(seconds=snapshot.limits.cool_down_seconds)
-        self._cooling = {
-            each.workload: each.at
-            for each in snapshot.recycled
-            if now - each.at < cool_down and not self._was_in_vain(each)
-        }
+        self._cooling = {each.workload: each.at for each in recycled if now - each.at < cool_down}
         spared = timedelta(seconds=SPARED_SECONDS)
         self._refused = {each.workload: each for each in snapshot.refused if now - each.at < spared}
         self._to_free = to_free(snapshot, now, self._goes)
@@ -294,6 +291,11 @@ class _Pass:
         if pod.static:
             return "it is a static pod of its node's kubelet"
         return None
+
+    def _recycled(self) -> Collection[Recycled]:
+        """A pod ends once: what came to nothing is no recycle, and what was tried again is one."""
+        done = (each for each in self._snapshot.recycled if not self._was_in_vain(each))
+        return {(each.workload, each.pods): each for each in done}.values()
 
     def _was_in_vain(self, entry: Recycled) -> bool:
         """Whether a pod of it lives on. A queued Job's may, as long as Kueue takes."""

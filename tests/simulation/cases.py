@@ -24,8 +24,13 @@ class Case:
         return f"{self.row}-{self.name.replace(' ', '-')}"
 
 
-def plan(*entries: tuple[float, str, dict[str, object]], minutes: float, shape: Shape = Shape()) -> Plan:  # noqa: B008
-    return Plan(shape=shape, entries=tuple(Entry(*entry) for entry in entries), days=minutes * 60 / DAY)
+def plan(
+    *entries: tuple[float, str, dict[str, object]],
+    minutes: float,
+    shape: Shape = Shape(),  # noqa: B008
+    seed: int = 0,
+) -> Plan:
+    return Plan(shape=shape, entries=tuple(Entry(*entry) for entry in entries), days=minutes * 60 / DAY, seed=seed)
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
@@ -260,6 +265,26 @@ CASES = (
             over(802.4, "llama-swap", 4000, 600.0),
             minutes=30,
             shape=Shape(outside_mib=300),
+        ),
+    ),
+    Case(
+        "new",
+        "a recycle that came to nothing uses up the cap of the node",
+        "pressure stays",
+        plan(
+            (11122.1, "slow_end", {"name": "frigate", "grace": 3600, "seconds": 5400.0}),
+            (11126.0, "idle", {"name": "llama-swap", "mib": 900, "seconds": 5400.0}),
+            (11304.7, "burst", {"name": "frigate", "mib": 1500, "seconds": 5400.0, "lies": True}),
+            (11366.7, "burst", {"name": "immich-ml", "mib": 2500, "seconds": 5400.0, "lies": True}),
+            (11823.1, "node_dies", {"node": "k8s-node1", "seconds": 600.0}),
+            (11985.0, "reboots", {"node": "k8s-node1", "forgets": True}),
+            (12361.8, "api", {"kind": "silent", "odds": 0.2, "seconds": 1800.0}),
+            (12700.0, "blocks", {"name": "immich-server", "seconds": 5400.0}),
+            (12783.6, "demand", {"name": "ytdlp", "seconds": 7200.0}),
+            (12902.2, "job", {"name": "job-0", "mib": 500, "over": 0, "seconds": 7200.0, "rank": 1000}),
+            minutes=250,
+            shape=Shape(stack="queue", outside_mib=600),
+            seed=2642,
         ),
     ),
 )  # fmt: skip

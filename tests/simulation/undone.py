@@ -140,6 +140,9 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a recycle that was written down and not done spares the offender": lambda: (
         _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),
     ),
+    "a recycle that came to nothing uses up the cap of the node": lambda: (
+        _put(watchdog_decide._Pass, "_recycled", lambda deciding: deciding._snapshot.recycled),
+    ),
 }
 
 

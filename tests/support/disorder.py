@@ -3,7 +3,7 @@
 The dice are a random.Random, so that the same events come from a seed, in bulk, or from hypothesis, which shrinks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -224,7 +224,7 @@ class Disorder:
 
 def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
     """The invariants of one decision, said independently of how it was made; how many it recycles."""
-    hour = [each for each in snapshot.recycled if now - each.at < timedelta(hours=1)]
+    hour = _ends(snapshot, now)
     targets = _recycled(decision)
     if targets:
         _check_caps([(each.tenant, each.node) for each in hour], [(each.tenant, each.first.node) for each in targets])
@@ -239,6 +239,14 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
             _check_device(snapshot, now, readings[verdict.node], verdict, earlier)
         earlier += verdict.recycle
     return len(targets)
+
+
+def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
+    """The hour's recycles, each pod's last one; not those that their pods have outlived by a minute."""
+    alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
+    since, minute = now - timedelta(hours=1), timedelta(minutes=1)
+    done = (each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods))
+    return {each.pods: each for each in done if each.at > since}.values()
 
 
 def _check_caps(hour: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> None:

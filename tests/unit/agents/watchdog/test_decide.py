@@ -305,6 +305,18 @@ def test_beyond_an_hourly_cap_it_refuses(journal: tuple[Recycled, ...], capped: 
     assert (recycled(decision) == [], verdict(decision).capped) == (capped is not None, capped)
 
 
+def test_a_recycle_that_its_pod_outlived_is_not_one_of_the_hours() -> None:
+    lost = Recycled(at=NOW, workload="frigate/Deployment/frigate", pods=(LLAMA.uid,), node="n")
+    watch = Watch(recycled=(*hour_of_tenant("frigate", "n", 7), lost))
+    assert recycled(second(watch, (ARENA, 9_000), (LLAMA, 4_900))) == [ARENA.name]
+
+
+def test_of_recycles_of_the_same_pod_one_counts() -> None:
+    again = Recycled(at=NOW, workload="frigate/Deployment/0", pods=("0",), node="n")
+    watch = Watch(recycled=(*hour_of_tenant("frigate", "n", 7), again))
+    assert recycled(second(watch, (ARENA, 14_000))) == [ARENA.name]
+
+
 def test_a_tenant_at_its_cap_leaves_the_others_of_the_device_to_be_recycled() -> None:
     watch = Watch(recycled=hour_of_tenant("immich", "n", 6))
     decision = second(watch, (ARENA, 9_000), (LLAMA, 5_900))
