@@ -36,6 +36,7 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
             tenants=ledger.queue_tenants,
             account=kueue_account(settings.kueue_namespace or ""),
         ),
+        pools=ledger.pools,
         by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
     )
 

@@ -54,6 +54,14 @@ _FOR_SHARED_MEMORY = (
 )
 
 
+# What a pool needs whose driver holds containers to their budgets.
+_FOR_CAPS = (
+    ("admission", "nobody would say in the containers what they are held to"),
+    ("scheduler", "nobody would choose the devices that a container is held to its budget on"),
+    ("exporter", "nobody would read back whether they are held"),
+)
+
+
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes, per
     tenant's workload in a second pool."""
@@ -70,6 +78,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_never_agreeing(raw),
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
+        *_without_caps(raw),
     ]
 
 
@@ -145,6 +154,19 @@ def _without_shared_memory(raw: Mapping[str, Any]) -> Iterator[str]:
         for part, purpose in _FOR_SHARED_MEMORY:
             if raw.get(part):
                 yield f"{key(part)}: {purpose}, but every pool has sharing: whole; remove it or share a pool's memory"
+
+
+def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What stamps the budgets, what chooses the devices that they are for, what reads them back."""
+    for path, enforce in matches(raw, "pools.*.enforce"):
+        if enforce != "driver":
+            continue
+        if _claims_seats(raw):
+            yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
+            continue
+        for part, reason in _FOR_CAPS:
+            if not raw.get(part):
+                yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
 
 
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:

@@ -179,6 +179,10 @@ def _pool(name: str, spec: PoolSpec) -> Pool:
         reserve_mib=spec.reserve_mib,
         driver_reserved_mib=spec.driver_reserved_mib,
         floor_mib=spec.floor_mib,
+        enforce=spec.enforce,
+        require_cap=spec.require_cap,
+        driver_version=spec.driver_version or "",
+        toolkit_version=spec.toolkit_version or "",
     )
 
 

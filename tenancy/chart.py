@@ -169,7 +169,8 @@ class _Chart:
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
         free = f"{full.free_mib} free" if full.free_mib >= 0 else f"{-full.free_mib} more than the device has"
         where = "every seat full" if pool.gpus == 1 else "every seat full, on the fullest device"
-        yield from self._text(f"{where}: {free}{floor if pool.floor_mib else ''}", alarm=full.over_mib > 0)
+        held = "; the driver lets no seat have more" if pool.caps else ""
+        yield from self._text(f"{where}: {free}{floor if pool.floor_mib else ''}{held}", alarm=full.over_mib > 0)
 
     def _bar(self, segments: Sequence[_Segment], times: str, devices: int) -> Iterator[str]:
         drawn = [segment for segment in segments if segment.amount]

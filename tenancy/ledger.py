@@ -25,6 +25,13 @@ class Sharing(enum.StrEnum):
     WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
 
 
+class Enforce(enum.StrEnum):
+    """Who holds a container to its budget."""
+
+    NONE = "none"  # the watchdog acts on what was measured, after the fact
+    DRIVER = "driver"  # NVIDIA's driver refuses the allocation itself, by control group (from R615 on)
+
+
 class PodSecurity(enum.StrEnum):
     """Levels of the Pod Security Standards, the loosest first
     (https://kubernetes.io/docs/concepts/security/pod-security-standards/)."""
@@ -67,6 +74,12 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
+    enforce: Enforce = Enforce.NONE
+    # Where the driver enforces: nodes whose driver cannot take no pod with a budget.
+    require_cap: bool = True
+    # What runs on its nodes, as declared: the driver, and NVIDIA's container toolkit.
+    driver_version: str = ""
+    toolkit_version: str = ""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""
@@ -77,6 +90,11 @@ class Pool:
         where memory is not shared."""
         offered = min(memory_mib, self.memory_mib) - self.reserve_mib
         return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
+
+    @property
+    def caps(self) -> bool:
+        """Whether the driver is to hold each container to its budget."""
+        return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
     def gpus(self) -> int:

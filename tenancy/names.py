@@ -14,6 +14,11 @@ GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
+# What the driver holds a container to, whole MiB on each of its devices (container toolkit from 1.20.1 on).
+MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
+MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_REQUEST"
+# Where the memory limits of the driver are told apart: each container's directory is below.
+CGROUPS = "/sys/fs/cgroup"
 # Labels that GPU feature discovery writes: MiB of one device, physical devices of the node.
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
@@ -106,6 +111,9 @@ DEVICE_INDEX = "index"
 DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
+# Where the pool has the driver hold containers to their budgets: CAN_CAP, or why this device cannot.
+DEVICE_CAP = "memoryCap"
+CAN_CAP = "able"
 
 # Reasons of the Kubernetes Events on a Node.
 EVENT_ADVERTISED = "GpuMemoryAdvertised"
@@ -123,6 +131,7 @@ EVENT_BLOCKED = "GpuMemoryRecycleBlocked"
 EVENT_CAPPED = "GpuMemoryRecycleCapped"
 EVENT_UNDECLARED = "GpuMemoryUndeclared"
 EVENT_BLIND = "GpuMemoryNotJudged"
+EVENT_UNCAPPED = "GpuMemoryNotCapped"
 
 # Reasons of the Kubernetes Events on a Deployment behind a gate.
 EVENT_GATE_OPENED = "GpuGateOpened"
@@ -160,6 +169,12 @@ METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 # By pod (namespace, pod, pod_uid) that declares gpumem, on all devices together.
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
+# By container whose budget the driver is to hold, and device: what NVML says it is held to; 1 where that is the budget,
+# else 0 with the reason.
+METRIC_LIMIT = "gpu_container_memory_limit_bytes"
+METRIC_CAPPED = "gpu_container_memory_capped"
+# By device of a pool whose driver is to hold budgets: 1 where it can as far as can be known, else 0 with the reason.
+METRIC_CAN_CAP = "gpu_device_memory_cap_able"
 # The ledger: by pool; by pool, tenant and seat.
 METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
@@ -222,6 +237,8 @@ PLACE_SEATED = "gpu-tenancy-place-seated"
 GPU_BUDGET = "gpu-tenancy-gpu-budget"
 DEVICE_CHOICE = "gpu-tenancy-device-choice"
 DEVICE_BINDING = "gpu-tenancy-device-binding"
+DEVICE_CAPPED = "gpu-tenancy-device-capped"
+DEVICE_CAP_STAMP = "gpu-tenancy-device-cap-stamp"
 DEVICE_STAMP = "gpu-tenancy-device-stamp"
 DEVICE_HIDE = "gpu-tenancy-device-hide"
 DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
 from agents.runtime.errors import AgentError
-from agents.telemetry.device import Device, Occupancy, Scan
+from agents.telemetry.device import Device, Occupancy, Scan, Uncapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,24 @@ class DeviceUse:
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CapReading:
+    """A container on one of its devices: what it is held to, where there is a number, and why that is not its budget;
+    None where it is."""
+
+    container: Container
+    uuid: str
+    limit_bytes: int | None = None
+    uncapped: Uncapped | None = None
+
+
 @dataclass(frozen=True)
 class NodeUse:
-    """The node's devices by container, and why some cannot be read, by index."""
+    """The node's devices by container, why some cannot be read, by index, and what containers are held to."""
 
     uses: tuple[DeviceUse, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)
+    caps: tuple[CapReading, ...] = ()
 
 
 def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:

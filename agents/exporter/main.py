@@ -14,10 +14,12 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from agents.exporter import metrics as exporter_metrics
-from agents.exporter.attribution import DeviceUse, NodeUse, attribute
+from agents.exporter.attribution import CapReading, DeviceUse, NodeUse, attribute
+from agents.exporter.caps import CapReader
 from agents.exporter.pod_names import Registrar
 from agents.exporter.publish import Publisher
 from agents.kube.client import Api, in_cluster
@@ -30,6 +32,7 @@ from agents.runtime.loop import Problem, keep_running
 from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
+from tenancy.names import CGROUPS
 
 # A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
 STALE_INTERVALS = 3
@@ -60,8 +63,9 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         slices=settings.publish_devices,
     )
     nvml, container_of = Nvml(), cgroup.reader()
+    caps = CapReader(limit_of=nvml.limit, groups=cgroup.Groups(Path(CGROUPS)))
     gauge = Gauge(
-        read=lambda: attribute(nvml.read(), container_of),
+        read=lambda: caps.of(attribute(nvml.read(), container_of), registrar.last),
         registrar=registrar,
         clock=clock,
         interval_seconds=settings.interval_seconds,
@@ -103,6 +107,7 @@ class NvmlReading:
     unreadable: tuple[int, ...] = ()
     problem: str | None = "no reading yet"  # with some of the devices or with all
     survey: Survey | None = None
+    caps: tuple[CapReading, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -132,6 +137,7 @@ class Gauge:
             unreadable,
             "; ".join(found.unreadable[gpu] for gpu in unreadable) or None,
             Survey(devices=tuple(use.device for use in found.uses), unreadable=unreadable),
+            found.caps,
         )
         return self.last
 
@@ -159,6 +165,7 @@ class Gauge:
             self.clock.now(),
             age_seconds=self.age_seconds,
             api_age_seconds=self.registrar.age_seconds,
+            caps=reading.caps,
         )
         return http.client.OK, exposition.render(served, exporter_metrics.HELP)
 

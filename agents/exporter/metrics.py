@@ -5,19 +5,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from agents.exporter.attribution import DeviceUse
+from agents.exporter.attribution import CapReading, DeviceUse
 from agents.exporter.pod_names import Recycle, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.runtime.exposition import Sample
-from agents.telemetry.device import Device
+from agents.telemetry.device import Device, Uncapped
 from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.names import (
     METRIC_API_AGE,
     METRIC_BUILD_INFO,
+    METRIC_CAN_CAP,
+    METRIC_CAPPED,
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
     METRIC_DEVICE_USED,
+    METRIC_LIMIT,
     METRIC_POD_DECLARED,
     METRIC_POD_OVER,
     METRIC_POD_USED,
@@ -47,6 +50,9 @@ HELP: Mapping[str, str] = {
     METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API reported them.",
     METRIC_POD_DECLARED: "What the pod requests of gpumem, as the scheduler counts it.",
     METRIC_POD_OVER: "What the pod uses beyond what it declared, on all devices together.",
+    METRIC_LIMIT: "What NVML says that the driver holds the container to on the device.",
+    METRIC_CAPPED: "1 where that is the container's budget there, else 0 with the reason.",
+    METRIC_CAN_CAP: "1 where the driver can hold containers to budgets, as far as is known, else 0 with the reason.",
     METRIC_POOL_ADVERTISED: "What the nodes of the pool advertise together, by the ledger.",
     METRIC_POOL_PROMISED: "Every promise on the pool: seats and queues' quota.",
     METRIC_POOL_FLOOR: "Free memory of a device of the pool under which the watchdog acts.",
@@ -67,6 +73,7 @@ def samples(
     *,
     age_seconds: float,
     api_age_seconds: float,
+    caps: Iterable[CapReading] = (),
 ) -> Iterator[Sample]:
     """Every sample of a scrape at `now`; `unreadable` are the devices that NVML cannot read, by index."""
     uses = tuple(uses)
@@ -75,6 +82,8 @@ def samples(
     for use in uses:
         yield from _device(use, registry.roster)
     yield from _budgets(uses, registry.roster)
+    if registry.pool is not None and registry.pool.caps:
+        yield from _caps(caps, uses, registry.roster)
     if registry.ledger is not None and registry.pool is not None:
         yield from _ledger(registry.ledger, registry.pool)
     if registry.recycled is not None:
@@ -98,6 +107,23 @@ def _device(use: DeviceUse, roster: Roster) -> Iterator[Sample]:
         yield Sample(name=METRIC_UNHEALTHY, labels=labels | {"fault": str(use.device.fault)}, value=1)
     for container, used_bytes in use.used_bytes.items():
         yield Sample(name=METRIC_POD_USED, labels=_container_labels(container, roster) | labels, value=used_bytes)
+
+
+def _caps(caps: Iterable[CapReading], uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:
+    gpus = {}
+    for use in uses:
+        gpus[use.device.uuid], labels = str(use.device.gpu), _device_labels(use.device)
+        yield _said(METRIC_CAN_CAP, labels, use.device.cannot_cap)
+    for cap in caps:
+        labels = _container_labels(cap.container, roster) | {"gpu": gpus.get(cap.uuid, ""), "uuid": cap.uuid}
+        if cap.limit_bytes is not None:
+            yield Sample(name=METRIC_LIMIT, labels=labels, value=cap.limit_bytes)
+        yield _said(METRIC_CAPPED, labels, cap.uncapped)
+
+
+def _said(name: str, labels: Mapping[str, str], why_not: Uncapped | None) -> Sample:
+    """1, or 0 with the reason."""
+    return Sample(name=name, labels={**labels, "reason": str(why_not)} if why_not else labels, value=int(not why_not))
 
 
 def _budgets(uses: Iterable[DeviceUse], roster: Roster) -> Iterator[Sample]:

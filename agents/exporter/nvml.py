@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pynvml
 
 from agents.runtime.errors import AgentError
-from agents.telemetry.device import Device, Fault, Occupancy, Process, Scan
+from agents.telemetry.device import Device, Fault, Occupancy, Process, Scan, Uncapped
 from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
@@ -20,6 +20,14 @@ T = TypeVar("T")
 _MIG = (
     "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
 )
+# NVML's answers to what a group is held to, where that is no number. It answers NOT_SUPPORTED also of a group without
+# any limit (memacctGetLimits in NVIDIA's open kernel modules): that is never a cap, and not known to be a driver that
+# cannot.
+_UNCAPPED = {
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Uncapped.DRIVER,
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
+    pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
+}
 # A device or a driver that knows no such thing has none.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
@@ -49,6 +57,20 @@ class Nvml:
             raise NvmlError(_words(error)) from None
         return self._scan(count)
 
+    def limit(self, uuid: str, directory: str) -> int | Uncapped:
+        """What the driver holds the control group of that directory to on the device, bytes; or why that is no cap.
+        Asked after `read`, which opens NVML."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            if _divided(handle):
+                return Uncapped.MIG
+            limits = pynvml.c_nvmlGetMemoryLimits_v1_t(nameSpace=directory.encode())
+            pynvml.nvmlDeviceGetMemoryLimits_v1(handle, limits)
+            total = pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        except pynvml.NVMLError as error:
+            return _UNCAPPED.get(error.value, Uncapped.UNREADABLE)
+        return int(limits.hardLimit) if limits.hardLimit < total else Uncapped.UNLIMITED
+
     def _scan(self, count: int) -> Scan:
         found, failed = [], {}
         for index in range(count):
@@ -72,9 +94,16 @@ class Nvml:
 def _is_divided(index: int) -> bool:
     """Whether MIG divides the device."""
     try:
-        current, _ = pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(index))
+        return _divided(pynvml.nvmlDeviceGetHandleByIndex(index))
     except pynvml.NVMLError:
         return False
+
+
+def _divided(handle: Any) -> bool:
+    try:
+        current, _ = pynvml.nvmlDeviceGetMigMode(handle)
+    except pynvml.NVMLError:
+        return False  # a device that has no such mode
     return bool(current == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 

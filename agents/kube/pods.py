@@ -1,6 +1,6 @@
 """Pods: where they are listed, and the one decoder; each agent makes its own view of what it finds there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -172,9 +172,18 @@ class Pod:
     def containers(self) -> Mapping[str, str]:
         """Names by the runtime's id: a containerID reads `containerd://<id>`. One that ended keeps its id until it
         restarts."""
+        return {_id(status): status["name"] for status in self._statuses}
+
+    @property
+    def running_containers(self) -> frozenset[str]:
+        """The runtime's ids of those that run."""
+        return frozenset(_id(status) for status in self._statuses if at(status, "state").get("running") is not None)
+
+    @property
+    def _statuses(self) -> Sequence[Object]:
+        """Of the containers that have an id."""
         lists = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-        found = [container for name in lists for container in maps_at(self.status, name)]
-        return {c["containerID"].partition("://")[2]: c["name"] for c in found if c.get("containerID")}
+        return [status for name in lists for status in maps_at(self.status, name) if status.get("containerID")]
 
     @property
     def reference(self) -> Reference:
@@ -202,6 +211,10 @@ class Pod:
             yield
         except ValueError as error:  # also QuantityError and ShapeError
             raise PodError(f"pod {self}: {field}: {error}") from None
+
+
+def _id(status: Object) -> str:
+    return str(status["containerID"]).partition("://")[2]
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:

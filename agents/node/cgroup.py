@@ -4,9 +4,10 @@ One of `/proc/<pid>/cgroup`'s lines on cgroup v2, one for each hierarchy on v1. 
 pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go), containerd and cri-o name the container's below it.
 """
 
+import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agents.runtime.errors import AgentError
@@ -15,6 +16,7 @@ from agents.runtime.errors import AgentError
 _POD = r"pod(?P<pod>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
 # <id>, crio-<id>, cri-containerd-<id>.scope; under a containerd that was not told of systemd, :cri-containerd:<id>.
 _CONTAINER = r"(?:/(?:[a-z-]+-)?|:[a-z-]+:)(?P<container>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
+_CRIO_GROUP = "container"
 _PATH = re.compile(rf"(?:^|[/-]){_POD}{_CONTAINER}")
 
 
@@ -40,6 +42,41 @@ def container_in(text: str) -> Container | None:
         if found:
             return Container(found["pod"].replace("_", "-"), found["container"])
     return None
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The directories of containers' control groups below `root`, the host's whole hierarchy of cgroup v2.
+
+    One that was found is asked for again as it is; the tree is walked only for one that is not known yet.
+    """
+
+    root: Path
+    _known: dict[Container, str] = field(default_factory=dict)
+
+    @property
+    def unified(self) -> bool:
+        """Whether it is cgroup v2, as NVIDIA's driver needs it."""
+        return (self.root / "cgroup.controllers").is_file()
+
+    def find(self, wanted: Collection[Container]) -> dict[Container, str]:
+        """The directories of those that are there."""
+        if not all(self._is_there(container) for container in wanted):
+            self._walk()
+        for container in self._known.keys() - wanted:
+            del self._known[container]
+        return {container: self._known[container] for container in wanted if self._is_there(container)}
+
+    def _is_there(self, container: Container) -> bool:
+        return container in self._known and os.path.isdir(self._known[container])
+
+    def _walk(self) -> None:
+        self._known.clear()
+        for folder, below, _ in os.walk(self.root):
+            if found := container_in(f"0::{folder.removeprefix(str(self.root))}"):
+                # crun under cri-o starts the process in a group below, which is where a limit is set.
+                self._known[found] = os.path.join(folder, _CRIO_GROUP) if _CRIO_GROUP in below else folder
+                below.clear()  # what a container makes of its own may bear any name
 
 
 def reader(proc: Path = Path("/proc")) -> Callable[[int], Container | None]:

@@ -8,13 +8,15 @@ from agents.kube.client import Object
 from agents.kube.pods import Pod, PodError
 from agents.node.cgroup import Container
 from agents.runtime.log import Log
+from tenancy.caps import Cap, caps_of
 from tenancy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePod:
     """A pod that runs or is about to. `group_uid` is the UID in its control group's name, `containers` holds names by
-    container id, `declared_mib` is 0 where it has no budget."""
+    container id, `declared_mib` is 0 where it has no budget. `caps` are what its containers may have of each of its
+    devices, `uuids`, and `running` the ids of those that run."""
 
     namespace: str
     name: str
@@ -22,6 +24,9 @@ class NodePod:
     group_uid: str
     containers: Mapping[str, str] = field(default_factory=dict)
     declared_mib: int = 0
+    caps: tuple[Cap, ...] = ()
+    uuids: tuple[str, ...] = ()
+    running: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +47,15 @@ class Roster:
 
     def owner(self, container: Container) -> Owner:
         """Whose the container is. A pod that is not listed keeps its UID, which its control group shows."""
-        pod = self._by_group.get(container.pod_uid)
+        pod = self.pod(container.pod_uid)
         if pod is None:
             return Owner(pod_uid=container.pod_uid)
         name = pod.containers.get(container.id, "")
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
+
+    def pod(self, group_uid: str) -> NodePod | None:
+        """The pod whose control group bears that UID; None for one that is not listed."""
+        return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "Roster":
         """The others."""
@@ -68,6 +77,9 @@ def node_pod(item: Object, ledger: Ledger | None, log: Log) -> NodePod:
         group_uid=pod.group_uid,
         containers=pod.containers,
         declared_mib=_declared_mib(pod, ledger, log) if ledger else 0,
+        caps=_caps(pod, ledger) if ledger else (),
+        uuids=tuple(filter(None, pod.annotations.get(ledger.names.device_uuid, "").split(","))) if ledger else (),
+        running=pod.running_containers,
     )
 
 
@@ -77,3 +89,11 @@ def _declared_mib(pod: Pod, ledger: Ledger, log: Log) -> int:
     except PodError as error:
         log.error(f"counts as a pod without a budget: {error}")
         return 0
+
+
+def _caps(pod: Pod, ledger: Ledger) -> tuple[Cap, ...]:
+    """None where they cannot be read, of which the pod's budget has told."""
+    try:
+        return tuple(caps_of(pod.spec, ledger.names))
+    except ValueError:
+        return ()

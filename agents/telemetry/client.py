@@ -12,7 +12,7 @@ from agents.runtime.errors import AgentError
 from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import fetch
 from agents.telemetry.device import Device
-from agents.telemetry.reading import LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
+from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME, Names
 from tenancy.units import MIB
@@ -30,9 +30,9 @@ class NodeTelemetry:
     """The devices of a pool's node of which something is known. `problem` is why nothing is known of the node, or where
     there are `devices`, why nothing is known of others: of those in `lost`, or of some that are not shown.
 
-    `uses` and `unknown_uses` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod, by their
-    fault or by the node's annotation. `read_at` is when the exporter read them, on the scale of the reader's monotonic
-    clock. `repeated`: it was read before the last sample, too.
+    `uses`, `unknown_uses` and `caps` are as in a Reading. `excluded` are the UUIDs of devices that take no new pod, by
+    their fault or by the node's annotation. `read_at` is when the exporter read them, on the scale of the reader's
+    monotonic clock. `repeated`: it was read before the last sample, too.
     """
 
     pool: Pool
@@ -42,6 +42,7 @@ class NodeTelemetry:
     unknown_uses: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[LostDevice, ...] = ()
     excluded: frozenset[str] = frozenset()
+    caps: tuple[ContainerCap, ...] = ()
     age_seconds: float = 0
     read_at: float = 0
     trouble: Trouble | None = None

@@ -13,10 +13,32 @@ class Fault(StrEnum):
     ROW_REMAPPING_FAILED = "row-remapping-failed"  # no spare memory is left for what is bad
 
 
+class Uncapped(StrEnum):
+    """Why a container's budget is not shown to be held by the driver; as the value of a label.
+
+    The first three are the node's: no container there can be.
+    """
+
+    DRIVER = "driver-too-old"  # its NVML knows no limits: older than R615
+    CGROUP = "cgroup-v1"
+    MIG = "mig"
+    UNSTAMPED = "not-stamped"  # no limit, and the pod does not ask for one: it is from before the pool enforced
+    UNLIMITED = "no-limit"  # no limit though the pod asks for one: the container toolkit is older than 1.20.1
+    INHERITED = "inherited-limit"  # the limit is one of a group above, which others share
+    OTHER = "other-limit"
+    UNREADABLE = "unreadable"
+    GROUPLESS = "no-cgroup"
+    UNKNOWN = "unknown-container"  # it uses the device, and the API has not said yet which it is
+
+    @property
+    def of_node(self) -> bool:
+        return self in (Uncapped.DRIVER, Uncapped.CGROUP, Uncapped.MIG)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """One device's memory. `gpu` is its index on the node; `used_bytes` includes what the driver reserves. `fault` is
-    known where it was measured, on the node."""
+    known where it was measured, on the node; so is `cannot_cap`, where anybody asked."""
 
     gpu: int
     uuid: str
@@ -24,6 +46,7 @@ class Device:
     used_bytes: int
     free_bytes: int
     fault: Fault | None = None
+    cannot_cap: Uncapped | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device
 from tenancy.names import (
+    METRIC_CAPPED,
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
     METRIC_DEVICE_USED,
@@ -64,6 +65,17 @@ class PodUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContainerCap:
+    """A container that the driver is to hold to its budget, on one device; `why_not` is "" where it does."""
+
+    uid: str
+    namespace: str
+    pod: str
+    container: str
+    why_not: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LostDevice:
     """A device of which nothing is known, and why; `gpu` is its index."""
 
@@ -79,7 +91,7 @@ class LostDevice:
 class Reading:
     """The devices of which something is known, and those that are `lost`, by index. `uses` is who uses which, where
     that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why. `excluded`
-    are the uuids of devices with a fault, which take no new pod."""
+    are the uuids of devices with a fault, which take no new pod. `caps` are of a pool whose driver holds budgets."""
 
     devices: tuple[Device, ...]
     age_seconds: float
@@ -87,6 +99,7 @@ class Reading:
     unknown_uses: Mapping[str, str] = field(default_factory=dict)
     lost: tuple[LostDevice, ...] = ()
     excluded: frozenset[str] = frozenset()
+    caps: tuple[ContainerCap, ...] = ()
 
 
 def parse(text: str) -> Reading:
@@ -118,8 +131,23 @@ def parse(text: str) -> Reading:
         uses=tuple(use for use in uses if use.uuid in whole),
         unknown_uses=unknown_uses,
         excluded=frozenset(uuid for _, uuid in _by_device(samples, METRIC_UNHEALTHY)),
+        caps=tuple(_caps(samples)),
         lost=tuple(sorted({each.gpu: each for each in reversed(lost)}.values(), key=lambda each: each.gpu)),
     )
+
+
+def _caps(samples: Iterable[Sample]) -> Iterator[ContainerCap]:
+    """Anything but a 1 is no cap."""
+    for sample in samples:
+        if sample.name == METRIC_CAPPED:
+            labels = sample.labels
+            yield ContainerCap(
+                uid=labels.get("pod_uid", ""),
+                namespace=labels.get("namespace", ""),
+                pod=labels.get("pod", ""),
+                container=labels.get("container", ""),
+                why_not="" if sample.value == 1 else labels.get("reason", "") or "for a reason that is not told",
+            )
 
 
 def _age_seconds(samples: Iterable[Sample]) -> float:

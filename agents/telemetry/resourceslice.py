@@ -2,7 +2,8 @@
 
 One slice a node, of the driver `Names.device_driver`. Its devices are named gpu-<index> and have
 
-    attributes  uuid, index; pool, the name of the pool that shares its memory
+    attributes  uuid, index; pool, the name of the pool that shares its memory; memoryCap, where that pool has the
+                driver hold containers to their budgets: able, or why this device is not
     capacity    memory: all of it, in whole MiB, as NVML says. It informs: a claim can take none of it.
                 gpumem: what the device offers, min(memory, the pool's memory_mib) less its reserve_mib. Claims take
                 shares of it, in whole MiB; one that names no share takes all. Absent where the node is in no pool that
@@ -19,7 +20,17 @@ from typing import Any
 from agents.kube.client import Object
 from agents.telemetry.device import Fault, Survey
 from tenancy.ledger import Pool
-from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_OFFERED, DEVICE_POOL, DEVICE_UUID, RESOURCE_API, Names
+from tenancy.names import (
+    CAN_CAP,
+    DEVICE_CAP,
+    DEVICE_INDEX,
+    DEVICE_MEMORY,
+    DEVICE_OFFERED,
+    DEVICE_POOL,
+    DEVICE_UUID,
+    RESOURCE_API,
+    Names,
+)
 from tenancy.quantity import canonical_mib, whole
 from tenancy.units import MIB
 
@@ -39,12 +50,13 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """One device; `mib` is all of its memory."""
+    """One device; `mib` is all of its memory, `cap` whether its driver can hold containers to budgets."""
 
     index: int
     uuid: str
     mib: int
     fault: Fault | None
+    cap: str
 
 
 def name_of(node: str, names: Names) -> str:
@@ -88,7 +100,13 @@ def _entries(survey: Survey, before: Object | None) -> Sequence[_Entry]:
     known = {device["name"]: device for device in ((before or {}).get("spec") or {}).get("devices") or ()}
     lost = (_as_before(index, known[_name(index)]) for index in survey.unreadable if _name(index) in known)
     read = (
-        _Entry(index=device.gpu, uuid=device.uuid, mib=device.total_bytes // MIB, fault=device.fault)
+        _Entry(
+            index=device.gpu,
+            uuid=device.uuid,
+            mib=device.total_bytes // MIB,
+            fault=device.fault,
+            cap=str(device.cannot_cap or CAN_CAP),
+        )
         for device in survey.devices
     )
     return sorted((*read, *lost), key=lambda entry: entry.index)
@@ -100,6 +118,7 @@ def _as_before(index: int, device: Object) -> _Entry:
         uuid=device["attributes"][DEVICE_UUID]["string"],
         mib=whole(device["capacity"][DEVICE_MEMORY]["value"]) // MIB,
         fault=Fault.UNREADABLE,
+        cap=device["attributes"].get(DEVICE_CAP, {}).get("string", str(Fault.UNREADABLE)),
     )
 
 
@@ -114,6 +133,7 @@ def _device(entry: _Entry, pool: Pool | None, names: Names) -> dict[str, Any]:
             DEVICE_UUID: {"string": entry.uuid},
             DEVICE_INDEX: {"int": entry.index},
             **({DEVICE_POOL: {"string": pool.name}} if pool else {}),
+            **({DEVICE_CAP: {"string": entry.cap}} if pool and pool.caps else {}),
         },
         "capacity": _capacity(entry.mib, pool.offered_mib(entry.mib) if pool else 0),
         "allowMultipleAllocations": True,

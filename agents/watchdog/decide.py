@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from agents.kube.events import Reference
 from agents.runtime.clock import JUMP_SECONDS, Moment
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.device import Device
-from agents.telemetry.reading import FRESH_SECONDS, PodUse, Trouble
+from agents.telemetry.device import Device, Uncapped
+from agents.telemetry.reading import FRESH_SECONDS, ContainerCap, PodUse, Trouble
 from agents.watchdog.caps import Caps
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.seats import to_free
@@ -22,6 +22,7 @@ from agents.watchdog.types import (
     Recycled,
     Spared,
     Target,
+    UncappedPod,
     Undeclared,
 )
 from tenancy.devices.recycle import Offender, choose, overshoot_mib
@@ -90,6 +91,8 @@ class _Pass:
         self._verdicts: list[DeviceVerdict] = []
         self._blind: list[Blind] = []
         self._problem: str | None = None
+        self._capped: set[str] = set()
+        self._uncapped: list[UncappedPod] = []
 
     def judge(self) -> Decision:
         still_since = {reading.node: self._still_since(reading) for reading in self._snapshot.readings}
@@ -110,7 +113,13 @@ class _Pass:
             pressed={(v.node, v.device.uuid): 0 if v.recycle else v.samples for v in self._verdicts},
             gone=self._gone,
         )
-        return Decision(verdicts=tuple(self._verdicts), blind=tuple(self._blind), memory=memory, problem=self._problem)
+        return Decision(
+            verdicts=tuple(self._verdicts),
+            blind=tuple(self._blind),
+            memory=memory,
+            problem=self._problem,
+            uncapped=tuple(self._uncapped),
+        )
 
     def _lose(self, reading: NodeTelemetry, trouble: Trouble, problem: str, gpu: int | None = None) -> None:
         self._blind.append(Blind(node=reading.node, trouble=trouble, problem=problem, gpu=gpu))
@@ -126,6 +135,7 @@ class _Pass:
         used: dict[str, dict[str, int]] = {}
         for use in reading.uses:
             used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
+        self._read_caps(reading)
         for lost in reading.lost:
             self._lose(reading, lost.trouble, lost.problem, lost.gpu)
         for device in reading.devices:
@@ -137,6 +147,16 @@ class _Pass:
                 self._verdicts.append(self._device(reading, device, used, new=new))
             except _UnbelievableError as error:
                 self._lose(reading, Trouble.IMPLAUSIBLE, str(error), device.gpu)
+
+    def _read_caps(self, reading: NodeTelemetry) -> None:
+        """A pod is capped where each of its containers with a budget is. While a container restarts nothing is said."""
+        uncapped = {cap.uid for cap in reading.caps if cap.why_not}
+        self._capped |= {cap.uid for cap in reading.caps} - uncapped
+        self._uncapped += [
+            UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)
+            for cap in reading.caps
+            if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS
+        ]
 
     def _device(
         self, reading: NodeTelemetry, device: Device, used: Mapping[str, Mapping[str, int]], *, new: bool
@@ -261,6 +281,11 @@ class _Pass:
             return f"it is terminating, was due to be gone by {pod.gone_by:%H:%M:%S} and still holds its memory"
         if pod.namespace not in limits.tenants:
             return f"{pod.namespace} is not a tenant with a budget, so the watchdog may not evict there"
+        if pod.uid in self._capped:
+            return (
+                "the driver holds it to its budget, so that it took the rest by a way that is not counted, such as "
+                "managed memory"
+            )
         if pod.owner is None and not limits.bare_pods:
             return "no controller would recreate it"
         if pod.static:
@@ -294,7 +319,7 @@ class _Pass:
         return None
 
 
-def _reference(use: PodUse) -> Reference:
+def _reference(use: PodUse | ContainerCap) -> Reference:
     return Reference(api_version="v1", kind="Pod", namespace=use.namespace, name=use.pod, uid=use.uid)
 
 

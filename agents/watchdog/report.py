@@ -61,6 +61,12 @@ class Reporter:
                 why = blind.problem if blind.trouble is Trouble.UNOWNED else f"its telemetry is {blind.trouble}"
                 note = f"nothing is recycled on {what}, whatever happens there: {why}"
                 self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, now, of=what)
+        for uncapped in decision.uncapped:
+            note = (
+                f"NVIDIA's driver on {uncapped.node} is not shown to hold container {uncapped.container} to its "
+                f"{self.resource}: {uncapped.why}"
+            )
+            self._once(uncapped.pod, names.EVENT_UNCAPPED, note, now, of=uncapped.container)
         for verdict in decision.verdicts:
             gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
             for each in verdict.undeclared:

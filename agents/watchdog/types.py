@@ -194,14 +194,25 @@ class Blind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UncappedPod:
+    """A pod of a pool with enforce: driver with a container that is not shown to be held to its budget, and why."""
+
+    pod: Reference
+    node: str
+    container: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """What one pass says of every node, and what the next must know of it. `problem`: why the pass as a whole is
-    worthless, a clock or the API; no node's trouble is."""
+    worthless, a clock or the API; no node's trouble is. `uncapped`: pods that the driver should hold and does not."""
 
     verdicts: tuple[DeviceVerdict, ...]
     blind: tuple[Blind, ...]
     memory: PassState
     problem: str | None = None
+    uncapped: tuple[UncappedPod, ...] = ()
 
     @property
     def unsettled(self) -> bool:

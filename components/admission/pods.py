@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.admission import cel, routes
+from components.admission import caps, cel, routes
 from components.admission.device import (
     ByDevice,
     DeviceArgs,
@@ -25,7 +25,7 @@ from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
 from components.admission.tenants import counted_gpus, gpu_tenants
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, ObjectName, Spec
-from tenancy.ledger import Tenant
+from tenancy.ledger import Pool, Tenant
 from tenancy.names import (
     GPU_BUDGET,
     PLACE_QUEUED,
@@ -74,7 +74,7 @@ class AdmissionArgs:
     offer. `queued`: where tenants queue for whole devices; `seated`: where the others have their seats, or are on
     record without one. `priority_tenants`: PriorityClass to the tenants that may use it, beyond `spec`. `queues`: who
     queues, and who has which seats. `by_device` is None where the device plugin chooses the device. `tenants` are all
-    of them. `own`: the stack's own namespaces."""
+    of them. `own`: the stack's own namespaces. `pools`: all of them."""
 
     spec: AdmissionSpec
     names: Names
@@ -88,6 +88,11 @@ class AdmissionArgs:
     by_device: ByDevice | None = None
     tenants: Sequence[Tenant] = ()
     own: Sequence[str] = ()
+    pools: Sequence[Pool] = ()
+
+    @property
+    def caps(self) -> caps.CapArgs:
+        return caps.CapArgs(names=self.names, exempt=self.exempt, pools=self.pools)
 
     @property
     def routes(self) -> routes.RoutesArgs:
@@ -114,6 +119,7 @@ def policies(args: AdmissionArgs) -> list[Manifest]:
         gpu_budget(args),
         *routes.policies(args.routes),
         *([device_placed(args.device, args.by_device)] if args.by_device else ()),
+        *caps.policies(args.caps),
         device_choice(args.device),
         device_binding(args.device),
         mirror_pods(args.exempt),

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from components.admission import resourceslice
 from components.admission.policy import binding
-from components.base.agent import Agent, flag, pod_template, serving
+from components.base.agent import Agent, Volume, flag, pod_template, serving
 from components.base.identity import Identity, PolicyRule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress, peer
@@ -30,6 +30,10 @@ _PUBLISHING = PolicyRule(
 # cmd/driver-manager/main.go of k8s-driver-manager (maybeSetPaused), mig-manager's paused-for-mig-change.
 _OPERATOR_LABELS = ("nvidia.com/gpu.deploy.client", "nvidia.com/gpu.deploy.device-plugin")
 _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
+
+
+# The node's own, over the one that a container has of itself alone. The path is the one that NVML knows.
+_GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
 
 
 class ExporterSpec(Spec):
@@ -112,12 +116,15 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
     )
 
 
-def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]]) -> Manifest:
+def daemon_set(
+    agent: Agent, port: int, node_selectors: list[Mapping[str, str]], *, reads_caps: bool = False
+) -> Manifest:
     """The exporter on every node that one of the selectors matches.
 
     It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class. The
     host's process table is where NVML's process ids mean something. While NVIDIA's operator replaces the driver it
-    goes: an open NVML holds the kernel's module.
+    goes: an open NVML holds the kernel's module. `reads_caps`: NVML is asked by control group what the driver holds
+    containers to, and opens the directory.
     """
     template = pod_template(
         agent,
@@ -128,6 +135,7 @@ def daemon_set(agent: Agent, port: int, node_selectors: list[Mapping[str, str]])
             "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists"}],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _any_of(node_selectors)}},
         },
+        volumes=(_GROUPS,) if reads_caps else (),
     )
     return {
         "apiVersion": "apps/v1",
@@ -182,7 +190,12 @@ class Exporter(pulumi.ComponentResource):
         before.append(register(network_policy(args), f"{name}-network-policy", parent=self))
         before.append(Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self)))
         declared = register(
-            daemon_set(agent, args.spec.port, [pool.node_selector for pool in pools]),
+            daemon_set(
+                agent,
+                args.spec.port,
+                [pool.node_selector for pool in pools],
+                reads_caps=any(pool.caps for pool in pools),
+            ),
             f"{name}-daemon-set",
             parent=self,
             depends_on=before,

@@ -15,11 +15,13 @@ from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, LabelKey, LabelValue, Mib, Seconds, Spec
+from components.base.spec import Count, Form, LabelKey, LabelValue, Mib, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger, Sharing
+from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, Sharing
+
+Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
 
 
 class PoolSpec(Spec):
@@ -45,6 +47,22 @@ class PoolSpec(Spec):
     floor_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
         default=0, description="Free memory of a device under which the watchdog acts."
     )
+    enforce: Enforce = Field(
+        default=Enforce.NONE,
+        description="driver: NVIDIA's driver refuses a container what is beyond its gpumem; needs R615, container "
+        "toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/enforcement.md). none: the watchdog "
+        "acts on what was measured.",
+    )
+    require_cap: bool = Field(
+        default=True,
+        description="Where the driver enforces: pods with a budget stay off nodes of the pool whose driver cannot.",
+    )
+    driver_version: Version | None = Field(
+        default=None, description="NVIDIA's driver on the pool's nodes, such as 615.71.09; enforce needs 615."
+    )
+    toolkit_version: Version | None = Field(
+        default=None, description="NVIDIA's container toolkit on the pool's nodes, such as 1.20.1, which enforce needs."
+    )
 
     @field_validator("memory_mib")
     @classmethod
@@ -65,6 +83,13 @@ class PoolSpec(Spec):
         if memory_mib is not None and mib >= memory_mib:
             raise ValueError(f"must be less than memory_mib {memory_mib} (got {mib})")
         return mib
+
+    @field_validator("enforce")
+    @classmethod
+    def _has_budgets_to_hold(cls, enforce: Enforce, info: ValidationInfo) -> Enforce:
+        if enforce is Enforce.DRIVER and info.data.get("sharing") is Sharing.WHOLE:
+            raise ValueError("driver has no use where sharing is whole: no container has a budget; remove it")
+        return enforce
 
 
 class ReconcileSpec(Spec):

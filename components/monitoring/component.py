@@ -7,7 +7,7 @@ from components.monitoring import alertmanager
 from components.monitoring.args import AlertsArgs
 from components.monitoring.dashboard import dashboard
 from components.monitoring.pod_monitors import pod_monitor, scheduler_monitor
-from components.monitoring.rules import agents, capacity, guard, host_memory, scheduler, telemetry
+from components.monitoring.rules import agents, capacity, caps, guard, host_memory, scheduler, telemetry
 from components.monitoring.rules.alert import referring
 from tenancy import names
 
@@ -20,7 +20,7 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
     """Every alert, with its numbers taken from the ledger."""
     rules = [
         referring(rule, args.run_book)
-        for subject in (agents, telemetry, capacity, scheduler, guard, host_memory)
+        for subject in (agents, telemetry, caps, capacity, scheduler, guard, host_memory)
         for rule in subject.rules(args)
     ]
     return {

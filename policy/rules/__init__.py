@@ -9,6 +9,7 @@ from policy.graph import Graph
 from policy.rules import (
     admission,
     agents,
+    caps,
     claims,
     foreign,
     host_memory,
@@ -76,6 +77,7 @@ RULES = (
     Rule("memory-gpu", host_memory_node.gpu_seats),
     Rule("memory-strangers", host_memory_node.strangers),
     Rule("agents", agents.agents),
+    Rule("caps", caps.caps),
     Rule("scheduler", scheduler.scheduler),
     Rule("claims", claims.claims),
     Rule("rbac", rbac.rbac),

@@ -1,7 +1,7 @@
 """Rules over pod templates: our agents' are hardened, every image is pinned."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from policy.finding import Finding, each, folded
@@ -19,27 +19,31 @@ class _Need:
     """What one agent cannot do without. With capabilities it runs as root: nobody else can have them."""
 
     host_pid: bool = False
+    host_paths: frozenset[str] = frozenset()  # which it may read, where a pool's driver holds containers to budgets
     capabilities: frozenset[str] = frozenset()
 
 
 # NVML names processes by the host's numbers; the guard lowers the oom_score_adj of the host's processes.
 _NEEDS: Mapping[str, _Need] = {
-    names.EXPORTER: _Need(host_pid=True),
+    names.EXPORTER: _Need(host_pid=True, host_paths=frozenset({names.CGROUPS})),
     names.GUARD: _Need(host_pid=True, capabilities=frozenset({"SYS_RESOURCE", "DAC_OVERRIDE"})),
 }
 
 
 def hardened(graph: Graph) -> Iterator[Finding]:
     """Our agents' pods have no privilege but what each needs."""
-    yield from each(graph.workloads, _ours)
+    reads_caps = graph.ledger is not None and any(pool.caps for pool in graph.ledger.pools)
+    yield from each(graph.workloads, lambda workload: _ours(workload, reads_caps=reads_caps))
 
 
-def _ours(workload: Object) -> Iterator[Finding]:
+def _ours(workload: Object, *, reads_caps: bool) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
     labels = at(template, "metadata", "labels")
     if labels.get(_PART_OF) != names.PROJECT:
         return
     pod_spec, need = at(template, "spec"), _NEEDS.get(text(labels, names.LABEL_NAME), _Need())
+    if not reads_caps:
+        need = replace(need, host_paths=frozenset())
     wrong = [*_pod_problems(pod_spec, need), *_run_problems(workload)]
     for container in containers_of(pod_spec):
         wrong += [
@@ -54,13 +58,22 @@ def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
     shared = {"hostNetwork", "hostIPC"} if need.host_pid else {"hostNetwork", "hostIPC", "hostPID"}
     yield from (f"{field} must be off" for field in sorted(shared) if pod_spec.get(field))
     for volume in maps_at(pod_spec, "volumes"):
-        if volume.get("hostPath") is not None:
+        path = volume.get("hostPath")
+        if path is not None and not (
+            text(at(volume, "hostPath"), "path") in need.host_paths and _is_read(pod_spec, volume)
+        ):
             yield f"volume {volume.get('name')} is a hostPath; our agents need none"
     security = at(pod_spec, "securityContext")
     if security.get("runAsNonRoot") is not True:
         yield "securityContext.runAsNonRoot must be true"
     if at(security, "seccompProfile").get("type") != "RuntimeDefault":
         yield "securityContext.seccompProfile.type must be RuntimeDefault"
+
+
+def _is_read(pod_spec: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
+    """Whether no container may write to the volume."""
+    mounts = (mount for container in containers_of(pod_spec) for mount in maps_at(container, "volumeMounts"))
+    return all(mount.get("readOnly") is True for mount in mounts if mount.get("name") == volume.get("name"))
 
 
 def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any], need: _Need) -> Iterator[str]:

@@ -7,7 +7,19 @@
        broken <status>                 the device's memory call fails with it
        mig                             MIG divides the device
        retiring                        pages wait for a reset; without such a line the device knows no page retirement
-       remapping failed|fine           a row could not be remapped; without such a line it knows no remapping       */
+       remapping failed|fine           a row could not be remapped; without such a line it knows no remapping
+       accounting misc|dmem            the driver holds control groups to limits; without such a line it does not
+
+   What groups are held to is in `limits` beside that file, a line for each set and each charge in their order:
+
+       set <uuid> <directory> <soft> <hard>
+       charge <uuid> <directory> <bytes>
+
+   By misc it is as memacct.c of the open kernel modules 615.71 has it: a charge counts for the nearest group that had a
+   limit when it came, or for none; a limit under what counts is refused, as one of the root is; a group without any, its
+   own or above, is NOT_SUPPORTED. NVML itself is closed: which error it makes of NV_ERR_INVALID_LIMIT is a guess. By
+   dmem it is as NVIDIA's page on memory partitioning has it: a file dmem.max holds a group, one without the file
+   answers with the next above it that has one. Built with OLD_DRIVER there is neither call.                     */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -15,6 +27,7 @@
 #include <string.h>
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7 };
+enum { NOT_FOUND = 6 };
 static const unsigned long FIRST = 0x7f0000000000UL; /* wider than an int: a truncated handle would be seen */
 
 typedef struct { unsigned long long total, free, used; } memory_t;
@@ -22,16 +35,20 @@ typedef struct { unsigned pid; unsigned long long used; unsigned gpu_instance, c
 
 static int initialized;
 
-static FILE *opened(int *status) {
-    char beside[4096];
-    const char *path = getenv("FAKE_NVML");
+/* `name` in the folder of the file or of the library. */
+static const char *beside(const char *name) {
+    static char path[4096];
+    const char *card = getenv("FAKE_NVML");
     Dl_info self;
-    if (path == NULL && dladdr((void *)opened, &self)) {
-        snprintf(beside, sizeof beside, "%s", self.dli_fname);
-        strcpy(strrchr(beside, '/') + 1, "card");
-        path = beside;
-    }
-    FILE *file = fopen(path, "r");
+    if (card == NULL && dladdr((void *)beside, &self)) card = self.dli_fname;
+    snprintf(path, sizeof path, "%s", card);
+    strcpy(strrchr(path, '/') + 1, name);
+    return path;
+}
+
+static FILE *opened(int *status) {
+    const char *card = getenv("FAKE_NVML");
+    FILE *file = fopen(card ? card : beside("card"), "r");
     if (file == NULL || fscanf(file, "%d\n", status) != 1) exit(99);
     return file;
 }
@@ -50,13 +67,18 @@ static int each_line(unsigned long index, void (*visit)(const char *line, void *
     return found;
 }
 
-typedef struct { char uuid[96]; memory_t memory; int broken, mig, retiring, remaps, remapping_failed; } card_t;
+typedef struct {
+    char uuid[96], accounting[8];
+    memory_t memory;
+    int broken, mig, retiring, remaps, remapping_failed;
+} card_t;
 
 static void read_card(const char *line, void *result) {
     card_t *card = result;
     char state[16];
     sscanf(line, "device %95s %llu %llu %llu", card->uuid, &card->memory.total, &card->memory.free, &card->memory.used);
     sscanf(line, "broken %d", &card->broken);
+    sscanf(line, "accounting %7s", card->accounting);
     if (strncmp(line, "retiring", 8) == 0) card->retiring = 1;
     if (strncmp(line, "mig", 3) == 0) card->mig = 1;
     if (sscanf(line, "remapping %15s", state) == 1) {
@@ -116,6 +138,150 @@ int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
     if (status == SUCCESS) snprintf(uuid, length, "%s", card.uuid);
     return status;
 }
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    card_t card;
+    for (unsigned long index = 0; card_of((void *)(FIRST + index), &card) == SUCCESS; index++)
+        if (strcmp(card.uuid, uuid) == 0) { *handle = (void *)(FIRST + index); return SUCCESS; }
+    return NOT_FOUND;
+}
+
+#ifndef OLD_DRIVER
+typedef unsigned long long u64;
+typedef struct { const char *directory; u64 soft, hard; } set_limits_t;
+typedef struct { const char *directory; u64 soft, hard, used; } get_limits_t;
+typedef struct { char directory[1024]; u64 soft, hard, used; } group_t;
+typedef struct { group_t groups[64]; int count; } groups_t;
+
+/* The group's own limits, or the nearest above it. */
+static group_t *limits_of(groups_t *found, const char *directory) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s", directory);
+    for (char *slash; *path; *slash = 0) {
+        for (int i = 0; i < found->count; i++)
+            if (strcmp(found->groups[i].directory, path) == 0) return &found->groups[i];
+        if ((slash = strrchr(path, '/')) == NULL) break;
+    }
+    return NULL;
+}
+
+static int held(groups_t *found, const char *directory, u64 soft, u64 hard) {
+    group_t *group = limits_of(found, directory);
+    if (group == NULL || strcmp(group->directory, directory) != 0) {
+        group = &found->groups[found->count++];
+        snprintf(group->directory, sizeof group->directory, "%s", directory);
+        group->used = 0; /* what was allocated before is not counted */
+    } else if (group->used > hard) return INVALID_ARGUMENT;
+    group->soft = soft;
+    group->hard = hard;
+    return SUCCESS;
+}
+
+static int charged(groups_t *found, const char *directory, long long bytes) {
+    group_t *group = limits_of(found, directory);
+    if (group == NULL) return SUCCESS;
+    if (bytes > 0 && group->used + bytes > group->hard) return INSUFFICIENT_SIZE;
+    group->used += bytes;
+    return SUCCESS;
+}
+
+/* All that was set and charged on the device, in its order. */
+static void replay(const char *uuid, groups_t *found) {
+    char line[1400], of[96], directory[1024];
+    u64 soft, hard;
+    long long bytes;
+    FILE *file = fopen(beside("limits"), "r");
+    found->count = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "set %95s %1023s %llu %llu", of, directory, &soft, &hard) == 4 && strcmp(of, uuid) == 0)
+            held(found, directory, soft, hard);
+        if (sscanf(line, "charge %95s %1023s %lld", of, directory, &bytes) == 3 && strcmp(of, uuid) == 0)
+            charged(found, directory, bytes);
+    }
+    if (file) fclose(file);
+}
+
+static int noted(const char *line) {
+    FILE *file = fopen(beside("limits"), "a");
+    if (file == NULL) return 4; /* NO_PERMISSION */
+    fputs(line, file);
+    return fclose(file) == 0 ? SUCCESS : 999;
+}
+
+/* The number in dmem.max of the group, or of the next above it that has the file; max is the whole device. */
+static int read_dmem(const char *directory, u64 total, u64 *value) {
+    char above[1024], path[1100], text[32] = "";
+    snprintf(above, sizeof above, "%s", directory);
+    for (char *slash = above; slash; (slash = strrchr(above, '/')) ? *slash = 0 : 0) {
+        snprintf(path, sizeof path, "%s/dmem.max", above);
+        FILE *file = fopen(path, "r");
+        if (file == NULL) continue;
+        if (fscanf(file, "%31s", text) != 1) text[0] = 0;
+        fclose(file);
+        *value = strcmp(text, "max") ? strtoull(text, NULL, 10) : total;
+        return SUCCESS;
+    }
+    return NOT_FOUND;
+}
+
+static int write_dmem(const char *directory, u64 value) {
+    char path[1100];
+    snprintf(path, sizeof path, "%s/dmem.max", directory);
+    FILE *file = fopen(path, "r+");
+    if (file == NULL) return NOT_FOUND;
+    fprintf(file, "%llu\n", value);
+    return fclose(file) == 0 ? SUCCESS : 999;
+}
+
+int nvmlDeviceSetMemoryLimits_v1(void *handle, const set_limits_t *limits) {
+    card_t card;
+    groups_t *found = malloc(sizeof *found);
+    char line[1400];
+    int status = card_of(handle, &card);
+    if (status == SUCCESS && (card.mig || !*card.accounting)) status = NOT_SUPPORTED;
+    if (status == SUCCESS && strcmp(limits->directory, "/sys/fs/cgroup") == 0) status = NOT_SUPPORTED;
+    if (status == SUCCESS && strcmp(card.accounting, "dmem") == 0)
+        status = write_dmem(limits->directory, limits->hard);
+    else if (status == SUCCESS) {
+        replay(card.uuid, found);
+        status = held(found, limits->directory, limits->soft, limits->hard);
+        snprintf(line, sizeof line, "set %s %s %llu %llu\n", card.uuid, limits->directory, limits->soft, limits->hard);
+        if (status == SUCCESS) status = noted(line);
+    }
+    free(found);
+    return status;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(void *handle, get_limits_t *limits) {
+    card_t card;
+    groups_t *found = malloc(sizeof *found);
+    int status = card_of(handle, &card);
+    if (status == SUCCESS && (card.mig || !*card.accounting)) status = NOT_SUPPORTED;
+    if (status == SUCCESS && strcmp(card.accounting, "dmem") == 0)
+        status = read_dmem(limits->directory, card.memory.total, &limits->hard);
+    else if (status == SUCCESS) {
+        replay(card.uuid, found);
+        group_t *group = limits_of(found, limits->directory);
+        if (group == NULL) status = NOT_SUPPORTED;
+        else limits->soft = group->soft, limits->hard = group->hard, limits->used = group->used;
+    }
+    free(found);
+    return status;
+}
+
+/* No call of NVML: what the driver does when a process in the group allocates (bytes above 0) or frees. */
+int fake_charge(const char *uuid, const char *directory, long long bytes) {
+    char line[1400];
+    groups_t *found = malloc(sizeof *found);
+    replay(uuid, found);
+    int status = charged(found, directory, bytes);
+    free(found);
+    snprintf(line, sizeof line, "charge %s %s %lld\n", uuid, directory, bytes);
+    return status == SUCCESS ? noted(line) : status;
+}
+#endif
 
 int nvmlDeviceGetMemoryInfo(void *handle, memory_t *memory) {
     int status;

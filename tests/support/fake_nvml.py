@@ -32,10 +32,10 @@ def write(script: Path, text: str) -> None:
     whole.replace(script)
 
 
-def build(folder: Path) -> bool:
-    """Builds the library into the folder; whether there is a compiler to do it."""
+def build(folder: Path, *, old_driver: bool = False) -> bool:
+    """Builds the library into the folder; whether there is a compiler to do it. `old_driver`: one without limits."""
     compiler = shutil.which("cc")
     if compiler is not None:
-        flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror")
+        flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))
         subprocess.run([compiler, *flags, "-o", folder / LIBRARY, SOURCE], check=True)
     return compiler is not None

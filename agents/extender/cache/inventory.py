@@ -12,7 +12,7 @@ from agents.kube.client import Object
 from agents.kube.nodes import excluded
 from agents.runtime.errors import AgentError
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
-from tenancy.names import DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
+from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB
 from tenancy.workload import ShapeError, at, maps_at
@@ -61,6 +61,7 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
         pool = _pool(at(node, "metadata", "labels"), ledger)
         devices = _published(name, slices, ledger.names)
         out = _excluded(at(node, "metadata", "annotations"), ledger.names)
+        out = {*out, *_uncapped(devices, pool)}
         offered = tuple(_device(device, pool, out) for device in devices)
         _distinct(offered)
         cpu_milli = _cpu_milli(node)
@@ -112,6 +113,24 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
     except ValueError:
         text = annotations[names.device_excluded]
         raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
+
+
+def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
+    """The indices of devices whose driver cannot hold containers to their budgets, where the pool wants it to. Raises
+    InventoryError where that is all of them."""
+    if not (pool.caps and pool.require_cap):
+        return ()
+    why = {
+        _integer(at(device, "attributes", DEVICE_INDEX), "int"): str(said)
+        for device in devices
+        if (said := at(device, "attributes", DEVICE_CAP).get("string", "its exporter has not said yet")) != CAN_CAP
+    }
+    if why and len(why) == len(devices):
+        raise InventoryError(
+            f"its driver cannot hold containers to their gpumem as pools.{pool.name}.enforce wants: "
+            + ", ".join(sorted(set(why.values())))
+        )
+    return why.keys()
 
 
 def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:

@@ -814,6 +814,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
     alone |= {
         "flavors",
         "device",
+        "caps",
         "claims",
         "scheduler",
         "memory-workloads",

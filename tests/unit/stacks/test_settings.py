@@ -309,8 +309,8 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a key that is no more": (
         put("pools t4 time_slices", 100),
-        "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, floor_mib, memory_mib, "
-        "node_selector, nodes, reserve_mib, sharing",
+        "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, driver_version, enforce, "
+        "floor_mib, memory_mib, node_selector, nodes, require_cap, reserve_mib, sharing, toolkit_version",
     ),
     "a reserve as large as the device": (
         put("pools t4 reserve_mib", 15360),
@@ -435,8 +435,8 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
         put("tenants default", {}),
     )
     assert sorted(lines) == [
-        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, floor_mib, "
-        "memory_mib, node_selector, nodes, reserve_mib, sharing",
+        "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, driver_version, "
+        "enforce, floor_mib, memory_mib, node_selector, nodes, require_cap, reserve_mib, sharing, toolkit_version",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
         "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.kube.pods import Controller
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.reading import LostDevice, PodUse, Trouble
+from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Decision, DeviceVerdict, HourlyCaps, Limits, PassInput, PassState, Recycled, Refused
@@ -633,3 +633,29 @@ def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_nor_does_an_order_that_hypothesis_thinks_of(dice: Random, passes: int) -> None:
     live(dice, passes)
+
+
+def held(pod: GpuPod, container: str = "main", why_not: str = "") -> ContainerCap:
+    return ContainerCap(uid=pod.uid, namespace=pod.namespace, pod=pod.name, container=container, why_not=why_not)
+
+
+def test_whom_the_driver_holds_is_no_offender_and_it_is_said_if_he_is_over_nevertheless() -> None:
+    """What is not counted, such as managed memory, is nothing that a recycle of this one would be fair for."""
+    found = second(Watch(), (ARENA, 12000), (LLAMA, 2500), caps=(held(ARENA), held(LLAMA)))
+    assert recycled(found) == []
+    (spared,) = verdict(found).spared
+    assert (spared.target.first, spared.lasting) == (ARENA, True)
+    assert "the driver holds it to its budget" in spared.why
+
+
+@pytest.mark.parametrize("why", ["no-limit", "no-cgroup", "other-limit"])
+def test_whom_the_driver_should_hold_and_does_not_is_recycled_as_ever(why: str) -> None:
+    """One container of two is enough."""
+    caps = (held(ARENA), held(ARENA, "sidecar", why))
+    assert recycled(second(Watch(), (ARENA, 12000), (LLAMA, 2500), caps=caps)) == [ARENA.name]
+
+
+def test_a_container_that_is_not_held_is_named_and_one_that_restarts_is_not() -> None:
+    caps = (held(LLAMA, "a", "no-limit"), held(LLAMA, "b", "no-cgroup"), held(LLAMA, "", "unknown-container"))
+    (uncapped,) = Watch().sample((LLAMA, 100), caps=caps).uncapped
+    assert (uncapped.pod, uncapped.node, uncapped.container, uncapped.why) == (LLAMA.reference, "n", "a", "no-limit")

@@ -7,6 +7,7 @@ from agents.telemetry.reading import FRESH_SECONDS
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
+from tenancy.ledger import Enforce
 from tests.support.engine import Graph, names
 from tests.support.given import (
     CLUSTER,
@@ -153,3 +154,15 @@ def test_its_selector_chooses_its_pods(graph: Graph) -> None:
 
 def test_its_output_is_its_daemon_set(graph: Graph) -> None:
     assert graph.outputs_of(graph.one("Exporter")) == {"daemonSet": "gpu-memory-exporter"}
+
+
+def test_it_sees_the_hosts_control_groups_only_where_a_pools_driver_is_to_hold_containers(graph: Graph) -> None:
+    """A container's own view is of itself alone, and NVML opens the directory that it is asked about."""
+    pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in LEDGER.pools)
+    args = ExporterArgs(spec=ExporterSpec(), cluster=CLUSTER, code=NODE_CODE, ledger=replace(LEDGER, pools=pools))
+    reading = dict(declared(Exporter, "exporter", args).one("DaemonSet").inputs)
+    (volume,) = [each for each in pod(reading)["volumes"] if "hostPath" in each]
+    (mount,) = [each for each in container(reading)["volumeMounts"] if each["name"] == volume["name"]]
+    assert volume["hostPath"] == {"path": "/sys/fs/cgroup", "type": "Directory"}
+    assert (mount["mountPath"], mount["readOnly"]) == ("/sys/fs/cgroup", True)
+    assert not [each for each in pod(dict(graph.one("DaemonSet").inputs))["volumes"] if "hostPath" in each]

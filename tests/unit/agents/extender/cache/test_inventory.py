@@ -1,13 +1,14 @@
 """The devices that a node offers: Node, ResourceSlices and pools together."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agents.extender.cache.inventory import NodeDevice, devices_of
-from agents.telemetry.device import Device, Survey
+from agents.telemetry.device import Device, Survey, Uncapped
 from agents.telemetry.resourceslice import Host, slice_of
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.ledger import Enforce, Ledger, Pool, Sharing
 from tenancy.units import MIB
 from tests.support.devices import device_object, node_object, slice_object
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
@@ -152,3 +153,39 @@ def test_what_is_not_as_it_must_be_makes_the_node_unusable(case: str) -> None:
     found = devices_of(node, slices, LEDGER)
     assert found.devices == ()
     assert (found.unusable or "").startswith(reason)
+
+
+HELD = replace(T4, enforce=Enforce.DRIVER)
+CAPPED = replace(LEDGER, pools=(HELD, BATCH))
+
+
+def said(index: int, ability: str | None) -> dict[str, Any]:
+    found = device_object(index)
+    return found | {"attributes": found["attributes"] | ({"memoryCap": {"string": ability}} if ability else {})}
+
+
+@pytest.mark.parametrize(
+    ("ability", "why"),
+    [("cgroup-v1", "cgroup-v1"), ("driver-too-old", "driver-too-old"), (None, "its exporter has not said yet")],
+)
+def test_a_node_that_cannot_hold_containers_takes_none_where_its_pool_wants_it_to(
+    ability: str | None, why: str
+) -> None:
+    slices = [slice_object(said(0, ability), said(1, ability))]
+    found = devices_of(node_object(), slices, CAPPED)
+    assert found.unusable == (f"its driver cannot hold containers to their gpumem as pools.t4.enforce wants: {why}")
+    assert not devices_of(node_object(), slices, LEDGER).unusable, "what nobody wants is no reason"
+    lenient = replace(CAPPED, pools=(replace(HELD, require_cap=False),))
+    assert [device.offered_mib for device in devices_of(node_object(), slices, lenient).devices] == [14000, 14000]
+
+
+def test_of_its_devices_one_that_cannot_takes_none_and_the_others_do() -> None:
+    found = devices_of(node_object(), [slice_object(said(0, "able"), said(1, "mig"))], CAPPED)
+    assert [device.offered_mib for device in found.devices] == [14000, 0]
+
+
+def test_what_the_exporter_publishes_of_a_drivers_ability_is_what_placement_reads() -> None:
+    for reason, unusable in ((None, False), (Uncapped.CGROUP, True)):
+        card = Device(gpu=0, uuid="G", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0, cannot_cap=reason)
+        published = slice_of(Survey(devices=(card,)), Host(name="k8s-node1", uid="u", pool=HELD), NAMES, None)
+        assert bool(devices_of(node_object(), [published], CAPPED).unusable) is unusable

@@ -1,0 +1,129 @@
+"""Caps: where the driver is to hold containers to their budgets, each of a pod's containers says what it is held to.
+
+NVIDIA's container toolkit reads that of the container's environment, and sets it for its control group before its
+process starts. On a node that cannot, a container with these variables does not start: pods of other pools have none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from components.admission import cel
+from components.admission.policy import Scope, mutating, outside, validating
+from components.base.manifest import Manifest
+from tenancy import names
+from tenancy.caps import VARIABLES
+from tenancy.ledger import Pool
+from tenancy.names import Names
+
+_COMPONENT = "admission"
+_LISTS = ("containers", "initContainers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapArgs:
+    """`exempt`: namespaces out of every policy on pods. `pools`: all of them."""
+
+    names: Names
+    exempt: Sequence[str]
+    pools: Sequence[Pool]
+
+    @property
+    def capped(self) -> Sequence[Pool]:
+        return [pool for pool in self.pools if pool.caps]
+
+    @property
+    def others(self) -> Sequence[Pool]:
+        return [pool for pool in self.pools if not pool.caps]
+
+
+def policies(args: CapArgs) -> list[Manifest]:
+    """None where no pool enforces."""
+    return [_stamp(args), _as_stamped(args)] if args.capped else []
+
+
+def _stamp(args: CapArgs) -> Manifest:
+    conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.names), "is-of-a-capped-pool": _goes_to_capped(args)}
+    operations = [_add_missing(field, args.names) for field in _LISTS]
+    return mutating(_COMPONENT, names.DEVICE_CAP_STAMP, Scope(outside(args.exempt), conditions), operations)
+
+
+def _as_stamped(args: CapArgs) -> Manifest:
+    """A pod of a capped pool says of each container what its budget is, and no other pod says anything."""
+    limit, gpumem = names.MEMORY_LIMIT, args.names.gpumem
+    message = (
+        f"the variables {' and '.join(VARIABLES)} are ours: remove them; a container that asks for {gpumem} gets its "
+        "own in a pool with enforce: driver, where NVIDIA's driver holds it to them"
+    )
+    variables = {
+        "asks": cel.asks_for_gpumem(args.names),
+        "capped": _goes_to_capped(args),
+        "devices": cel.devices_of(args.names),
+    }
+    budget = f"string({_mib('c', args.names)})"
+    own = " && ".join(
+        f"has(c.env) && c.env.exists_one(e, e.name == {cel.text(each)}) && "
+        f"c.env.all(e, e.name != {cel.text(each)} || (has(e.value) && e.value == {budget}))"
+        for each in VARIABLES
+    )
+    none = f"!has(c.env) || !c.env.exists(e, e.name in {_list(VARIABLES)})"
+    asks = _asks("c", args.names)
+    validations = {
+        f"{cel.CONTAINERS}.all(c, variables.capped && {asks} ? {own} : {none})": message,
+    }
+    if args.others:
+        capped, others = (", ".join(sorted(pool.name for pool in pools)) for pools in (args.capped, args.others))
+        validations[f"!variables.asks || variables.capped || {_goes_to(args.others)}"] = (
+            f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
+            f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
+        )
+    return validating(_COMPONENT, names.DEVICE_CAPPED, Scope(outside(args.exempt), {}), validations, variables)
+
+
+def _goes_to_capped(args: CapArgs) -> str:
+    """Wherever it goes, its pool enforces."""
+    return _goes_to(args.capped) if args.others else "true"
+
+
+def _goes_to(pools: Sequence[Pool]) -> str:
+    """The pod's nodeSelector has every label of one of the pools."""
+    chosen = (
+        " && ".join(
+            f"{cel.text(key)} in object.spec.nodeSelector && object.spec.nodeSelector[{cel.text(key)}] == "
+            f"{cel.text(value)}"
+            for key, value in sorted(pool.node_selector.items())
+        )
+        for pool in pools
+    )
+    return f"(has(object.spec.nodeSelector) && ({' || '.join(f'({each})' for each in chosen)}))"
+
+
+def _asks(container: str, resources: Names) -> str:
+    limits = f"{container}.resources.limits"
+    key = cel.text(resources.gpumem)
+    return f"has({container}.resources) && has({limits}) && {key} in {limits} && {limits}[{key}] != '0'"
+
+
+def _mib(container: str, resources: Names, devices: str = "variables.devices") -> str:
+    """The container's own gpumem on each of the pod's devices; what does not divide is refused with the pod."""
+    return f"quantity({container}.resources.limits[{cel.text(resources.gpumem)}]).asInteger() / {devices}"
+
+
+def _add_missing(field: str, resources: Names) -> str:
+    """Both variables, for each container of the list that asks for gpumem and has neither."""
+    containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
+    lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {_list(VARIABLES)}))"
+    value = f"string({_mib('c', resources, cel.devices_of(resources))})"
+    patches = [
+        f"{containers}.transformList(i, c, {lacks} && !has(c.env), "
+        f"JSONPatch{{op: 'add', path: {path} + '/env', value: []}})",
+        *(
+            f"{containers}.transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', "
+            f"value: {{'name': {cel.text(variable)}, 'value': {value}}}}})"
+            for variable in VARIABLES
+        ),
+    ]
+    return f"(has({containers}) ? {' + '.join(patches)} : [])"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(cel.text, texts))}]"

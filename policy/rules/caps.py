@@ -1,0 +1,65 @@
+"""The driver's caps: a pool says only what its nodes can do, and no pod says what it is held to."""
+
+from collections.abc import Iterator
+
+from policy.finding import Finding, each
+from policy.graph import Claim, Graph
+from policy.objects import text
+from tenancy.caps import VARIABLES
+from tenancy.ledger import Enforce, Pool, Sharing
+from tenancy.workload import containers_of, maps_at
+
+# The first driver whose NVML sets limits, and the first container toolkit whose CDI hook does.
+_DRIVER, _TOOLKIT = "615", "1.20.1"
+# By GPU feature discovery and NVIDIA's MIG manager.
+_MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
+_PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
+
+
+def caps(graph: Graph) -> Iterator[Finding]:
+    """Where a pool has the driver enforce, its nodes can, as declared, and no workload sets its own cap.
+
+    A pool that says nothing of its driver is not proven to have one that can.
+    """
+    if graph.ledger is None:
+        return
+    for pool in graph.ledger.pools:
+        if pool.enforce is Enforce.DRIVER:
+            for problem in _problems(pool):
+                yield Finding(f"pools.{pool.name}: {problem}", _urn(graph))
+    yield from each(graph.claims, _own_caps)
+
+
+def _urn(graph: Graph) -> str | None:
+    return next((found.urn for found in graph.ledger_objects), None)
+
+
+def _problems(pool: Pool) -> Iterator[str]:
+    if pool.sharing is Sharing.WHOLE:
+        yield "enforce: driver with sharing: whole, where no container has a budget; remove enforce"
+    selector = pool.node_selector
+    if selector.get(_MIG_LABEL, _MIG_OFF) != _MIG_OFF or _MIG_PRODUCT in selector.get(_PRODUCT_LABEL, ""):
+        yield "enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, or MIG"
+    for key, declared, needed in (
+        ("driver_version", pool.driver_version, _DRIVER),
+        ("toolkit_version", pool.toolkit_version, _TOOLKIT),
+    ):
+        if not declared:
+            yield f"enforce: driver needs {key} {needed} or newer, and none is declared; write what the nodes have"
+        elif _parts(declared) < _parts(needed):
+            yield f"enforce: driver needs {key} {needed} or newer, and {declared} is declared; upgrade the nodes"
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+
+
+def _own_caps(claim: Claim) -> Iterator[Finding]:
+    for container in containers_of(claim.pod_spec):
+        own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
+        if own:
+            yield Finding(
+                f"{claim}: container {container.get('name')} sets {' and '.join(own)}, which admission alone does; "
+                "remove it",
+                claim.urn,
+            )

@@ -1,0 +1,118 @@
+"""Caps in a real API server: what a container in a pool with enforce: driver says, and who else may say it."""
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.api.admitted import GPU_COUNT, GPUMEM, SEATLESS, Pod, container, create, pod, put_into_force, spec_of
+from tests.e2e.api.server import ApiServer
+from tests.e2e.rollout import eventually
+from tests.support.prod import put
+
+LIMIT, REQUEST = "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST"
+T4_NODES = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+OTHER_NODES = {"nvidia.com/gpu.sharing-strategy": "other"}
+OTHER_POOL = {"node_selector": OTHER_NODES, "nodes": 1, "memory_mib": 16384, "reserve_mib": 1024}
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """Prod's policies, its pool with enforce: driver, next to a pool without."""
+    put_into_force(
+        server,
+        put("scheduler", {"placement": "extender"}),
+        put("pools t4 device_count", 2),
+        put("pools t4 enforce", "driver"),
+        put("pools other", OTHER_POOL),
+    )
+    eventually(lambda: said(create_in(server, "immich", pod(asking())))[0], "containers say what they are held to")
+    eventually(
+        lambda: create(server, "immich", pod(asking(env=own("1")))).refusal is not None, "nobody else's value counts"
+    )
+    return server
+
+
+def create_in(server: ApiServer, namespace: str, manifest: Pod) -> dict[str, Any]:
+    return spec_of(create(server, namespace, manifest))
+
+
+def asking(name: str = "main", mib: str = "3k", devices: str | None = None, **fields: Any) -> dict[str, Any]:
+    return container(name, limits={GPUMEM: mib, **({GPU_COUNT: devices} if devices else {})}, **fields)
+
+
+def own(value: str, name: str = LIMIT) -> list[dict[str, str]]:
+    return [{"name": name, "value": value}]
+
+
+def said(spec: dict[str, Any], containers: str = "containers") -> list[dict[str, str]]:
+    """Of each container what it is held to, by variable."""
+    return [
+        {each["name"]: each["value"] for each in found.get("env", []) if each["name"] in (LIMIT, REQUEST)}
+        for found in spec.get(containers, [])
+    ]
+
+
+def held(mib: int) -> dict[str, str]:
+    return {LIMIT: str(mib), REQUEST: str(mib)}
+
+
+def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> None:
+    manifest = pod(
+        asking("a", "1500", env=[{"name": "A", "value": "b"}]),
+        asking("b", "1000"),
+        container("c"),
+        initContainers=[asking("d", "2k"), asking("e", "500", restartPolicy="Always"), container("f")],
+    )
+    answer = create(cluster, "immich", manifest)
+    assert answer.refusal is None
+    assert said(answer.body["spec"]) == [held(1500), held(1000), {}]
+    assert said(answer.body["spec"], "initContainers") == [held(2000), held(500), {}]
+
+
+def test_on_several_devices_it_says_the_part_on_each(cluster: ApiServer) -> None:
+    manifest = pod(asking(mib="6000", devices="2"), initContainers=[asking("warm", "3k")], nodeSelector=T4_NODES)
+    answer = create(cluster, SEATLESS, manifest)
+    assert answer.refusal is None
+    assert said(answer.body["spec"]) == [held(3000)]
+    assert said(answer.body["spec"], "initContainers") == [held(1500)]
+
+
+def test_a_pod_that_is_copied_from_a_running_one_is_as_it_was(cluster: ApiServer) -> None:
+    spec = create_in(cluster, "immich", pod(asking()))
+    copied = pod(asking(env=own("3000") + own("3000", REQUEST)))
+    assert said(create_in(cluster, "immich", copied)) == said(spec) == [held(3000)]
+
+
+REFUSED: dict[str, Pod] = {
+    "more than it asks for": pod(asking(env=own("3001") + own("3000", REQUEST))),
+    "a limit alone": pod(asking(env=own("3000"))),
+    "twice": pod(asking(env=[*own("3000"), *own("9000"), *own("3000", REQUEST)])),
+    "from elsewhere": pod(asking(env=[{"name": LIMIT, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}])),
+    "where it asks for nothing": pod(asking("a"), container("b", env=own("9000"))),
+    "in a pod without a budget": pod(container(env=own("100"))),
+    "in an init container": pod(asking(), initContainers=[container("i", env=own("9000", REQUEST))]),
+}
+
+
+@pytest.mark.parametrize("manifest", REFUSED.values(), ids=REFUSED)
+def test_a_tenants_own_values_are_refused(cluster: ApiServer, manifest: Pod) -> None:
+    refusal = create(cluster, "immich", manifest).refusal or ""
+    assert f"the variables {LIMIT} and {REQUEST} are ours: remove them" in refusal
+
+
+def test_nothing_is_said_in_another_pool_nor_may_be(cluster: ApiServer) -> None:
+    """On a node that cannot, a container with the variables would not start."""
+    elsewhere = {"nodeSelector": OTHER_NODES}
+    answer = create(cluster, SEATLESS, pod(asking(), **elsewhere))
+    assert answer.refusal is None
+    assert said(answer.body["spec"]) == [{}]
+    refusal = create(cluster, SEATLESS, pod(asking(env=own("3000") + own("3000", REQUEST)), **elsewhere)).refusal
+    assert "are ours: remove them" in (refusal or "")
+
+
+def test_a_pod_that_may_land_in_either_kind_of_pool_is_asked_which(cluster: ApiServer) -> None:
+    refusal = create(cluster, SEATLESS, pod(asking())).refusal or ""
+    assert (
+        "in pools whose driver holds it to its viktorbarzin.me/gpumem (t4), and in others (batch, node-4, other)"
+        in refusal
+    )

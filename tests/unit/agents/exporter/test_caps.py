@@ -1,0 +1,291 @@
+"""What the driver holds containers to, read back: only the budget is a cap, and every fault has its name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.exporter.attribution import DeviceUse, NodeUse
+from agents.exporter.caps import CapReader
+from agents.exporter.metrics import samples
+from agents.exporter.pod_names import OwnNode, Registry
+from agents.node.cgroup import Container, Groups
+from agents.node.pods import Roster
+from agents.telemetry.device import Device, Uncapped
+from tenancy.ledger import Enforce, Ledger, Pool
+from tenancy.names import CAN_CAP, DEVICE_CAP, MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
+from tenancy.units import MIB
+from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4
+from tests.unit.agents.node.test_pods import read
+
+CAPPED = replace(T4, enforce=Enforce.DRIVER)
+UID, ID, SIDECAR, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "a" * 64, "b" * 64, "c" * 64
+MODEL = Container(UID, ID)
+POD_GROUP = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
+GPUS = ("GPU-0", "GPU-1")
+
+
+def pod(**changes: Any) -> dict[str, Any]:
+    """A pod of 8,000 MiB on two devices, and a container next to it with 2,000 of them."""
+    return {
+        "metadata": {
+            "namespace": "chat",
+            "name": "chat-0",
+            "uid": UID,
+            "annotations": {NAMES.device_uuid: ",".join(GPUS)},
+        },
+        "spec": {
+            "nodeName": "k8s-node1",
+            "containers": [container("model", 8000, NAMES.gpu_count), container("proxy", 0)],
+            "initContainers": [{**container("helper", 2000), "restartPolicy": "Always"}, container("fetch", 6000)],
+        },
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [running("model", ID), running("proxy", OTHER)],
+            "initContainerStatuses": [
+                running("helper", SIDECAR),
+                {"name": "fetch", "containerID": f"containerd://{'d' * 64}", "state": {"terminated": {}}},
+            ],
+        },
+        **changes,
+    }
+
+
+def container(name: str, mib: int, *more: str, stamped: bool = True) -> dict[str, Any]:
+    limits = {NAMES.gpumem: str(mib), **dict.fromkeys(more, "2")} if mib else {}
+    variables = [{"name": each, "value": str(mib // 2)} for each in (MEMORY_LIMIT, MEMORY_REQUEST)]
+    return {"name": name, "resources": {"limits": limits}, "env": variables if mib and stamped else []}
+
+
+def running(name: str, identity: str) -> dict[str, Any]:
+    return {"name": name, "containerID": f"containerd://{identity}", "state": {"running": {}}}
+
+
+@dataclass
+class Node:
+    """A node of two devices with cgroup v2, and what NVML says there by directory under its root."""
+
+    root: Path
+    limits: dict[str, int | Uncapped] = field(default_factory=dict)
+    answers: dict[str, Uncapped] = field(default_factory=dict)  # of a device, whatever is asked
+    pods: list[dict[str, Any]] = field(default_factory=lambda: [pod()])
+    pool: Pool = CAPPED
+    used: dict[Container, int] = field(default_factory=dict)
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        (self.root / "cgroup.controllers").touch()
+        for identity in (ID, SIDECAR, OTHER):
+            self.start(identity)
+        self.reader = CapReader(limit_of=self.limit, groups=Groups(self.root))
+
+    def group(self, identity: str) -> str:
+        return f"{POD_GROUP}/cri-containerd-{identity}.scope"
+
+    def start(self, identity: str) -> None:
+        (self.root / self.group(identity)).mkdir(parents=True)
+
+    def cap(self, identity: str, mib: int) -> None:
+        self.limits[self.group(identity)] = mib * MIB
+
+    def limit(self, uuid: str, directory: str) -> int | Uncapped:
+        """As the misc backend has it: the nearest limit counts."""
+        self.asked += 1
+        if uuid in self.answers:
+            return self.answers[uuid]
+        below = Path(directory).relative_to(self.root)
+        named = (self.limits.get(str(each)) for each in (below, *below.parents))
+        return next((limit for limit in named if limit is not None), Uncapped.UNLIMITED)
+
+    def read(self) -> tuple[NodeUse, Registry]:
+        devices = [
+            Device(gpu=gpu, uuid=uuid, total_bytes=16000 * MIB, used_bytes=0, free_bytes=0)
+            for gpu, uuid in enumerate(GPUS)
+        ]
+        uses = tuple(DeviceUse(device=device, used_bytes=self.used) for device in devices)
+        ledger = Ledger(domain=DOMAIN, pools=(self.pool,))
+        roster = Roster(read(*self.pods, ledger=ledger).pods)
+        registry = Registry(roster=roster, ledger=ledger, node=OwnNode(uid="", labels=LABELS))
+        return self.reader.of(NodeUse(uses), registry), registry
+
+    @property
+    def reasons(self) -> Mapping[tuple[str, str], str]:
+        """By container's id and device; "" where it is capped."""
+        found, _ = self.read()
+        return {(cap.container.id[0], cap.uuid): str(cap.uncapped or "") for cap in found.caps}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    found = Node(tmp_path)
+    found.cap(ID, 4000)
+    found.cap(SIDECAR, 1000)
+    return found
+
+
+ON_BOTH = {(identity, uuid): "" for identity in "ab" for uuid in GPUS}
+
+
+def test_a_container_is_capped_where_nvml_says_its_own_share_of_each_of_its_devices(node: Node) -> None:
+    assert node.reasons == ON_BOTH
+
+
+def old_driver(node: Node) -> None:
+    node.answers = dict.fromkeys(GPUS, Uncapped.DRIVER)
+
+
+def cgroup_v1(node: Node) -> None:
+    (node.root / "cgroup.controllers").unlink()
+
+
+def mig(node: Node) -> None:
+    node.answers = dict.fromkeys(GPUS, Uncapped.MIG)
+
+
+def old_toolkit(node: Node) -> None:
+    node.limits.clear()
+
+
+def not_stamped(node: Node) -> None:
+    old_toolkit(node)
+    node.pods[0]["spec"]["containers"][0]["env"] = []
+    node.pods[0]["spec"]["initContainers"][0]["env"] = []
+
+
+def one_device_alone(node: Node) -> None:
+    node.answers = {"GPU-1": Uncapped.UNLIMITED}
+
+
+def higher(node: Node) -> None:
+    node.cap(ID, 4001)
+    node.cap(SIDECAR, 999)
+
+
+def of_the_pod(node: Node) -> None:
+    """The group of both has what one of them may have."""
+    node.limits = {POD_GROUP: 4000 * MIB}
+
+
+def unreadable(node: Node) -> None:
+    node.answers = dict.fromkeys(GPUS, Uncapped.UNREADABLE)
+
+
+def lost_groups(node: Node) -> None:
+    for identity in (ID, SIDECAR):
+        (node.root / node.group(identity)).rmdir()
+
+
+def every(reason: Uncapped) -> dict[tuple[str, str], str]:
+    return dict.fromkeys(ON_BOTH, str(reason))
+
+
+FAULTS: dict[str, tuple[Any, dict[tuple[str, str], str]]] = {
+    "an old driver": (old_driver, every(Uncapped.DRIVER)),
+    "cgroup v1": (cgroup_v1, every(Uncapped.CGROUP)),
+    "MIG on": (mig, every(Uncapped.MIG)),
+    "an old toolkit, which sets no limit": (old_toolkit, every(Uncapped.UNLIMITED)),
+    "pods from before the pool enforced": (not_stamped, every(Uncapped.UNSTAMPED)),
+    "one of two devices without": (
+        one_device_alone,
+        {key: str(Uncapped.UNLIMITED) if key[1] == "GPU-1" else "" for key in ON_BOTH},
+    ),
+    "another limit": (higher, every(Uncapped.OTHER)),
+    "the limit of the pod's group": (
+        of_the_pod,
+        {key: str(Uncapped.INHERITED if key[0] == "a" else Uncapped.OTHER) for key in ON_BOTH},
+    ),
+    "not readable": (unreadable, every(Uncapped.UNREADABLE)),
+    "a lost group": (lost_groups, every(Uncapped.GROUPLESS)),
+}
+
+
+@pytest.mark.parametrize(("fault", "reasons"), FAULTS.values(), ids=FAULTS)
+def test_at_every_fault_nothing_is_capped_and_the_reason_is_named(node: Node, fault: Any, reasons: Any) -> None:
+    assert node.reasons == ON_BOTH
+    fault(node)
+    assert node.reasons == reasons
+
+
+def test_a_restarted_container_is_judged_by_its_new_group_and_the_old_one_is_no_cap(node: Node) -> None:
+    new = "e" * 64
+    node.reasons  # noqa: B018 (its group is known)
+    (node.root / node.group(ID)).rmdir()
+    del node.limits[node.group(ID)]
+    node.start(new)
+    lost = {("a", uuid): "no-cgroup" for uuid in GPUS}
+    assert node.reasons == ON_BOTH | lost, "the API still has the old one"
+    node.used = {Container(UID, new): MIB}
+    assert node.reasons == ON_BOTH | lost | {("e", uuid): "no-limit" for uuid in GPUS}, "it may use the device already"
+    node.cap(new, 4000)
+    assert node.reasons == ON_BOTH | lost | {("e", uuid): "unknown-container" for uuid in GPUS}
+    node.pods[0]["status"]["containerStatuses"][0] = running("model", new)
+    assert node.reasons == {("e" if key[0] == "a" else key[0], key[1]): "" for key in ON_BOTH}
+
+
+def test_a_container_that_no_listed_pod_has_is_named_and_one_without_a_budget_is_not(node: Node) -> None:
+    stranger = Container("1baf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "f" * 64)
+    node.used = {stranger: MIB, Container(UID, OTHER): MIB}
+    assert node.reasons == ON_BOTH | {("f", uuid): "no-cgroup" for uuid in GPUS}
+
+
+def test_an_exporter_that_starts_anew_says_the_same(node: Node) -> None:
+    before = node.reasons
+    node.reader = CapReader(limit_of=node.limit, groups=Groups(node.root))
+    assert node.reasons == before
+
+
+def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_said(node: Node) -> None:
+    node.pool = T4
+    found, registry = node.read()
+    served = samples(found.uses, [], registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0, caps=found.caps)
+    assert (node.asked, found.caps) == (0, ())
+    assert not {each.name for each in served} & {METRIC_CAPPED, METRIC_LIMIT, METRIC_CAN_CAP}
+
+
+def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: Node) -> None:
+    node.cap(SIDECAR, 1500)
+    found, registry = node.read()
+    served = [*samples(found.uses, [], registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0, caps=found.caps)]
+    names = {"namespace": "chat", "pod": "chat-0", "pod_uid": UID, "gpu": "1", "uuid": "GPU-1"}
+    capped = [(each.labels, each.value) for each in served if each.name == METRIC_CAPPED]
+    assert (names | {"container": "model"}, 1) in capped
+    assert (names | {"container": "helper", "reason": "other-limit"}, 0) in capped
+    limits = {each.labels["container"]: each.value for each in served if each.name == METRIC_LIMIT}
+    assert limits == {"model": 4000 * MIB, "helper": 1500 * MIB}
+    assert [each.value for each in served if each.name == METRIC_CAN_CAP] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
+)
+def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
+    """No limit anywhere is no word against the driver: it answers the same where nobody set one."""
+    fault(node)
+    found, _ = node.read()
+    assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}
+
+
+def test_the_tree_is_walked_only_for_a_container_that_is_not_known(node: Node) -> None:
+    walked = []
+    real = Groups._walk
+    groups = node.reader.groups
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Groups, "_walk", lambda self: (walked.append(1), real(self))[1])
+        node.reasons, node.reasons  # noqa: B018
+        assert walked == [1]
+        assert groups.find({MODEL}) == {MODEL: str(node.root / node.group(ID))}
+        assert walked == [1]
+
+
+def test_the_group_that_crun_makes_below_a_containers_is_where_its_limit_is(tmp_path: Path) -> None:
+    scope = tmp_path / POD_GROUP / f"crio-{ID}.scope"
+    (scope / "container" / "made by the container").mkdir(parents=True)
+    assert Groups(tmp_path).find({MODEL}) == {MODEL: str(scope / "container")}
+
+
+def test_the_attribute_of_a_device_is_named_as_the_api_takes_it() -> None:
+    assert DEVICE_CAP.isidentifier()

@@ -1,0 +1,106 @@
+"""The rule on the driver's caps: what a pool declares of its nodes, and who sets what a container is held to."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from stacks import settings
+from tenancy.chart import seating_chart
+from tenancy.ledger import Enforce, Ledger
+from tests.support.graphs import judge, platform, pool, put
+from tests.support.paths import ROOT
+from tests.support.prod import declared
+
+ABLE: dict[str, Any] = {"enforce": Enforce.DRIVER, "driver_version": "615.71.09", "toolkit_version": "1.20.1"}
+CAPPED = pool("t4", **ABLE)
+NEEDS = "caps: pools.t4: enforce: driver needs"
+
+
+def with_labels(**labels: str) -> Ledger:
+    (t4,) = (each for each in CAPPED.pools if each.name == "t4")
+    named = {key.replace("_", "."): value for key, value in labels.items()}
+    selector = {**t4.node_selector, **{f"nvidia.com/{key}": value for key, value in named.items()}}
+    return replace(CAPPED, pools=tuple(replace(p, node_selector=selector) if p == t4 else p for p in CAPPED.pools))
+
+
+REFUSED: dict[str, tuple[Ledger, str]] = {
+    "a driver too old": (
+        pool("t4", **ABLE | {"driver_version": "580.95.05"}),
+        f"{NEEDS} driver_version 615 or newer, and 580.95.05 is declared; upgrade the nodes",
+    ),
+    "a toolkit too old": (
+        pool("t4", **ABLE | {"toolkit_version": "1.20.0"}),
+        f"{NEEDS} toolkit_version 1.20.1 or newer, and 1.20.0 is declared; upgrade the nodes",
+    ),
+    "a driver that nobody declared": (
+        pool("t4", **ABLE | {"driver_version": ""}),
+        f"{NEEDS} driver_version 615 or newer, and none is declared; write what the nodes have",
+    ),
+    "MIG": (
+        with_labels(mig_config="all-1g.10gb"),
+        "caps: pools.t4: enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, "
+        "or MIG",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ledger", "message"), REFUSED.values(), ids=REFUSED)
+def test_it_refuses(ledger: Ledger, message: str) -> None:
+    assert message in judge(platform(ledger))
+
+
+@pytest.mark.parametrize("version", ["615", "615.71.09", "616.1", "1000"])
+def test_a_driver_that_can_is_accepted(version: str) -> None:
+    assert not [each for each in judge(platform(pool("t4", **ABLE | {"driver_version": version}))) if "caps" in each]
+
+
+def test_the_example_with_caps_breaks_no_rule_and_its_preview_says_who_holds_the_seats() -> None:
+    document = yaml.safe_load((ROOT / "examples" / "enforced.yaml").read_text())
+    config = {key.removeprefix("gpu-tenancy:"): value for key, value in document["config"].items()}
+    program = declared(config)
+    assert judge(program) == []
+    policies = {found["metadata"]["name"] for found in program.values() if "AdmissionPolicy" in found["kind"]}
+    assert {"gpu-tenancy-device-cap-stamp", "gpu-tenancy-device-capped"} <= policies
+    assert "; the driver lets no seat have more" in seating_chart(settings.parse(config).ledger(), width=200)
+
+
+def test_without_enforcement_nothing_need_be_declared() -> None:
+    assert judge(platform()) == []
+
+
+@pytest.mark.parametrize("enforce", list(Enforce))
+def test_a_workload_that_sets_its_own_cap_is_refused(enforce: Enforce) -> None:
+    program = platform(pool("t4", **ABLE | {"enforce": enforce}))
+    put(
+        program["llama-swap"],
+        "spec.template.spec.containers.0.env",
+        [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "9000"}],
+    )
+    (found,) = [each for each in judge(program) if each.startswith("caps")]
+    assert "sets NVIDIA_GPU_MEMORY_LIMIT, which admission alone does; remove it" in found
+
+
+GROUPS = {"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}
+
+
+@pytest.mark.parametrize(
+    ("ledger", "path", "read_only", "refused"),
+    [
+        (CAPPED, "/sys/fs/cgroup", True, False),
+        (CAPPED, "/sys/fs/cgroup", False, True),
+        (CAPPED, "/", True, True),
+        (pool("t4"), "/sys/fs/cgroup", True, True),
+    ],
+    ids=["to read caps back", "to write", "more", "where nothing is read back"],
+)
+def test_the_exporter_may_see_the_hosts_control_groups(
+    ledger: Ledger, path: str, read_only: bool, refused: bool
+) -> None:
+    program = platform(ledger)
+    volume = {**GROUPS, "hostPath": {"path": path}}
+    put(program["exporter"], "spec.template.spec.volumes", [volume])
+    mounts = [{"name": "cgroups", "mountPath": "/sys/fs/cgroup", "readOnly": read_only}]
+    put(program["exporter"], "spec.template.spec.containers.0.volumeMounts", mounts)
+    assert bool([each for each in judge(program) if "is a hostPath" in each]) is refused
