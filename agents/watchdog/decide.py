@@ -294,8 +294,8 @@ class _Pass:
 
     def _recycled(self) -> Collection[Recycled]:
         """A pod ends once: what came to nothing is no recycle, and what was tried again is one."""
-        done = (each for each in self._snapshot.recycled if not self._was_in_vain(each))
-        return {(each.workload, each.pods): each for each in done}.values()
+        done = [each for each in self._snapshot.recycled if not self._was_in_vain(each)]
+        return {(each.workload, each.pods): each for each in sorted(done, key=lambda each: each.at)}.values()
 
     def _was_in_vain(self, entry: Recycled) -> bool:
         """Whether a pod of it lives on. A queued Job's may, as long as Kueue takes."""

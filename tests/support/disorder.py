@@ -245,8 +245,8 @@ def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
     """The hour's recycles, each pod's last one; not those that their pods have outlived by a minute."""
     alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
     since, minute = now - timedelta(hours=1), timedelta(minutes=1)
-    done = (each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods))
-    return {each.pods: each for each in done if each.at > since}.values()
+    done = [each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods)]
+    return {each.pods: each for each in sorted(done, key=lambda each: each.at) if each.at > since}.values()
 
 
 def _check_caps(hour: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> None:
@@ -291,10 +291,9 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
     assert pod.owner is not None, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
     assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
-    ago = {each: (now - each.at).total_seconds() for each in snapshot.recycled}
-    lived_on = {each for each in snapshot.recycled if ago[each] >= 60 and not pod.queued_as and pod.uid in each.pods}
-    cooling = {each for each in snapshot.recycled if ago[each] < LIMITS.cool_down_seconds} - lived_on
-    assert pod.gone_by or pod.workload not in {each.workload for each in cooling}, "again, too soon"
+    cool_down = timedelta(seconds=LIMITS.cool_down_seconds)
+    cooling = {each.workload for each in _ends(snapshot, now) if now - each.at < cool_down}
+    assert pod.gone_by or pod.workload not in cooling, "again, too soon"
 
 
 def _is_ending(now: datetime, pod: GpuPod) -> bool:

@@ -13,7 +13,7 @@ import yaml
 from policy.rules import RULES, Rule
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger, Seat, Sharing
+from tenancy.ledger import Enforce, Ledger, Seat, Sharing
 from tests.support import graphs
 from tests.support.graphs import (
     CLICKHOUSE,
@@ -102,6 +102,10 @@ def _big(mib: int, replicas: int = 1) -> Ledger:
 
 def _unbudgeted(**changes: Any) -> Ledger:
     return replace(LEDGER, unbudgeted=(replace(LEDGER.unbudgeted[0], **changes),))
+
+
+def _held_by(driver: str) -> Ledger:
+    return pool("t4", enforce=Enforce.DRIVER, driver_version=driver, toolkit_version="1.20.1")
 
 
 def _inference(**changes: Any) -> HostMemoryPool:
@@ -199,6 +203,7 @@ EXAMPLES: tuple[Example, ...] = (
     setting(
         "full-seats", "unbudgeted.android-emulator.measured_mib", 911, 910, lambda mib: _unbudgeted(measured_mib=mib)
     ),
+    setting("caps", "pools.t4.driver_version # with enforce: driver", "580.95.05", "615.71.09", _held_by),
     field("counted", "llama-swap", f"{MAIN}.resources.limits", {GPUMEM: "5000MB"}, {GPUMEM: "5000"}),
     more(
         "counted",
