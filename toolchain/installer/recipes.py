@@ -38,16 +38,19 @@ def _go_build(recipe: GoBuild, into: Path, runner: Runner) -> None:
 
 def _compile(recipe: GoBuild, folder: Path, into: Path, runner: Runner) -> None:
     cores = os.cpu_count() or 1
-    stamps = " ".join(f"-X {variable}={value}" for variable, value in recipe.stamps.items())
+    linked = " ".join(f"-X {variable}={value}" for variable, value in recipe.stamps.items())
+    if recipe.cgo:
+        linked += " -extldflags=-Wl,-z,lazy"
     runner.run(
         f"go build {recipe.output}",
         [
             "go", "build", "-trimpath", "-mod=readonly", "-buildvcs=false", f"-tags={recipe.tags}",
-            f"-gcflags={NO_DEBUG}", f"-ldflags=-s -w {stamps}", f"-p={cores}", "-o", str(into / recipe.output),
+            f"-gcflags={NO_DEBUG}", f"-ldflags=-s -w {linked}", f"-p={cores}", "-o", str(into / recipe.output),
             recipe.package,
         ],
         cwd=folder,
-        env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", **_frugal(cores)},  # no go.work above changes the pins
+        # no go.work above changes the pins
+        env={**os.environ, "CGO_ENABLED": str(int(recipe.cgo)), "GOWORK": "off", **_frugal(cores)},
     )  # fmt: skip
 
 

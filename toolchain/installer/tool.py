@@ -45,6 +45,7 @@ class GoBuild:
     """`go build` in a module's folder; `stamps` are -X variables.
 
     With `embeds` the package is the folder's own main.go, built in a copy of the folder that holds those files as well.
+    `cgo`: by a C compiler too; what it calls of a library that is opened at run time may be missing until then.
     """
 
     module: Module
@@ -53,6 +54,7 @@ class GoBuild:
     stamps: Mapping[str, str] = field(default_factory=dict)
     tags: str = ""
     embeds: ModuleFiles | None = None
+    cgo: bool = False
 
     def pins(self) -> bytes:
         return b"".join(file.read_bytes() for file in self.module.sources(self.package))
