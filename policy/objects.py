@@ -5,10 +5,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from policy.unknown import is_unknown
 from tenancy.workload import ShapeError, at, given, text, texts
 
-__all__ = ["Object", "from_json", "text", "texts"]
+_LONGEST = 64 * 1024  # characters of YAML within a value
+__all__ = ["Object", "all_from_yaml", "from_json", "text", "texts"]
+
+
+def all_from_yaml(written: str) -> list[Any]:
+    """Every document. Raises ShapeError, also for text that is too long to read, too deep, or that uses aliases, by
+    which a few lines stand for millions."""
+    if len(written) > _LONGEST:
+        raise ShapeError(f"it has {len(written)} characters, {_LONGEST} at most are read")
+    try:
+        return list(yaml.load_all(written, Loader=_Plain))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ShapeError(f"it is no YAML that can be read: {error}") from None
+
+
+class _Plain(yaml.SafeLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it uses an alias")
+        return super().compose_node(parent, index)
 
 
 def from_json(written: str) -> Any:

@@ -31,7 +31,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
 def _size(value: Any) -> int:
     """As the text of a value within JSON, which is JSON itself, as Go's encoding/json writes it."""
     text = value if isinstance(value, str) else _json(value)
-    return len(_json(text).encode()) + len(f'"{PROJECT}:pools":,')
+    return len(_json(text).encode(errors="surrogatepass")) + len(f'"{PROJECT}:pools":,')
 
 
 def _json(value: Any) -> str:

@@ -138,7 +138,7 @@ class StackSettings(Spec):
                 Tenant(name=n, pod_security=s.pod_security, pod_security_reason=s.pod_security_reason)
                 for n, s in sorted(self.tenants.items())
             ),
-            exempt_namespaces=_exempt(self.admission, self.cluster) if self.admission else (),
+            exempt_namespaces=_exempt(self.admission, self.cluster),
             local_queues=tuple(
                 LocalQueue(name=n, tenant=q.tenant, queue=q.cluster_queue)
                 for n, q in sorted(queues.local_queues.items() if queues else ())
@@ -147,10 +147,10 @@ class StackSettings(Spec):
         )
 
 
-def _exempt(admission: AdmissionSpec, cluster: ClusterSpec) -> tuple[str, ...]:
+def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str, ...]:
     """The operator's, and those of Kubernetes and of the agents that see every device."""
     always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
-    return tuple(sorted(always | set(admission.exempt_namespaces)))
+    return tuple(sorted(always | set(admission.exempt_namespaces if admission else ())))
 
 
 def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:

@@ -77,7 +77,10 @@ class CapReader:
         if limit != cap.mib * MIB:
             return Uncapped.OTHER
         # A group without a limit of its own answers with the nearest one above it.
-        return Uncapped.INHERITED if self.limit_of(uuid, os.path.dirname(directory)) == limit else None
+        above = self.limit_of(uuid, os.path.dirname(directory))
+        if isinstance(above, Uncapped):
+            return None if above is Uncapped.UNLIMITED else above
+        return Uncapped.INHERITED if above == limit else None
 
 
 def _budgets(uses: Iterable[DeviceUse], registry: Registry) -> Iterator[_Budget]:

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 
 from policy.finding import Finding, each
-from policy.graph import Claim, Graph
-from policy.objects import text
+from policy.graph import Graph
+from policy.objects import Object, text
+from tenancy import names
 from tenancy.caps import VARIABLES
 from tenancy.ledger import Enforce, Pool, Sharing
-from tenancy.workload import containers_of, maps_at
+from tenancy.workload import at, containers_of, maps_at, pod_template
 
 # The first driver whose NVML sets limits, and the first container toolkit whose CDI hook does.
 _DRIVER, _TOOLKIT = "615", "1.20.1"
+_LONGEST = 10  # digits of a part of a version
 # By GPU feature discovery and NVIDIA's MIG manager.
 _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
 _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
@@ -27,7 +29,9 @@ def caps(graph: Graph) -> Iterator[Finding]:
         if pool.enforce is Enforce.DRIVER:
             for problem in _problems(pool):
                 yield Finding(f"pools.{pool.name}: {problem}", _urn(graph))
-    yield from each(graph.claims, _own_caps)
+    if any(pool.caps for pool in graph.ledger.pools):
+        exempt = (names.EXEMPT_BY_NAME, *graph.ledger.exempt_namespaces)
+        yield from each((o for o in graph.workloads if o.namespace not in exempt), _own_caps)
 
 
 def _urn(graph: Graph) -> str | None:
@@ -51,15 +55,17 @@ def _problems(pool: Pool) -> Iterator[str]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    """A part that is no number of some digits counts as 0."""
+    return tuple(int(part) if part.isdecimal() and len(part) < _LONGEST else 0 for part in version.split("."))
 
 
-def _own_caps(claim: Claim) -> Iterator[Finding]:
-    for container in containers_of(claim.pod_spec):
+def _own_caps(workload: Object) -> Iterator[Finding]:
+    """As admission says of every container, with a budget or without."""
+    for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:
             yield Finding(
-                f"{claim}: container {container.get('name')} sets {' and '.join(own)}, which admission alone does; "
+                f"{workload}: container {container.get('name')} sets {' and '.join(own)}, which admission alone does; "
                 "remove it",
-                claim.urn,
+                workload.urn,
             )

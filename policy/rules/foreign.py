@@ -5,20 +5,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from policy.finding import Finding, each, unproven
 from policy.graph import KUEUE, Graph, is_gpumem, runs_pods
-from policy.objects import Object, text
+from policy.objects import Object, all_from_yaml, text
 from policy.unknown import is_unknown, unknowns
 from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import TEMPLATES, at
+from tenancy.workload import TEMPLATES, ShapeError, at
 
 # Components that declare objects of what they read; while that is unknown their objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
+# The API's own groups with a dot in them, beside Kueue's: none of their kinds has pods but those that are counted.
+_BUILT_IN = {
+    *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
+    *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
+    *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
+}
 # Kinds of which rules read the whole; a Patch shows a part.
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", "Role", "ClusterRole"}
 # Kinds that have another program make the objects: what the graph holds of these is their values alone.
@@ -26,6 +30,7 @@ _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argopro
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
 # Fields under which a foreign kind keeps its pods; unknown, they may hide a request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
+_PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
 _IN_TEXT = ("/gpumem", reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES, names.VISIBLE_DEVICES)
 # A resource in text that is no YAML (a template), or in the name of a value: resources.limits.nvidia\.com/gpu.
 _NAME = r"((?:[a-z0-9-]+\\?\.)+[a-z]+/[A-Za-z0-9._-]+)"
@@ -71,7 +76,9 @@ def _must_be_whole(ledger: Ledger | None, changed: str, patch: Object) -> bool:
     """Whether rules read the whole of what a patch changes a part of: of a tenant's every custom resource."""
     if changed in _READ_WHOLE or (changed == "ConfigMap" and patch.name == names.LEDGER):
         return True
-    return not _is_built_in(patch) and _is_a_tenants(ledger, patch)
+    if _is_built_in(patch) or not _is_a_tenants(ledger, patch):
+        return False
+    return patch.group == KUEUE or any(field in _PODS_FIELDS for field, _ in _fields(dict(patch.manifest)))
 
 
 def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
@@ -80,10 +87,14 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
         yield unproven(found, f"it asks for gpumem in a way that is not counted; only {kinds} are: {_HOW}")
     elif runs := _runs_another(graph, found):
         yield unproven(found, f"it runs the pods of {runs} (workloadRef), which are not counted; {_HOW}")
-    elif graph.ledger is not None:
-        pods = {"spec": _pod_of(found.manifest)}
-        judge = PodJudge(graph.ledger, _lands_in(found), pods)
+    elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
+        judge = PodJudge(graph.ledger, _lands_in(found), {"spec": pod})
         yield from (Finding(f"{found}: {refusal.message}", found.urn) for refusal in judge.refusals())
+
+
+def _is_in_a_namespace(found: Object) -> bool:
+    """What names none is the cluster's, such as a NodePool, but for a release, which is in `default` then."""
+    return "namespace" in at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
 
 
 def _may_run_pods(found: Object) -> bool:
@@ -93,7 +104,7 @@ def _may_run_pods(found: Object) -> bool:
 
 
 def _is_built_in(found: Object) -> bool:
-    return "." not in found.group or (found.group.endswith(".k8s.io") and not found.group.endswith(".x-k8s.io"))
+    return "." not in found.group or found.group.removesuffix(".k8s.io") in _BUILT_IN
 
 
 def _is_a_tenants(ledger: Ledger | None, found: Object) -> bool:
@@ -114,8 +125,8 @@ def _names_gpumem(value: Any, field: str = "") -> bool:
 def _of_text(text: str) -> Any:
     """The maps that text holds, as YAML or by their lines; text within text is not looked at."""
     try:
-        held = [each_ for each_ in yaml.safe_load_all(text) if isinstance(each_, dict | list)]
-    except yaml.YAMLError:
+        held = [found for found in all_from_yaml(text) if isinstance(found, dict | list)]
+    except ShapeError:
         held = []
     lines = {"limits": {"".join(found).replace("\\", ""): 1 for found in _RESOURCE.findall(text)}}
     return _without_text(held) if held else lines

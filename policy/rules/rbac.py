@@ -1,6 +1,6 @@
 """Rules over roles: no wildcard anywhere, and for our agents nothing beyond a list."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,13 +16,15 @@ _POLICY = f"ValidatingAdmissionPolicy.{_ADMISSION}"
 _BINDING = f"ValidatingAdmissionPolicyBinding.{_ADMISSION}"
 _OWN = "resourceNames"
 # Rights that no budget stands against, whoever has them; the slices and the status of a node say what there is.
-_WRITES = ("create", "update", "patch", "delete", "deletecollection", "escalate", "bind")
+_WRITES = ("create", "update", "patch", "delete", "deletecollection")
 _PAST = (
     "nodes/status",
     "pods/binding",
+    "bindings",
     "resourceslices",
     *(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings")),
 )
+_OF_THE_SYSTEM = ("system:node", "system:kube-scheduler", "system:kube-controller-manager")
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,9 @@ def _no_wildcard(role: Object) -> Iterator[Finding]:
 
 
 def _reaches_past(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Whoever writes a node's status, a device's slice or a policy is past every budget."""
+    """Whoever writes a node's status, a device's slice or a policy is past every budget, where there are budgets."""
+    if graph.ledger is None:
+        return
     rights = {f"{g.verb} {g.resource}" for g in _grants(role.manifest) if g.verb in _WRITES and g.resource in _PAST}
     if rights and not _is_trusted(graph, role):
         yield Finding(
@@ -149,15 +153,23 @@ def _reaches_past(graph: Graph, role: Object) -> Iterator[Finding]:
 
 def _is_trusted(graph: Graph, role: Object) -> bool:
     """Whether it is bound, and to our agents' accounts and those of exempt namespaces alone."""
+    return _are_trusted(
+        graph,
+        [
+            subject
+            for binding in graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}")
+            if text(at(binding.manifest, "roleRef"), "name") == role.name
+            for subject in maps_at(binding.manifest, "subjects")
+        ],
+    )
+
+
+def _are_trusted(graph: Graph, subjects: Sequence[Mapping[str, Any]]) -> bool:
     exempt = {names.EXEMPT_BY_NAME, *(graph.ledger.exempt_namespaces if graph.ledger else ())}
     homes = _system_namespaces(graph) | exempt
-    bound = [
-        subject
-        for binding in graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}")
-        if text(at(binding.manifest, "roleRef"), "name") == role.name
-        for subject in maps_at(binding.manifest, "subjects")
-    ]
-    return bool(bound) and all(text(s, "kind") == "ServiceAccount" and text(s, "namespace") in homes for s in bound)
+    return bool(subjects) and all(
+        text(s, "kind") == "ServiceAccount" and text(s, "namespace") in homes for s in subjects
+    )
 
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
@@ -176,14 +188,25 @@ def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
     role = text(at(binding.manifest, "roleRef"), "name")
     if role == "cluster-admin":
         yield Finding(f"{binding}: binds cluster-admin, which may do everything; bind a role that lists", binding.urn)
+    subjects = maps_at(binding.manifest, "subjects")
+    if _is_systems(role) and graph.ledger is not None and not _are_trusted(graph, subjects):
+        yield Finding(
+            f"{binding}: binds {role}, whose rights reach past every budget; bind a role that lists what is needed",
+            binding.urn,
+        )
     homes = _system_namespaces(graph)
-    for subject in maps_at(binding.manifest, "subjects"):
+    for subject in subjects:
         kind, name = text(subject, "kind"), text(subject, "name")
         home = (text(subject, "namespace") or binding.namespace) if kind == "ServiceAccount" else None
         if home in homes:
             yield from _account(graph, binding, home, name)
         elif kind == "Group" and name in {f"system:serviceaccounts:{home}" for home in homes}:
             yield Finding(f"{binding}: binds every account of the agents' namespace; bind one", binding.urn)
+
+
+def _is_systems(role: str) -> bool:
+    """Whether a role that Kubernetes brings may write nodes, pods' bindings or their status."""
+    return role in _OF_THE_SYSTEM or role.startswith("system:controller:")
 
 
 def _system_namespaces(graph: Graph) -> set[str]:

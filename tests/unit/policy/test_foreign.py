@@ -442,3 +442,49 @@ def test_f9_a_chart_that_was_rendered_passes_though_its_new_objects_have_no_ids(
     assert chart(resources={"v1/ConfigMap:x": {"urn": "x", "id": graphs.UNKNOWN}}) == []
     for unknown in ({"resources": graphs.UNKNOWN}, {"values": {"a": graphs.UNKNOWN}}):
         assert "cannot be proven: the objects it declares are not in the graph" in chart(**unknown)[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nvidia.com/x: 1\na: 2026-13-45",
+        f"nvidia.com/x: {'9' * 5000}",
+        f"nvidia.com/x: {'[' * 2000}",
+        "nvidia.com/x: &a [*a]",
+        "\n".join(["nvidia.com/x: &a0 [1]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]),
+    ],
+    ids=["a date", "a number", "depth", "itself", "a bomb"],
+)
+def test_text_that_cannot_be_read_as_yaml_is_read_by_its_lines(text: str) -> None:
+    (line,) = judge({"x": release(values={"raw": text})}, CONFIG)
+    assert "nvidia.com/x" in line
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        an_object("karpenter.sh/v1", "NodePool", "x", spec={"limits": {"nvidia.com/gpu": 4}}),
+        an_object("nvidia.com/v1", "ClusterPolicy", "x", spec={"devicePlugin": visible()}),
+        an_object("cert-manager.io/v1", "CertificatePatch", "x", "llama-swap", spec={"dnsNames": ["a.example.com"]}),
+    ],
+    ids=lambda found: str(found["kind"]),
+)
+def test_what_runs_no_pods_of_a_namespace_passes(found: Manifest) -> None:
+    assert judge({"x": found}, CONFIG) == []
+
+
+def test_a_kind_of_somebody_elses_is_not_the_apis_for_the_end_of_its_group() -> None:
+    spec = {"driver": {"limits": {"nvidia.com/gpu": "1"}}}
+    assert judge({"x": an_object("sparkoperator.k8s.io/v1", "SparkApplication", "x", "llama-swap", spec=spec)}, CONFIG)
+
+
+@pytest.mark.parametrize("role", ["system:node", "system:kube-scheduler", "system:controller:node-controller"])
+def test_a_role_of_the_systems_is_for_the_system(role: str) -> None:
+    binding = bound_to("web")
+    binding["roleRef"]["name"] = role
+    (line,) = judge({"x": binding}, CONFIG)
+    assert f"binds {role}, whose rights reach past every budget" in line
+
+
+def test_where_there_is_no_ledger_nobody_asks_what_reaches_past_it() -> None:
+    assert judge({"x": cluster_role("nodes/status", "patch"), "y": bound_to("web")}) == []

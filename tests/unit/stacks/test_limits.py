@@ -40,3 +40,7 @@ def test_a_character_counts_as_what_the_engine_makes_of_it(text: str) -> None:
     value = json.dumps({"a": text}, ensure_ascii=False).replace("<", "\\u003c").replace(" ", "")
     outer = json.dumps({"gpu-tenancy:pools": value}, ensure_ascii=False)
     assert limits._size({"a": text}) == len(outer.encode()) - len("{ }") + len(",")
+
+
+def test_half_a_character_is_counted_and_left_to_who_says_what_is_wrong_with_it() -> None:
+    assert limits.problems({"tenants": {"\ud83d": {}}}) == []
