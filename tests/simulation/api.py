@@ -44,10 +44,11 @@ class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error
 class Network:
     """What happens to requests now; a test or a plan changes it. Probabilities of each request.
 
-    `refused` are answers to requests whose path holds the key, "*" in it is anything: the name of a cause, a status.
+    `slow` are seconds that a request takes; the longest count. `refused` are answers to requests whose path holds the
+    key, "*" in it is anything: the name of a cause, a status.
     """
 
-    seconds: float = 0.0
+    slow: list[float] = field(default_factory=list)
     down: bool = False
     odds: dict[str, float] = field(default_factory=dict)
     refused: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -180,8 +181,8 @@ class Server:
         request = f"{method} {path.partition('?')[0]}"
         net = self.network
         self._kill(who, request)
-        if net.seconds:
-            waits = net.seconds * (0.5 + self.world.dice.random())
+        if net.slow:
+            waits = max(net.slow) * (0.5 + self.world.dice.random())
             if waits > timeout:
                 self.world.pass_time(timeout)
                 self.world.after(waits - timeout, lambda: self._late(method, path, body))
