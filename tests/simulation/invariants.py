@@ -170,7 +170,7 @@ class Invariants:
                 self._held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
                 continue
             lent = any(
-                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= workload.declared_mib
+                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= self._awaited_mib(card.node)
                 for card in cards
             )
             free = max((card.free_mib for card in cards), default=0)
@@ -180,6 +180,13 @@ class Invariants:
         self._forget(ADMITTED_WAITS, seen)
         self._forget("seat waits", seen)
         self._forget("seat waits for what gates lent", seen)
+
+    def _awaited_mib(self, node: str) -> int:
+        """What all seats that wait declare, of those that may go there: for each a device may be held."""
+        system = self.system
+        pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
+        seats = [w for pod in pods if (w := system.tenants.of(pod)) and system.scheduler.selects(pod, node)]
+        return sum(each.declared_mib for each in seats if each.kind == RESIDENT)
 
     def _forget(self, name: str, kept: set[str]) -> None:
         for each in [key for key in self._since if key[0] == name and key[1] not in kept]:
