@@ -107,7 +107,8 @@ class Invariants:
 
     def resume(self) -> None:
         self._generation += 1
-        self._tick(self._generation)
+        generation = self._generation
+        self.world.tick(0.0, lambda: self._tick(generation))  # after the first samples
 
     def _tick(self, generation: int) -> None:
         if generation == self._generation:
