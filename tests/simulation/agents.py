@@ -96,7 +96,7 @@ class CronAgent:
     run: Any = None
     ends: float = 0.0
     minute: int = -1
-    busy: set[int] = field(default_factory=set)  # runs that are in the midst of a pass, by id
+    busy: dict[int, float] = field(default_factory=dict)  # when the passes under way began, by the id of their run
     stuck: bool = False
     second: "CronAgent | None" = None
     succeeded_at: float = 0.0
@@ -200,7 +200,7 @@ class CronAgent:
     def _once(self, run: object) -> int | None:
         """The status of a pass; None where the run has ended with it."""
         self.world.passes += 1
-        self.busy.add(id(run))
+        self.busy[id(run)] = self.world.now
         self.began = [*self.began[-3:], self.world.now]
         try:
             self._take(run)
@@ -218,7 +218,7 @@ class CronAgent:
         else:
             return 0
         finally:
-            self.busy.discard(id(run))
+            del self.busy[id(run)]
         if run is self.run:
             self.run = None
         return None

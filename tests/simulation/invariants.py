@@ -455,7 +455,8 @@ class Invariants:
             return
         mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
         least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()}
-        going = {card.uuid: self._going(card) for card in self._in_pool()}
+        looked = self._gate_looked()
+        going = {card.uuid: self._going(card, looked) for card in self._in_pool()}
         need = [c for c in self._in_pool() if (c.node in mine or not mine)]
         waits = any(
             (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind in (RESIDENT, QUEUED)
@@ -481,9 +482,14 @@ class Invariants:
     def _used(self, name: str) -> int:
         return sum(each.used_mib for each in self.system.kubelets.of(self.system.workload(name)))
 
-    def _going(self, card: Card) -> int:
-        running = self.system.kubelets.running.values()
-        return sum(each.used_mib for each in running if each.card is card and each.ends and not self._hangs(each))
+    def _gate_looked(self) -> float:
+        """Until when its passes that are under way may have looked: what ends since then they need not know."""
+        gates = (agent for agent in (*self.system.crons.values(), *self.system.twins) if agent.name == GATE)
+        return min((began for gate in gates for began in gate.busy.values()), default=self.world.now)
+
+    def _going(self, card: Card, looked: float) -> int:
+        on = [each for each in self.system.kubelets.running.values() if each.card is card and not self._hangs(each)]
+        return sum(each.used_mib for each in on if each.ends_since is not None and each.ends_since <= looked)
 
     def _advertised(self, node: Object) -> None:
         """Capacity is never below what is bound."""
