@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import signature
 from typing import Any
 from unittest import mock
@@ -96,7 +96,7 @@ class CronAgent:
     run: Any = None
     ends: float = 0.0
     minute: int = -1
-    busy: bool = False
+    busy: dict[int, float] = field(default_factory=dict)  # when the passes under way began, by the id of their run
     stuck: bool = False
     second: "CronAgent | None" = None
     succeeded_at: float = 0.0
@@ -151,20 +151,20 @@ class CronAgent:
         self.host = alive[int(self.world.now // MINUTE) % len(alive)]
         pod = f"{self.name}-{int((BEGIN.timestamp() + self.world.now) // MINUTE)}-sim00"
         clock = self.world.clock(lambda: self.host.ahead if self.host else 0.0)
+        deadline = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
         try:
-            run_seconds = self._make({**self.environ, "POD_NAME": pod}, clock)
+            run_seconds = self._make({**self.environ, "POD_NAME": pod}, clock, deadline)
         except AgentError as error:
             self.world.say(self.name, f"ends: {error}")
             return
-        self.server.deadlines[self.name] = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
         self.ends = self.world.now + seconds_left(run_seconds, pod, clock.now())
         self._pass(self.run)
 
-    def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
+    def _make(self, environ: Mapping[str, str], clock: Clock, deadline: float) -> float:
         raise NotImplementedError
 
-    def _take(self) -> None:
-        raise NotImplementedError
+    def _take(self, run: Any) -> None:
+        run.take()
 
     def unsettled(self) -> bool:
         return False
@@ -176,12 +176,12 @@ class CronAgent:
             self.stuck = True
             self.world.say(self.name, f"its run is lost with {self.host.name}")
             return
-        if self.busy:  # of an earlier run that is asleep below on the stack
+        if id(run) in self.busy:  # with a pass that watches made due
             self.world.tick(1.0, lambda: self._pass(run, last=last))
             return
         began = self.world.now
         status = self._once(run)
-        if status is None:
+        if status is None or run is not self.run:
             return
         due = max(began + self._interval, self.world.now)
         if due < self.ends and not last:
@@ -200,10 +200,10 @@ class CronAgent:
     def _once(self, run: object) -> int | None:
         """The status of a pass; None where the run has ended with it."""
         self.world.passes += 1
-        self.busy = True
+        self.busy[id(run)] = self.world.now
         self.began = [*self.began[-3:], self.world.now]
         try:
-            self._take()
+            self._take(run)
         except AgentError as error:
             if error.transient:
                 self.world.see(f"{self.name}: a pass failed")
@@ -218,7 +218,7 @@ class CronAgent:
         else:
             return 0
         finally:
-            self.busy = False
+            del self.busy[id(run)]
         if run is self.run:
             self.run = None
         return None
@@ -228,15 +228,12 @@ class CronAgent:
 class Watchdog(CronAgent):
     looks: int = 2
 
-    def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
+    def _make(self, environ: Mapping[str, str], clock: Clock, deadline: float) -> float:
         settings = settings_of(watchdog_main.Settings, environ)
         log = SimLog("watchdog", self.world)
-        api = client(self.server, self.name, clock)
+        api = client(self.server, self.name, clock, deadline)
         self.run = watchdog_main.WatchdogRun(settings=settings, api=api, clock=clock, log=log)
         return settings.run_seconds
-
-    def _take(self) -> None:
-        self.run.take()
 
     def unsettled(self) -> bool:
         return bool(self.run is not None and self.run.unsettled)
@@ -246,14 +243,12 @@ class Watchdog(CronAgent):
 
 @dataclass(kw_only=True)
 class Gate(CronAgent):
-    def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
+    def _make(self, environ: Mapping[str, str], clock: Clock, deadline: float) -> float:
         settings = settings_of(gate_main.Settings, environ)
         log = SimLog("gate", self.world)
-        self.run = gate_main._Run(settings=settings, api=client(self.server, self.name, clock), clock=clock, log=log)
+        api = client(self.server, self.name, clock, deadline)
+        self.run = gate_main._Run(settings=settings, api=api, clock=clock, log=log)
         return settings.run_seconds
-
-    def _take(self) -> None:
-        self.run.take()
 
     def leans(self) -> bool:
         agreed = self.run.agreed.values() if self.run is not None else ()
@@ -267,16 +262,15 @@ class Reconcile(CronAgent):
     follows: list[Followed] = field(default_factory=list)
     pending: bool = False
 
-    def _make(self, environ: Mapping[str, str], clock: Clock) -> float:
+    def _make(self, environ: Mapping[str, str], clock: Clock, deadline: float) -> float:
         settings = settings_of(reconcile_main.Settings, environ)
         log = SimLog("reconcile", self.world)
-        api = client(self.server, self.name, clock)
+        api = client(self.server, self.name, clock, deadline)
         self.run = reconcile_main.Reconciler(settings=settings, api=api, clock=clock, log=log)
         self.pending = False
         return settings.run_seconds
 
-    def _take(self) -> None:
-        run = self.run
+    def _take(self, run: Any) -> None:
         for follow in self.follows:
             follow.ended = True
         outcome = run._attempt()
@@ -299,7 +293,7 @@ class Reconcile(CronAgent):
 
             def due() -> None:
                 self.pending = False
-                if run is self.run and not self.busy and self.host is not None and self.host.alive:
+                if run is self.run and id(run) not in self.busy and self.host is not None and self.host.alive:
                     self._once(run)
 
             self.world.after(reconcile_main.PAUSE_SECONDS, due)
@@ -440,9 +434,8 @@ class Exporter:
     def resume(self) -> None:
         self.generation += 1
         generation = self.generation
-        self._registrar(generation)
-        self._sample(generation)
-        self._publish(generation)
+        for loop in (self._registrar, self._sample, self._publish):
+            self.world.tick(0.0, partial(loop, generation))
 
     def _sample(self, generation: int) -> None:
         if generation != self.generation:
@@ -606,10 +599,7 @@ class ExtenderPod:
                 step()
                 self.world.tick(seconds, go)
 
-        if first:
-            self.world.tick(first, go)
-        else:
-            go()
+        self.world.tick(first, go)
 
     def _step(self, step: Callable[[], object]) -> Callable[[], None]:
         def go() -> None:

@@ -44,10 +44,11 @@ class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error
 class Network:
     """What happens to requests now; a test or a plan changes it. Probabilities of each request.
 
-    `refused` are answers to requests whose path holds the key, "*" in it is anything: the name of a cause, a status.
+    `slow` are seconds that a request takes; the longest count. `refused` are answers to requests whose path holds the
+    key, "*" in it is anything: the name of a cause, a status.
     """
 
-    seconds: float = 0.0
+    slow: list[float] = field(default_factory=list)
     down: bool = False
     odds: dict[str, float] = field(default_factory=dict)
     refused: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -89,7 +90,6 @@ class Server:
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
     checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # told of evictions and bindings
     follows: list[Followed] = field(default_factory=list)
-    deadlines: dict[str, float] = field(default_factory=dict)  # of an agent's run, which its Job ends
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
     requests: int = 0
@@ -180,8 +180,8 @@ class Server:
         request = f"{method} {path.partition('?')[0]}"
         net = self.network
         self._kill(who, request)
-        if net.seconds:
-            waits = net.seconds * (0.5 + self.world.dice.random())
+        if net.slow:
+            waits = max(net.slow) * (0.5 + self.world.dice.random())
             if waits > timeout:
                 self.world.pass_time(timeout)
                 self.world.after(waits - timeout, lambda: self._late(method, path, body))
@@ -208,9 +208,6 @@ class Server:
             self.world.see("api: refused after its client gave up")
 
     def _kill(self, who: str, request: str) -> None:
-        if self.world.now > self.deadlines.get(who, math.inf):
-            self.world.see("state: a run met its deadline")
-            raise KilledError
         left = self.network.kill.get(who)
         if left is None:
             return
@@ -392,10 +389,11 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True)
 class SimEndpoint(Endpoint):
-    """Who asks which server."""
+    """Who asks which server, and when its process ends."""
 
     server: Server
     who: str
+    deadline: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -419,8 +417,12 @@ class SimApi(Api):
         dice = endpoint.server.world.dice
         super().__init__(endpoint, clock=clock, jitter=dice.random, attempts=attempts, transport=wire)  # type: ignore[arg-type]
         self._server, self._who, self._seconds = endpoint.server, endpoint.who, wire.timeout_seconds
+        self._deadline = endpoint.deadline
 
     def _exchange(self, method: str, path: str, body: Any, content_type: str, most_bytes: int) -> Any:
+        if self._server.world.now > self._deadline:
+            self._server.world.see("state: a run met its deadline")
+            raise KilledError
         try:
             return self._server.exchange(self._who, method, path, body, self._seconds)
         except ApiError as error:
@@ -433,13 +435,13 @@ class SimApi(Api):
                 self.time = self._server.time()
 
 
-def client(server: Server, who: str, clock: Clock) -> SimApi:
-    return SimApi(endpoint(server, who), clock=clock)
+def client(server: Server, who: str, clock: Clock, deadline: float = math.inf) -> SimApi:
+    return SimApi(endpoint(server, who, deadline), clock=clock)
 
 
-def endpoint(server: Server, who: str) -> SimEndpoint:
+def endpoint(server: Server, who: str, deadline: float = math.inf) -> SimEndpoint:
     nowhere = Path("/nonexistent")
-    return SimEndpoint(host="", port=0, token_file=nowhere, ca_file=nowhere, server=server, who=who)
+    return SimEndpoint(host="", port=0, token_file=nowhere, ca_file=nowhere, server=server, who=who, deadline=deadline)
 
 
 @lru_cache(maxsize=4096)

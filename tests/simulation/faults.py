@@ -11,6 +11,7 @@ from tests.simulation.devices import Machine
 from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, Shape, System
 
 DAY = 86_400.0
+BESIDE_SECONDS = 0.05  # of a request, so that two runs interleave
 CRONS = (RECONCILE, WATCHDOG, GATE)
 
 
@@ -256,9 +257,9 @@ def lost(system: System, part: str, times: int = 1) -> None:
 
 @act
 def slow_api(system: System, latency: float, seconds: float) -> None:
-    system.server.network.seconds = latency
+    system.server.network.slow.append(latency)
     system.invariants.disturb("", seconds)
-    _later(system, seconds, lambda: setattr(system.server.network, "seconds", 0.0), "slow_api")
+    _later(system, seconds, lambda: system.server.network.slow.remove(latency), "slow_api")
 
 
 @act
@@ -306,14 +307,14 @@ def twice(system: System, agent: str, seconds: float) -> None:
         violated=first.violated,
     )
     system.twins.append(twin)
-    before, system.server.network.seconds = system.server.network.seconds, 0.05
+    system.server.network.slow.append(BESIDE_SECONDS)
     twin.resume()
 
     def undo() -> None:
         twin.generation += 1
         twin.run = None
         system.twins.remove(twin)
-        system.server.network.seconds = before
+        system.server.network.slow.remove(BESIDE_SECONDS)
 
     _later(system, seconds, undo, f"twice {agent}")
 

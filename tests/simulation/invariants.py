@@ -107,7 +107,8 @@ class Invariants:
 
     def resume(self) -> None:
         self._generation += 1
-        self._tick(self._generation)
+        generation = self._generation
+        self.world.tick(0.0, lambda: self._tick(generation))  # after the first samples
 
     def _tick(self, generation: int) -> None:
         if generation == self._generation:
@@ -170,7 +171,7 @@ class Invariants:
                 self._held(ADMITTED_WAITS, uid, able, SEAT_SECONDS, text)
                 continue
             lent = any(
-                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= workload.declared_mib
+                card.free_mib + self._lent(card) - system.pools[card.node].floor_mib >= self._awaited_mib(card.node)
                 for card in cards
             )
             free = max((card.free_mib for card in cards), default=0)
@@ -180,6 +181,13 @@ class Invariants:
         self._forget(ADMITTED_WAITS, seen)
         self._forget("seat waits", seen)
         self._forget("seat waits for what gates lent", seen)
+
+    def _awaited_mib(self, node: str) -> int:
+        """What all seats that wait declare, of those that may go there: for each a device may be held."""
+        system = self.system
+        pods = [pod for key in system.scheduler.waiting if (pod := system.server.pods.get(key))]
+        seats = [w for pod in pods if (w := system.tenants.of(pod)) and system.scheduler.selects(pod, node)]
+        return sum(each.declared_mib for each in seats if each.kind == RESIDENT)
 
     def _forget(self, name: str, kept: set[str]) -> None:
         for each in [key for key in self._since if key[0] == name and key[1] not in kept]:
@@ -447,7 +455,8 @@ class Invariants:
             return
         mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
         least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()}
-        going = {card.uuid: self._going(card) for card in self._in_pool()}
+        looked = self._gate_looked()
+        going = {card.uuid: self._going(card, looked) for card in self._in_pool()}
         need = [c for c in self._in_pool() if (c.node in mine or not mine)]
         waits = any(
             (w := self.system.tenants.of(self.system.server.pods[key])) is not None and w.kind in (RESIDENT, QUEUED)
@@ -473,9 +482,14 @@ class Invariants:
     def _used(self, name: str) -> int:
         return sum(each.used_mib for each in self.system.kubelets.of(self.system.workload(name)))
 
-    def _going(self, card: Card) -> int:
-        running = self.system.kubelets.running.values()
-        return sum(each.used_mib for each in running if each.card is card and each.ends and not self._hangs(each))
+    def _gate_looked(self) -> float:
+        """Until when its passes that are under way may have looked: what ends since then they need not know."""
+        gates = (agent for agent in (*self.system.crons.values(), *self.system.twins) if agent.name == GATE)
+        return min((began for gate in gates for began in gate.busy.values()), default=self.world.now)
+
+    def _going(self, card: Card, looked: float) -> int:
+        on = [each for each in self.system.kubelets.running.values() if each.card is card and not self._hangs(each)]
+        return sum(each.used_mib for each in on if each.ends_since is not None and each.ends_since <= looked)
 
     def _advertised(self, node: Object) -> None:
         """Capacity is never below what is bound."""

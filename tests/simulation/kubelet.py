@@ -36,7 +36,11 @@ class Running:
     up: bool = True
     short_since: float | None = None
     over_at: float = -1e9
-    ends: bool = False
+    ends_since: float | None = None
+
+    @property
+    def ends(self) -> bool:
+        return self.ends_since is not None
 
     @property
     def used_mib(self) -> int:
@@ -214,7 +218,7 @@ class Kubelets:
             self.world.after(0.5, lambda: self._end(uid))
             return
         # Each shorter grace counts: what ends first ends it.
-        running.ends = True
+        running.ends_since = self.world.now if running.ends_since is None else running.ends_since
         self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
 
     def _end(self, uid: str) -> None:

@@ -272,4 +272,7 @@ def system(shape: Shape, dice: Random, *, jumping: bool = True, remembering: boo
 
     with running.wired(get, remembering=remembering):
         hold.append(System(shape, dice, jumping=jumping))
-        yield hold[0]
+        try:
+            yield hold[0]
+        finally:
+            hold[0].world.end()

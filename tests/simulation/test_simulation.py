@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from tenancy.names import WATCHDOG
 from tests.simulation import faults
 from tests.simulation.cases import CASES, Case
 from tests.simulation.faults import Entry, Plan
@@ -25,9 +26,27 @@ def test_a_plan_that_broke_a_promise_keeps_it(case: Case) -> None:
     assert not broken, report(result)
 
 
-def test_a_seed_gives_the_same_day_again() -> None:
-    first, second = (simulate(faults.draw(7, days=0.25)) for _ in range(2))
+@pytest.mark.parametrize(
+    "plan",
+    [
+        faults.draw(7, days=0.25),
+        Plan(
+            shape=Shape(),
+            entries=(
+                Entry(600.0, "slow_api", {"latency": 12.0, "seconds": 900.0}),
+                Entry(700.0, "restart", {"name": "frigate"}),
+                Entry(900.0, "twice", {"agent": WATCHDOG, "seconds": 1800.0}),
+                Entry(1600.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 600.0, "lies": True}),
+            ),
+            days=0.03,
+        ),
+    ],
+    ids=["drawn", "slow"],
+)
+def test_a_plan_gives_the_same_day_again(plan: Plan) -> None:
+    first, second = (simulate(plan) for _ in range(2))
     assert [str(line) for line in first.timeline.lines] == [str(line) for line in second.timeline.lines]
+    assert first.found == ()
 
 
 def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:

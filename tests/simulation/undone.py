@@ -67,7 +67,7 @@ def _keeps_nothing(claims: SeatClaims, *given: Any) -> None:
 
 def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) -> Any:
     """A conflict is somebody else's, whoever wrote."""
-    with mock.patch.object(type(journal.api), "find", return_value=None):
+    with mock.patch.object(journal.api, "find", return_value=None):
         return _plain_journal_write(journal, content, after=after)
 
 
