@@ -10,8 +10,10 @@ from tenancy import names
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import QuantityError, whole
+from tenancy.units import MIB
 from tenancy.workload import at, containers_of, given, pod_request, pod_template, pods_of, surge_of
 
+_LEAST_IN_BYTES = MIB  # no node has as many MiB of GPU memory
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
@@ -21,6 +23,8 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 
 def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
+    if graph.ledger and _meant_mib(graph.ledger, claim):
+        return  # said by the rule on seats
     pools = graph.reachable_pools(claim.pod_spec)
     counted, count = _count_resource(claim), _devices_of(claim)
     share = -(-claim.request_mib // count)
@@ -56,6 +60,12 @@ def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
     seat, workload = claim.seat, claim.workload
     if claim.resource != ledger.names.gpumem:
         yield Finding(f"{claim}: asks for {claim.resource}, the ledger's is {ledger.names.gpumem}", claim.urn)
+    elif meant := _meant_mib(ledger, claim):
+        yield Finding(
+            f"{claim}: a pod asks for {claim.request_mib} MiB: {claim.resource} counts MiB and takes no unit; write "
+            f"{meant}",
+            claim.urn,
+        )
     elif seat is None and not _is_queued(ledger, workload):
         yield Finding(
             f"{claim}: asks for {claim.request_mib} MiB without a seat; add residents.{workload.name}: "
@@ -79,6 +89,12 @@ def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
                 claim.urn,
             )
         yield from _pool(graph, claim, seat)
+
+
+def _meant_mib(ledger: Ledger, claim: Claim) -> int:
+    """What was meant where somebody wrote bytes, such as 3Gi; 0 for what a node may have."""
+    largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
+    return claim.request_mib // MIB if claim.request_mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
 def _devices_of(claim: Claim) -> int:

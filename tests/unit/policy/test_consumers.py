@@ -132,3 +132,12 @@ def test_a_bare_pod_counts() -> None:
 def test_the_items_of_a_list_are_judged_one_by_one() -> None:
     listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [consumer(5001)["llama-swap"]]}
     assert graphs.rules_of(judge({"list": listed}, CONFIG)) == {"seats"}
+
+
+@pytest.mark.parametrize(("written", "meant"), [("3Gi", 3072), ("3072Mi", 3072), ("5000M", 4768)])
+def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: int) -> None:
+    program = graphs.platform()
+    put(program["llama-swap"], "spec.template.spec.containers.0.resources.limits", {GPUMEM: written})
+    (line,) = judge(program)
+    assert line.startswith("seats: Deployment llama-swap/llama-swap: a pod asks for ")
+    assert line.endswith(f"viktorbarzin.me/gpumem counts MiB and takes no unit; write {meant}")
