@@ -4,7 +4,7 @@ NVIDIA's container toolkit reads that of the container's environment, and sets i
 process starts. On a node that cannot, a container with these variables does not start: pods of other pools have none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from components.admission import cel
@@ -21,11 +21,13 @@ _LISTS = ("containers", "initContainers")
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
-    """`exempt`: namespaces out of every policy on pods. `pools`: all of them."""
+    """`exempt`: namespaces out of every policy on pods. `pools`: all of them. `placed`: the node labels that another
+    stamp gives a tenant's pods, by tenant: the API server takes stamps in any order, and this one may come first."""
 
     names: Names
     exempt: Sequence[str]
     pools: Sequence[Pool]
+    placed: Mapping[str, Mapping[str, str]]
 
     @property
     def capped(self) -> Sequence[Pool]:
@@ -72,7 +74,7 @@ def _as_stamped(args: CapArgs) -> Manifest:
     }
     if args.others:
         capped, others = (", ".join(sorted(pool.name for pool in pools)) for pools in (args.capped, args.others))
-        validations[f"!variables.asks || variables.capped || {_goes_to(args.others)}"] = (
+        validations[f"!variables.asks || variables.capped || {_goes_to(args.others, args.placed)}"] = (
             f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
@@ -81,20 +83,24 @@ def _as_stamped(args: CapArgs) -> Manifest:
 
 def _goes_to_capped(args: CapArgs) -> str:
     """Wherever it goes, its pool enforces."""
-    return _goes_to(args.capped) if args.others else "true"
+    return _goes_to(args.capped, args.placed) if args.others else "true"
 
 
-def _goes_to(pools: Sequence[Pool]) -> str:
-    """The pod's nodeSelector has every label of one of the pools."""
+def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
+    """The pod's nodeSelector has every label of one of the pools, once all stamps are on it."""
     chosen = (
-        " && ".join(
-            f"{cel.text(key)} in object.spec.nodeSelector && object.spec.nodeSelector[{cel.text(key)}] == "
-            f"{cel.text(value)}"
-            for key, value in sorted(pool.node_selector.items())
-        )
+        " && ".join(f"{_label(key, placed)} == {cel.text(value)}" for key, value in sorted(pool.node_selector.items()))
         for pool in pools
     )
-    return f"(has(object.spec.nodeSelector) && ({' || '.join(f'({each})' for each in chosen)}))"
+    return f"({' || '.join(f'({each})' for each in chosen)})"
+
+
+def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
+    """What the pod's nodeSelector says of that label, '' where nothing."""
+    own = f"object.spec.?nodeSelector[?{cel.text(key)}].orValue('')"
+    given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
+    literal = ", ".join(f"{cel.text(tenant)}: {cel.text(value)}" for tenant, value in given.items())
+    return f"{{{literal}}}[?request.namespace].orValue({own})" if given else own
 
 
 def _asks(container: str, resources: Names) -> str:

@@ -92,7 +92,8 @@ class AdmissionArgs:
 
     @property
     def caps(self) -> caps.CapArgs:
-        return caps.CapArgs(names=self.names, exempt=self.exempt, pools=self.pools)
+        placed = {tenant: placement.node_selector for placement in self.seated for tenant in placement.tenants}
+        return caps.CapArgs(names=self.names, exempt=self.exempt, pools=self.pools, placed=placed)
 
     @property
     def routes(self) -> routes.RoutesArgs:

@@ -79,7 +79,8 @@ def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Itera
 def mutating(component: str, name: str, scope: Scope, operations: Sequence[str], *, again: bool = True) -> Manifest:
     """Changes the object by JSON Patch: CEL expressions that are lists of operations, one after the other. They are
     applied again, to their own result, where another policy or a webhook changed the object since, as a service mesh
-    does that adds a container."""
+    does that adds a container. The API server takes policies in any order, and one whose conditions did not hold at
+    first is not asked again: no condition may wait for what another policy writes."""
     expression = " + ".join(operations)
     return _policy(
         "MutatingAdmissionPolicy",

@@ -1,5 +1,6 @@
 """Pods for the admission tests, and prod's policies in force on an API server."""
 
+import time
 from typing import Any
 
 from stacks import platform, settings
@@ -13,6 +14,8 @@ GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarz
 DEVICE = "device.viktorbarzin.me/uuid"
 # Of a tenant whose pods are not held to baseline, and one without seats that needs budgets.
 LAX, SEATLESS = "lax", "signoz"
+# The API server's own, and a little.
+POLICIES_READ_SECONDS = 1.2
 PLURALS = {
     "Namespace": "namespaces",
     "PriorityClass": "priorityclasses",
@@ -102,3 +105,12 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
         lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None,
         "a pod of another class is refused",
     )
+
+
+def reorder(server: ApiServer, number: int) -> None:
+    """Has the API server read its policies anew, which it does each second if one has changed; it takes them in an
+    order of its own then, another each time."""
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    name = (server.api.get(path) or {})["items"][0]["metadata"]["name"]
+    server.api.patch(f"{path}/{name}", {"metadata": {"annotations": {"tests/read-anew": str(number)}}})
+    time.sleep(POLICIES_READ_SECONDS)

@@ -4,7 +4,18 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.api.admitted import GPU_COUNT, GPUMEM, SEATLESS, Pod, container, create, pod, put_into_force, spec_of
+from tests.e2e.api.admitted import (
+    GPU_COUNT,
+    GPUMEM,
+    SEATLESS,
+    Pod,
+    container,
+    create,
+    pod,
+    put_into_force,
+    reorder,
+    spec_of,
+)
 from tests.e2e.api.server import ApiServer
 from tests.e2e.rollout import eventually
 from tests.support.prod import put
@@ -27,7 +38,9 @@ def cluster(server: ApiServer) -> ApiServer:
     )
     # Until all policies are in force a pod may be refused, which has no containers then.
     eventually(
-        lambda: said(create_in(server, "immich", pod(asking()))) == [held(3000)], "containers say what they are held to"
+        lambda: said(create_in(server, "immich", pod(asking()))) == [held(3000)],
+        "containers say what they are held to",
+        state=lambda: create(server, "immich", pod(asking())),
     )
     eventually(
         lambda: create(server, "immich", pod(asking(env=own("1")))).refusal is not None, "nobody else's value counts"
@@ -70,6 +83,14 @@ def test_each_container_says_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
     assert answer.refusal is None
     assert said(answer.body["spec"]) == [held(1500), held(1000), {}]
     assert said(answer.body["spec"], "initContainers") == [held(2000), held(500), {}]
+
+
+def test_it_says_so_in_whatever_order_the_stamps_are_taken(cluster: ApiServer) -> None:
+    """A pod of a tenant with seats is sent to its pool by another stamp, which may come after this one."""
+    for number in range(6):
+        reorder(cluster, number)
+        answer = create(cluster, "immich", pod(asking()))
+        assert (answer.refusal, said(answer.body.get("spec", {}))) == (None, [held(3000)])
 
 
 def test_on_several_devices_it_says_the_part_on_each(cluster: ApiServer) -> None:

@@ -21,7 +21,7 @@ import pytest
 from tenancy import reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
-from tests.e2e.api.admitted import LAX, configuration, create, create_queued, put_into_force
+from tests.e2e.api.admitted import LAX, configuration, create, create_queued, put_into_force, reorder
 from tests.e2e.api.server import ApiServer
 from tests.e2e.api.test_reach import SOMEWHERE, in_force
 from tests.e2e.rollout import eventually
@@ -97,6 +97,8 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
     known, reasons = policies(cluster), Counter[str]()
     random, counted, differ = search.dice("one judgement"), {True: 0, False: 0}, []
     for number in range(search.cases(150, soak=4000)):
+        if number % 40 == 20:
+            reorder(cluster, number)
         namespace = random.choice(NAMESPACES)
         sizes = sorted(ledger.seat_sizes(namespace)) or [500, 14000]
         pod = reaching_pods.pod(random, ledger.names, [*sizes, 14000])
