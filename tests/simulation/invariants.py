@@ -160,7 +160,7 @@ class Invariants:
             workload = system.tenants.of(pod) if pod else None
             if pod is None or workload is None or workload.kind not in (RESIDENT, QUEUED):
                 continue
-            if self.world.now < self.hidden.get(workload.namespace, 0.0):  # nobody can bind it
+            if self._hidden(workload.namespace):  # nobody can bind it
                 continue
             uid = pod["metadata"]["uid"]
             seen.add(uid)
@@ -254,7 +254,7 @@ class Invariants:
             names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.declared_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
             self._held("pressure stays", card.uuid, pressed and bool(evictable), PRESSED_SECONDS, text)
-            lent = [each for each in on if each.workload.kind == ON_DEMAND and not each.ends]
+            lent = [each for each in on if self._closable(each)]
             names = ", ".join(each.workload.name for each in lent)
             text = f"{card.uuid} has {card.free_mib} MiB free, and the gate leaves {names} in"
             self._held("gate stays open", card.uuid, pressed and bool(lent), PRESSED_SECONDS, text)
@@ -276,6 +276,14 @@ class Invariants:
     def _hangs(self, running: "Running") -> bool:
         """Its end takes so long that nobody should wait for it."""
         return min(running.workload.drains, running.workload.grace) > 90.0
+
+    def _closable(self, running: "Running") -> bool:
+        """A gate let it in, and whoever closes that gate is answered."""
+        workload = running.workload
+        return workload.kind == ON_DEMAND and not running.ends and not self._hidden(workload.namespace)
+
+    def _hidden(self, namespace: str) -> bool:
+        return self.world.now < self.hidden.get(namespace, 0.0)
 
     def _evictable(self, running: "Running") -> bool:
         workload, now = running.workload, self.world.now
@@ -307,7 +315,7 @@ class Invariants:
         short = [each for each in self.system.kubelets.running.values() if each.short_since is not None]
         for each in short:
             on = [other for other in self.system.kubelets.running.values() if other.card is each.card]
-            guilty = [o for o in on if (o.workload.kind == ON_DEMAND and not o.ends) or self._evictable(o)]
+            guilty = [o for o in on if self._closable(o) or self._evictable(o)]
             bad = bool(guilty) and self.up(each.machine.name, each.card.uuid)
             has = ", ".join(f"{o.workload.name} ({o.used_mib})" for o in guilty)
             text = f"{each.workload.name} has {each.used_mib} of {each.wanted_mib} within its seat; {has} stay"
@@ -320,7 +328,7 @@ class Invariants:
         for name, gate in self.system.gates.items():
             is_open = self.system.pods_of(name) > 0
             wanted = self.system.demanded(gate)
-            idle = is_open and not wanted and self.up() and self.world.now >= self.hidden.get(gate.namespace, 0.0)
+            idle = is_open and not wanted and self.up() and not self._hidden(gate.namespace)
             text = f"{name} is open without demand"
             self._held("gate forgets", name, idle, gate.grace_seconds + IDLE_SECONDS, text)
             if is_open or not wanted or self._is_guest(gate):
