@@ -9,11 +9,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolchain.installer.tool import Tool
+
+PULUMI_HOME = "pulumi-home"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Store:
         """Points .toolchain at the tool's files in `folder`: its cache entry, or a folder on PATH."""
         for link, file in tool.links.items():
             _replace_link(self.shelf / link, folder / file)
+            if link.startswith(PULUMI_HOME):
+                _keep_no_logs(self.shelf / PULUMI_HOME)
         receipt = self._receipt(tool)
         if folder == self.entry(tool):
             receipt.unlink(missing_ok=True)
@@ -96,6 +100,16 @@ def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
             waiting()
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def _keep_no_logs(pulumi_home: Path) -> None:
+    """Pulumi logs every command there, for its own support, which is a quarter of a preview's CPU time, and it has no
+    switch for that. It goes on without where a file has the folder's place (pkg/logging/encrypted.go)."""
+    logs = pulumi_home / "logs"
+    if logs.is_dir():
+        shutil.rmtree(logs, ignore_errors=True)
+    with suppress(OSError):  # another run's log came between, and stays
+        logs.touch()
 
 
 def _replace_link(link: Path, target: Path) -> None:

@@ -11,7 +11,7 @@ from toolchain.installer.console import Console, Runner
 from toolchain.installer.download import Internet, take_release
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.recipes import follow
-from toolchain.installer.store import Store, locked
+from toolchain.installer.store import PULUMI_HOME, Store, locked
 from toolchain.installer.tool import GoBuild, OnPath, PipInstall, Tool
 
 VERSION = re.compile(r"\d+\.\d+\.\d+[-+.\w]*")
@@ -116,7 +116,7 @@ class Installer:
         """The version that the program in the folder tells, None if it tells none."""
         program, *arguments = on_path.command
         # Pulumi writes logs into its home even when it only tells its version; the user's is not ours to write to.
-        pulumi = {"PULUMI_HOME": str(self._store.shelf / "pulumi-home"), "PULUMI_SKIP_UPDATE_CHECK": "true"}
+        pulumi = {"PULUMI_HOME": str(self._store.shelf / PULUMI_HOME), "PULUMI_SKIP_UPDATE_CHECK": "true"}
         try:
             said = subprocess.run(
                 [folder / program, *arguments],

@@ -159,6 +159,7 @@ def test_a_first_run_installs_everything_and_says_how_and_why(machine: Machine) 
         "charts/kueue/Chart.yaml",
     ):
         assert (shelf / link).exists(), link
+    assert (shelf / "pulumi-home" / "logs").is_file()  # where Pulumi then keeps none
     assert "pip sync --require-hashes --python " in (machine.folder / "uv-calls").read_text()
 
 

@@ -1,6 +1,7 @@
 """What `make preview` runs: Pulumi with its Python host, the Kubernetes provider, Kueue's chart, uv for .venv."""
 
 from toolchain.installer.pins import python_pin, requirement_pin
+from toolchain.installer.store import PULUMI_HOME
 from toolchain.installer.tool import GoBuild, ModuleFiles, OnPath, PipInstall, Release, Tool
 from toolchain.installer.tools.site import GITHUB, KUEUE, Site, bare, exactly
 
@@ -94,7 +95,7 @@ def _pulumi_kubernetes(site: Site) -> Tool:
         name=program,
         version=version,
         platform=site.platform,
-        links={f"pulumi-home/plugins/resource-kubernetes-v{version}/{program}": program},
+        links={f"{PULUMI_HOME}/plugins/resource-kubernetes-v{version}/{program}": program},
         release=Release(
             url=f"{base}/{program}-v{version}-{site.platform}.tar.gz",
             checksums=f"{base}/pulumi-kubernetes_{version}_checksums.txt",
