@@ -80,9 +80,12 @@ class Backlog:
         self._changed = threading.Condition()
 
     def enter(self, size: int) -> None:
-        """Waits until there is room, or nothing else, or `close`."""
+        """Waits until there is room, or nothing else. Raises AgentError from `close` on: what nobody takes is not
+        decoded either."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._most_bytes)
+            if self._closed:
+                raise AgentError("these watches are closed")
             self._bytes += size
 
     def leave(self, size: int) -> None:
@@ -91,7 +94,7 @@ class Backlog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Nobody waits or enters any more."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

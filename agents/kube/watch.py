@@ -21,7 +21,7 @@ class Watch(Iterator[Object]):
     The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error when the time is over, when the
     server ends them and after `stop`. To open and to read it raises ApiError; 410: only a new list helps. It has a
     connection of its own, next to the Api's requests, and is not retried. `admit` is called with an event's size in
-    bytes before it is decoded, and may wait: `size` is that of the last one.
+    bytes before it is decoded, and may wait, or raise AgentError: `size` is that of the last one.
     """
 
     def __init__(

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -249,8 +250,9 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
 
     def read(*sizes: int) -> None:
         for size in sizes:
-            backlog.enter(size)
-            entered.append(size)
+            with suppress(AgentError):
+                backlog.enter(size)
+                entered.append(size)
 
     reader = threading.Thread(target=read, args=(4, 6, 50, 1))
     reader.start()
@@ -260,7 +262,7 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6, 50], lambda: entered)  # one event, however large, and no other beside it
     backlog.close()
     reader.join(PATIENCE_SECONDS)
-    assert entered == [4, 6, 50, 1]
+    assert entered == [4, 6, 50]  # what nobody takes any more is not decoded either
 
 
 def test_events_that_were_taken_are_applied_before_more_are_decoded(
