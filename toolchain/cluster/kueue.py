@@ -29,37 +29,47 @@ _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _SERVICES_OF_APIS = "/apis/apiregistration.k8s.io/v1/apiservices"
 _TOKEN_SECONDS = 7 * 24 * 3600
 _PROBE_SECONDS = 2
+_STEADY_STEPS = 10
 
 
 class KueueRunner:
-    """Follows the release; `step` is called about twice a second."""
+    """Follows the release; `step` is called about twice a second. Once all is in place it asks each time for the
+    Deployment alone, and every few seconds for the rest."""
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
         self._api, self._folder, self._ports = api, folder, ports
         self._process: ChildProcess | None = None
         self._revision: tuple[str, int] | None = None
+        self._steady_steps = 0
 
     def step(self) -> None:
         """Raises OSError when the API server is away, ClusterError when it refuses."""
-        self._remove_visibility()
         deployment = self._deployment()
+        if self._steady_steps and deployment is not None and self._runs(deployment):
+            self._steady_steps -= 1
+            return
+        self._steady_steps = 0
+        self._remove_visibility()
         if deployment is None or deployment["spec"]["replicas"] == 0:
             self.stop()
             return
         metadata = deployment["metadata"]
         self._redirect(metadata["namespace"], _service(metadata))
-        revision = (metadata["uid"], metadata["generation"])
-        if self._process is not None and (revision != self._revision or not self._process.running):
+        if not self._runs(deployment):
             self.stop()
         if self._process is None and self._has_ports(_service(metadata)):
-            self._process, self._revision = self._start(deployment), revision
+            self._process, self._revision = self._start(deployment), _revision(deployment)
         if self._process is not None and self._copy_certificate(deployment) and self._is_ready():
             self._show_ready(metadata["namespace"])
+            self._steady_steps = _STEADY_STEPS
 
     def stop(self) -> None:
         if self._process is not None:
             self._process.stop()
         self._process = None
+
+    def _runs(self, deployment: Mapping[str, Any]) -> bool:
+        return self._process is not None and self._process.running and self._revision == _revision(deployment)
 
     def _deployment(self) -> Mapping[str, Any] | None:
         found = self._api.get(f"/apis/apps/v1/deployments?{_LABELLED}") or {"items": []}
@@ -168,6 +178,10 @@ class KueueRunner:
                 self._api.patch(
                     f"{pods}/{pod['metadata']['name']}", {"metadata": {"annotations": {simulated.READY: "true"}}}
                 )
+
+
+def _revision(deployment: Mapping[str, Any]) -> tuple[str, int]:
+    return deployment["metadata"]["uid"], deployment["metadata"]["generation"]
 
 
 def _service(metadata: Mapping[str, Any]) -> str:

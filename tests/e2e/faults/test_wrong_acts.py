@@ -226,18 +226,20 @@ def runs(card: Card) -> Runs:
     before, jobs = card.state(), {name: dict[str, str]() for name in FAULTS}
     by_length = sorted(FAULTS.items(), key=lambda named: -named[1].run_seconds)
     lacking = [(name, agent) for name, fault in by_length for agent in fault.words]
+    going: list[str] = []
+
+    def at_most(number: int) -> bool:
+        going[:] = [job for job in going if not ended(card.prod, job)]
+        return len(going) <= number
+
     for _ in range(TRIES):
         for name, agent in lacking:
-            eventually(lambda: sum(not ended(card.prod, job) for job in started(jobs)) < AT_ONCE, "others have ended")
+            eventually(lambda: at_most(AT_ONCE - 1), "others have ended", going.copy)
             jobs[name][agent] = FAULTS[name].start(card, agent, PORTS[name])
-        for job in started(jobs):
-            eventually(lambda job=job: ended(card.prod, job), f"{job} has ended")
+            going.append(jobs[name][agent])
+        eventually(lambda: at_most(0), "all have ended", going.copy)
         lacking = [(name, agent) for name, agent in lacking if not FAULTS[name].met(card, agent, jobs[name][agent])]
     return Runs(jobs, before, card.state())
-
-
-def started(jobs: Mapping[str, Mapping[str, str]]) -> list[str]:
-    return [job for by_agent in jobs.values() for job in by_agent.values()]
 
 
 def said(card: Card, job: str) -> str:
