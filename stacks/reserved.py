@@ -58,9 +58,10 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
             longest = _LONGEST_NAMESPACE - len(node_agent_namespace(""))
             yield f"{key('cluster', 'system_namespace')}: must be at most {longest} characters{got(system)}"
         taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
-    exempt = at(raw, "admission").get("exempt_namespaces")
-    if isinstance(exempt, list):
-        taken |= {each: "exempt from admission" for each in exempt if isinstance(each, str) and each not in taken}
+    for field, why in (("exempt_namespaces", "exempt from admission"), ("trusted_namespaces", "trusted by admission")):
+        listed = at(raw, "admission").get(field)
+        if isinstance(listed, list):
+            taken |= {each: why for each in listed if isinstance(each, str) and each not in taken}
     for tenant in at(raw, "tenants"):
         if tenant in taken:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"

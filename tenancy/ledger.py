@@ -196,8 +196,8 @@ class AdmissionTerms:
     """What admission goes by that is no promise, for whoever judges a pod before it is there.
 
     `priorities`: PriorityClass to the tenants that may use it; `gpu_priority` is for pods that reach a GPU, too.
-    `device_classes`: what may be claimed beside seats. `own`: the stack's own namespaces. `devices`: the most that a
-    node has, where pods are placed by device; else 0.
+    `device_classes`: what may be claimed beside seats. `own`: the stack's own namespaces, the agents' first.
+    `devices`: the most that a node has, where pods are placed by device; else 0.
     """
 
     gpu_priority: str
@@ -223,6 +223,8 @@ class Ledger:
     tenants: tuple[Tenant, ...] = ()
     # Namespaces in which admission stamps and refuses nothing.
     exempt_namespaces: tuple[str, ...] = ()
+    # Namespaces whose accounts may have rights past the budgets; their pods are judged.
+    trusted_namespaces: tuple[str, ...] = ()
     # None where the stack declares no admission.
     admission: AdmissionTerms | None = None
 

@@ -52,6 +52,11 @@ class AdmissionSpec(Spec):
         description="Where the driver, the device plugin and their like run, such as gpu-operator: the stack labels "
         "these namespaces, and nothing is stamped or refused there. kube-system is always exempt.",
     )
+    trusted_namespaces: list[DnsLabel] = Field(
+        default_factory=list,
+        description="Whose accounts may have rights past the budgets, such as those of an operator that makes pods "
+        "everywhere: the policy pack lets programs bind them. Their pods are judged like any other's.",
+    )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
         description="DeviceClasses that give no GPU: ResourceClaims may ask for them, beside seats.",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from stacks import settings
 from tenancy.names import Names
 from tests.support.prod import Change, drop, put, raw, refusal
 
@@ -111,6 +112,15 @@ def test_no_tenant_is_exempt_from_what_holds_tenants(tenant: str) -> None:
     assert refusal(put("admission exempt_namespaces", ["nvidia", tenant])) == [
         f"gpu-tenancy:tenants.{tenant}: this namespace is exempt from admission; give the tenant one of its own"
     ]
+    assert refusal(put("admission trusted_namespaces", ["monitoring", tenant])) == [
+        f"gpu-tenancy:tenants.{tenant}: this namespace is trusted by admission; give the tenant one of its own"
+    ]
+
+
+def test_whose_accounts_are_trusted_is_on_the_ledger() -> None:
+    config = raw()
+    put("admission trusted_namespaces", ["monitoring", "argocd", "monitoring"])(config)
+    assert settings.parse(config).ledger().trusted_namespaces == ("argocd", "monitoring")
 
 
 @pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limits.example.com", "request.example.com"])

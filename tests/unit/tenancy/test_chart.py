@@ -128,8 +128,10 @@ def test_the_chart_of_one_device() -> None:
 def test_who_is_held_to_less_is_named_with_the_reason() -> None:
     owner = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="needs /dev/kvm")
     held = Tenant(name="chat", pod_security=PodSecurity.RESTRICTED)
-    chart = seating_chart(replace(ledger(T4), tenants=(owner, held), exempt_namespaces=("kube-system", "nvidia")))
-    assert "privileged: vm: needs /dev/kvm\nexempt from admission: kube-system, nvidia\n" in chart
+    spared = replace(ledger(T4), exempt_namespaces=("kube-system", "nvidia"), trusted_namespaces=("monitoring",))
+    chart = seating_chart(replace(spared, tenants=(owner, held)))
+    said = "privileged: vm: needs /dev/kvm\nexempt from admission: kube-system, nvidia\naccounts trusted: monitoring\n"
+    assert said in chart
     assert "chat" not in chart
 
 
