@@ -24,7 +24,8 @@ _BUILT_IN = {
     *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
 }
 # Kinds of which rules read the whole; a Patch shows a part.
-_READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", "Role", "ClusterRole"}
+_ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
+_READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
 # Kinds that have another program make the objects: what the graph holds of these is their values alone.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")

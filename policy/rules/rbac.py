@@ -1,30 +1,44 @@
-"""Rules over roles: no wildcard anywhere, and for our agents nothing beyond a list."""
+"""Rules over roles: nobody gets past the budgets whom the stack does not trust, and our agents get what is listed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from policy.finding import Finding, each, unproven
+from policy.finding import Finding, each, folded, unproven
 from policy.graph import Graph
 from policy.objects import Object, text, texts
+from policy.rules.past import (
+    ANYWHERE,
+    EVERYTHING,
+    RBAC,
+    Place,
+    Rule,
+    past,
+    rules_of_built_in,
+    wildcards,
+    with_wildcards,
+)
+from policy.rules.subjects import (
+    BINDINGS,
+    ROLES,
+    Subject,
+    agents_namespaces,
+    how_to_allow,
+    places_of,
+    subjects_of,
+    untrusted,
+)
+from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.workload import at, given, maps_at
 
-_API = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 _POLICY = f"ValidatingAdmissionPolicy.{_ADMISSION}"
 _BINDING = f"ValidatingAdmissionPolicyBinding.{_ADMISSION}"
 _OWN = "resourceNames"
-# Rights that no budget stands against, whoever has them; the slices and the status of a node say what there is.
-_WRITES = ("create", "update", "patch", "delete", "deletecollection")
-_PAST = (
-    "nodes/status",
-    "pods/binding",
-    "bindings",
-    "resourceslices",
-    *(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings")),
-)
-_OF_THE_SYSTEM = ("system:node", "system:kube-scheduler", "system:kube-controller-manager")
+# With this label its rules become those of the role that every tenant has.
+_AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("admin", "edit", "view"))
+_AGGREGATES = "what every ClusterRole may that aggregationRule selects, of which the graph may lack some"
 
 
 @dataclass(frozen=True)
@@ -122,54 +136,105 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
 
 
 def rbac(graph: Graph) -> Iterator[Finding]:
-    """No role holds a wildcard, and the accounts of our agents hold what their list allows."""
-    roles = graph.of(f"Role.{_API}", f"ClusterRole.{_API}")
-    yield from each(roles, _no_wildcard)
-    yield from each(roles, lambda role: _reaches_past(graph, role))
+    """Rights over what the budgets are kept by, to become who has them, or to do where admission refuses nothing what
+    `edit` gives a tenant in his own namespace, are for the platform's agents, each by its list and without a wildcard,
+    and for accounts of namespaces that the stack trusts."""
+    yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
+    yield from each(graph.of(*ROLES), lambda role: _reaches_past(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
-    yield from each(graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}"), lambda b: _binding(graph, b))
+    yield from each(graph.of(*BINDINGS), lambda binding: _binding(graph, binding))
 
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
+    """The platform's own program lists what each agent needs."""
     for rule in maps_at(role.manifest, "rules"):
-        for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
-            wild = [value for value in texts(rule, field) if "*" in value]
-            if wild:
-                yield Finding(f"{role}: {field} holds {wild[0]!r}; list what is needed", role.urn)
+        fields: dict[str, str] = {}
+        for field, value in wildcards(rule):
+            fields.setdefault(field, value)
+        for field, value in fields.items():
+            yield Finding(f"{role}: {field} holds {value!r}; list what is needed", role.urn)
 
 
 def _reaches_past(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Whoever writes a node's status, a device's slice or a policy is past every budget, where there are budgets."""
-    if graph.ledger is None:
+    """Without a ledger there is nothing to get past, and what is refused is a wildcard."""
+    rules = _rules_of(role) if graph.ledger else with_wildcards(role.manifest)
+    if not past(rules, places_of(graph, role)):
         return
-    rights = {f"{g.verb} {g.resource}" for g in _grants(role.manifest) if g.verb in _WRITES and g.resource in _PAST}
-    if rights and not _is_trusted(graph, role):
-        yield Finding(
-            f"{role}: lets its accounts {', '.join(sorted(rights))}, and so past every budget; take it away, or bind "
-            "the role, in this program, to accounts of exempt namespaces alone (admission.exempt_namespaces)",
-            role.urn,
-        )
+    for given_to in _given(graph, role):
+        if rights := past(rules, given_to.places, beyond_edit=given_to.beyond_edit):
+            what = _AGGREGATES if at(role.manifest, "aggregationRule") else folded(rights)
+            yield Finding(f"{role}: {_lets(graph, given_to, rules, what)}", role.urn)
+            return
 
 
-def _is_trusted(graph: Graph, role: Object) -> bool:
-    """Whether it is bound, and to our agents' accounts and those of exempt namespaces alone."""
-    return _are_trusted(
-        graph,
-        [
-            subject
-            for binding in graph.of(f"RoleBinding.{_API}", f"ClusterRoleBinding.{_API}")
-            if text(at(binding.manifest, "roleRef"), "name") == role.name
-            for subject in maps_at(binding.manifest, "subjects")
-        ],
+def _lets(graph: Graph, given_to: "_Given", rules: Sequence[Rule], what: str) -> str:
+    where, instead = "", "take it away"
+    if given_to.places == ANYWHERE and not past(rules, ANYWHERE, beyond_edit=True):
+        where = f", also where admission refuses nothing, such as in {names.EXEMPT_BY_NAME}"
+        instead = "bind it where it is needed by RoleBindings"
+    allow = how_to_allow(graph, given_to.strangers)
+    return f"lets {given_to.whom} {what}{where}, and so past every budget; {instead}, or {allow}"
+
+
+def _rules_of(role: Object) -> list[Rule]:
+    """Any where another role's become its own; and where it has none written, of a role that may be there already."""
+    if at(role.manifest, "aggregationRule") or role.manifest.get("rules") is None:
+        return [*EVERYTHING]
+    return [*maps_at(role.manifest, "rules")]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """To whom a role gives its rights, where, and who of them is not trusted."""
+
+    whom: str
+    places: frozenset[Place]
+    strangers: Sequence[Subject] = ()
+    beyond_edit: bool = False
+
+
+def _given(graph: Graph, role: Object) -> Iterator[_Given]:
+    bound = [(binding, who) for binding in _bindings_of(graph, role) if (who := [*subjects_of(binding)])]
+    strangers = [(binding, found) for binding, who in bound if (found := untrusted(graph, who))]
+    everybody = list(dict.fromkeys(subject for _, found in strangers for subject in found))
+    reached = frozenset(place for binding, _ in strangers for place in places_of(graph, binding))
+    yield _Given(folded(everybody), reached, everybody)
+    label = next((label for label in _AGGREGATED if text(role.labels, label) == "true"), None)
+    if label is not None:
+        whom = f"whoever has the role {label.rpartition('-')[2]}, by the label {label},"
+        yield _Given(whom, places_of(graph, role), beyond_edit=True)
+    elif not bound:
+        yield _Given("whoever it is bound to", places_of(graph, role), beyond_edit=True)
+
+
+def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
+    """Those that give the role, or a ClusterRole that takes its rules in."""
+    called = [role.name, *(other.name for other in graph.of(f"ClusterRole.{RBAC}") if _takes_in(other, role))]
+    for binding in graph.of(*BINDINGS):
+        kind, name = _role_ref(binding)
+        if kind == role.kind and name in called and (kind == "ClusterRole" or _are_together(role, binding)):
+            yield binding
+
+
+def _takes_in(other: Object, role: Object) -> bool:
+    """Whether its aggregationRule selects the role by labels alone."""
+    selectors = maps_at(other.manifest, "aggregationRule", "clusterRoleSelectors")
+    return role.kind == "ClusterRole" and any(
+        (wanted := at(selector, "matchLabels")) and all(role.labels.get(key) == value for key, value in wanted.items())
+        for selector in selectors
     )
 
 
-def _are_trusted(graph: Graph, subjects: Sequence[Mapping[str, Any]]) -> bool:
-    exempt = {names.EXEMPT_BY_NAME, *(graph.ledger.exempt_namespaces if graph.ledger else ())}
-    homes = _system_namespaces(graph) | exempt
-    return bool(subjects) and all(
-        text(s, "kind") == "ServiceAccount" and text(s, "namespace") in homes for s in subjects
-    )
+def _are_together(role: Object, binding: Object) -> bool:
+    """In one namespace; not known of both, they are given it by one value."""
+    if is_unknown(role.namespace) or is_unknown(binding.namespace):
+        return is_unknown(role.namespace) and is_unknown(binding.namespace)
+    return bool(role.namespace == binding.namespace)
+
+
+def _role_ref(binding: Object) -> tuple[str, str]:
+    ref = at(binding.manifest, "roleRef")
+    return text(ref, "kind"), text(ref, "name")
 
 
 def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
@@ -185,40 +250,48 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
-    role = text(at(binding.manifest, "roleRef"), "name")
-    if role == "cluster-admin":
-        yield Finding(f"{binding}: binds cluster-admin, which may do everything; bind a role that lists", binding.urn)
-    subjects = maps_at(binding.manifest, "subjects")
-    if _is_systems(role) and graph.ledger is not None and not _are_trusted(graph, subjects):
-        yield Finding(
-            f"{binding}: binds {role}, whose rights reach past every budget; bind a role that lists what is needed",
-            binding.urn,
-        )
-    homes = _system_namespaces(graph)
-    for subject in subjects:
-        kind, name = text(subject, "kind"), text(subject, "name")
-        home = (text(subject, "namespace") or binding.namespace) if kind == "ServiceAccount" else None
-        if home in homes:
-            yield from _account(graph, binding, home, name)
-        elif kind == "Group" and name in {f"system:serviceaccounts:{home}" for home in homes}:
+    subjects, agents = [*subjects_of(binding)], agents_namespaces(graph)
+    ours = [subject for subject in subjects if subject.namespace in agents]
+    yield from _not_declared(graph, binding, untrusted(graph, subjects), ours)
+    for subject in ours:
+        if subject.name is None:
             yield Finding(f"{binding}: binds every account of the agents' namespace; bind one", binding.urn)
+        else:
+            yield from _account(graph, binding, subject)
 
 
-def _is_systems(role: str) -> bool:
-    """Whether a role that Kubernetes brings may write nodes, pods' bindings or their status."""
-    return role in _OF_THE_SYSTEM or role.startswith("system:controller:")
+def _not_declared(graph: Graph, binding: Object, strangers: list[Subject], ours: list[Subject]) -> Iterator[Finding]:
+    """A role of Kubernetes, of which it is known what it may, or one of elsewhere, which may have any right."""
+    kind, name = _role_ref(binding)
+    allow = f"bind a role that lists what is needed, or {how_to_allow(graph, strangers)}"
+    if name == "cluster-admin" and (strangers or ours):
+        yield Finding(f"{binding}: binds cluster-admin, which may do everything; {allow}", binding.urn)
+        return
+    rules = rules_of_built_in(name) if kind == "ClusterRole" else () if name == names.AUTHENTICATION_READER else None
+    if not strangers or graph.ledger is None or (rules is None and _declared(graph, binding) is not None):
+        return
+    places = places_of(graph, binding)
+    rights = past(EVERYTHING if rules is None else rules, places)
+    if rights and rules is None:
+        yield unproven(binding, f"{folded(strangers)} gets {kind} {name}, which is not in the graph; {allow}")
+    elif rights and rules is EVERYTHING:
+        yield Finding(f"{binding}: binds {name}, whose rights reach past every budget; {allow}", binding.urn)
+    elif rights:
+        given_to = _Given(folded(strangers), places, strangers)
+        said = _lets(graph, given_to, rules or (), f"{folded(rights)} as {name}")
+        yield Finding(f"{binding}: {said}", binding.urn)
 
 
-def _system_namespaces(graph: Graph) -> set[str]:
-    """Where our agents run: the ledger's namespace and that of the node agents."""
-    homes = {found.namespace for found in graph.ledger_objects}
-    return homes | {names.node_agent_namespace(home) for home in homes}
+def _declared(graph: Graph, binding: Object) -> Object | None:
+    kind, name = _role_ref(binding)
+    if kind == "ClusterRole":
+        return graph.named(f"{kind}.{RBAC}", name)
+    return next((o for o in graph.of(f"{kind}.{RBAC}") if o.name == name and _are_together(o, binding)), None)
 
 
-def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Iterator[Finding]:
-    ref = at(binding.manifest, "roleRef")
-    kind, name = text(ref, "kind"), text(ref, "name")
-    role = graph.named(f"{kind}.{_API}", name, binding.namespace if kind == "Role" else None)
+def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Finding]:
+    (kind, name), account = _role_ref(binding), subject.name or ""
+    role = _declared(graph, binding)
     if role is None and name in BUILT_IN.get(account, ()):
         return
     if role is None:
@@ -233,7 +306,7 @@ def _account(graph: Graph, binding: Object, namespace: str, account: str) -> Ite
                 "take it away",
                 role.urn,
             )
-        elif reach := _unlimited(graph, grant, f"system:serviceaccount:{namespace}:{account}"):
+        elif reach := _unlimited(graph, grant, f"system:serviceaccount:{subject.namespace}:{account}"):
             yield Finding(f"{role}: {reach}; add the ValidatingAdmissionPolicy that limits {account}", role.urn)
 
 

@@ -178,6 +178,12 @@ def _scheduler(name: str) -> Program:
     return program
 
 
+def _operator(home: str) -> Program:
+    rules = [graphs.rule("prometheuses", "get", "patch", group="monitoring.coreos.com")]
+    rules += [graphs.rule("statefulsets", "create", "patch", group="apps")]
+    return graphs.role("prometheus-operator", rules, home=home)
+
+
 HELD = an_object("v1", "Namespace", "immich")
 HELD["metadata"]["labels"] = {"pod-security.kubernetes.io/enforce": "baseline"}
 
@@ -293,6 +299,22 @@ EXAMPLES: tuple[Example, ...] = (
         graphs.claim_template("frigate", "frigate", "2000Mi"),
     ),
     field("rbac", f"{names.WATCHDOG} Role", "rules.0.resources", ["secrets"], ["configmaps"]),
+    Example(
+        "rbac",
+        "ClusterRoleBinding prometheus-operator: subjects.0.namespace",
+        "monitoring",
+        "kube-system",
+        lambda home: platform() | _operator(home),
+        "RoleBindings, one in each namespace that it works in, or `monitoring` under `admission.trusted_namespaces`",
+    ),
+    Example(
+        "rbac",
+        "ClusterRoleBinding node-labels: subjects.0.namespace",
+        "immich",
+        "kube-system",
+        lambda home: platform() | graphs.role("node-labels", [graphs.rule("nodes", "patch")], home=home),
+        "nothing: no tenant's account may have such a right",
+    ),
     field("admission", "llama-swap", f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}),
     field("hardened", "watchdog", f"{AGENT}.resources.limits", {}, {"memory": "64Mi"}),
     field("images", "llama-swap", f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3"),

@@ -372,7 +372,7 @@ def bound_to(namespace: str) -> Manifest:
 )
 def test_f7_a_right_that_goes_past_every_budget_is_refused(resource: str, verb: str, group: str) -> None:
     (line,) = judge({"x": cluster_role(resource, verb, group), "y": bound_to("web")}, CONFIG)
-    assert f"rbac: ClusterRole x: lets its accounts {verb} {resource}, and so past every budget; take it away" in line
+    assert f"rbac: ClusterRole x: lets web/x {verb} {resource}, and so past every budget; take it away" in line
 
 
 def test_f7_the_driver_and_the_system_may_have_it_and_everybody_may_read() -> None:
