@@ -8,12 +8,13 @@ from typing import Any
 from policy.finding import Finding, each, unproven
 from policy.graph import KUEUE, Graph, is_gpumem, runs_pods
 from policy.objects import Object, all_from_yaml, text
+from policy.rules.subjects import own_namespaces
 from policy.unknown import is_unknown, unknowns
 from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import TEMPLATES, ShapeError, at
+from tenancy.workload import TEMPLATES, ShapeError, at, pod_template
 
 # Components that declare objects of what they read; while that is unknown their objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
@@ -26,6 +27,10 @@ _BUILT_IN = {
 # Kinds of which rules read the whole; a Patch shows a part.
 _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
+# Of a workload that is no tenant's: fields of which a rule reads more than a patch shows, and those where the memory of
+# nodes is proven.
+_READ_OF_ANY = {"image"}
+_READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
 # Kinds that have another program make the objects: what the graph holds of these is their values alone.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
@@ -57,8 +62,11 @@ def opaque(graph: Graph) -> list[Object]:
 
 def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
     changed = found.kind.removesuffix("Patch")
-    if changed != found.kind and _must_be_whole(graph.ledger, changed, found):
+    if changed != found.kind and _must_be_whole(graph, changed, found):
         yield unproven(found, f"it changes a {changed} that the graph does not hold; declare the whole object")
+    elif changed != found.kind and changed in TEMPLATES and graph.ledger is not None:
+        template = pod_template({**found.manifest, "kind": changed}) or {}
+        yield from _refused(found, PodJudge(graph.ledger, found.namespace, template))
     elif found.kind in _RENDERERS and _is_unrendered(found):
         yield unproven(found, "the objects it declares are not in the graph while its input is unknown")
     elif found.kind.endswith("List") and is_unknown(found.manifest.get("items")):
@@ -73,8 +81,14 @@ def _is_unrendered(found: Object) -> bool:
     return is_unknown(found.manifest.get("resources")) or any(unknowns(given))
 
 
-def _must_be_whole(ledger: Ledger | None, changed: str, patch: Object) -> bool:
+def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
     """Whether rules read the whole of what a patch changes a part of: of a tenant's every custom resource."""
+    ledger = graph.ledger
+    if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
+        read = _READ_OF_ANY | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
+        manifest = dict(patch.manifest)
+        is_ours = patch.namespace in own_namespaces(graph)
+        return is_ours or _names_gpumem(manifest) or any(field in read for field, _ in _fields(manifest))
     if changed in _READ_WHOLE or (changed == "ConfigMap" and patch.name == names.LEDGER):
         return True
     if _is_built_in(patch) or not _is_a_tenants(ledger, patch):
@@ -89,8 +103,11 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
     elif runs := _runs_another(graph, found):
         yield unproven(found, f"it runs the pods of {runs} (workloadRef), which are not counted; {_HOW}")
     elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
-        judge = PodJudge(graph.ledger, _lands_in(found), {"spec": pod})
-        yield from (Finding(f"{found}: {refusal.message}", found.urn) for refusal in judge.refusals())
+        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}))
+
+
+def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
+    return (Finding(f"{found}: {refusal.message}", found.urn) for refusal in judge.refusals())
 
 
 def _is_in_a_namespace(found: Object) -> bool:

@@ -324,6 +324,46 @@ def test_the_platforms_own_program_holds_no_wildcard() -> None:
     assert judge(graphs.platform() | {"x": role}) == ["rbac: ClusterRole x: verbs holds '*'; list what is needed"]
 
 
+PATCHES: dict[str, tuple[Manifest, str]] = {
+    "a tenant's": (
+        an_object("apps/v1", "DeploymentPatch", "x", "immich", spec={"replicas": 3}),
+        "it changes a Deployment that the graph does not hold; declare the whole object",
+    ),
+    "an agent": (
+        an_object("batch/v1", "CronJobPatch", names.WATCHDOG, SYSTEM, spec={"suspend": True}),
+        "it changes a CronJob that the graph does not hold",
+    ),
+    "gpumem": (
+        an_object("apps/v1", "DeploymentPatch", "x", "kube-system", spec={"template": graphs.pod(500)}),
+        "it changes a Deployment that the graph does not hold",
+    ),
+    "the host": (
+        an_object(
+            "apps/v1",
+            "DeploymentPatch",
+            "x",
+            "web",
+            spec={"template": {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/dev/nvidia0"}}]}}},
+        ),
+        "volume v mounts the host's /dev/nvidia0 and so reaches a GPU without a budget",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PATCHES)
+def test_a_patch_of_what_rules_read_is_refused(case: str) -> None:
+    manifest, message = PATCHES[case]
+    (line,) = judge({"x": manifest}, CONFIG)
+    assert message in line
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "web"])
+def test_a_patch_of_what_is_no_tenants_passes_where_it_shows_all_that_is_judged(namespace: str) -> None:
+    template = {"spec": {"tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"}}}
+    for spec in ({"replicas": 3}, {"template": template}):
+        assert judge({"x": an_object("apps/v1", "DeploymentPatch", "coredns", namespace, spec=spec)}, CONFIG) == []
+
+
 GROUPS = ("", "apps", "batch", RBAC, KUEUE, DEVICES, ADMISSION, CERTIFICATES, "monitoring.coreos.com")
 RESOURCES = (
     *("pods", "pods/exec", "pods/binding", "nodes", "nodes/status", "nodes/proxy", "configmaps", "secrets", "users"),
