@@ -1,5 +1,6 @@
 """Rules over every pod: what the cluster's admission would refuse is refused before."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
+from tenancy.reach import DEVICE_PATHS
 from tenancy.workload import TEMPLATES, at, pod_template
 
 # Of pods that ask for gpumem the rule on seats says who may.
@@ -27,6 +29,7 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
     yield from each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
+    yield from each(graph.of("PersistentVolume"), lambda found: _volume(ledger, found))
 
 
 def _served(workload: Object) -> Iterator[Finding]:
@@ -65,6 +68,17 @@ def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
     by_device = ledger.admission is not None and ledger.admission.devices
     if not by_device or found.namespace in ledger.tenants_without_budget:
         message = f"{found}: the key {names.VISIBLE_DEVICES} would choose devices by envFrom; remove it"
+        yield Finding(message, found.urn)
+
+
+def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """Pod Security looks at a pod's own volumes, not behind its claims."""
+    spec = at(found.manifest, "spec")
+    path = text(at(spec, "hostPath"), "path") or text(at(spec, "local"), "path")
+    is_everything = bool(path) and not path.strip("/.")
+    exempt = (names.EXEMPT_BY_NAME, *ledger.exempt_namespaces)
+    if (is_everything or re.fullmatch(DEVICE_PATHS, path)) and text(at(spec, "claimRef"), "namespace") not in exempt:
+        message = f"{found}: gives who claims it the host's {path}, and so a GPU without a budget; name a path below"
         yield Finding(message, found.urn)
 
 

@@ -63,7 +63,7 @@ _CLUSTER, _TENANT, _OWN = frozenset({Place.CLUSTER}), frozenset({Place.TENANT}),
 # ConfigMaps of kube-system that say who is who, or what a node is.
 _OF_KUBE_SYSTEM = ("aws-auth", "extension-apiserver-authentication", "kube")
 # What the names of the platform's ConfigMaps and Leases begin with, and those of Kueue in its namespace.
-_OURS = (f"{names.PROJECT}-", names.KUEUE, names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD)
+OURS = (f"{names.PROJECT}-", names.KUEUE, names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD)
 _POLICIES = tuple(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings"))
 _KEPT_BY = (
     # Labels say which pool a node is of, its status what it has.
@@ -96,8 +96,8 @@ _OF_EDIT = (
     _Right("", ("replicationcontrollers",), _WRITES, _UNHELD, edits=True),
     _Right("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), _WRITES, _UNHELD, edits=True),
     _Right("batch", ("cronjobs", "jobs"), _WRITES, _UNHELD, edits=True),
-    _Right("", ("configmaps",), _WRITES, _UNHELD, edits=True, called=(*_OURS, *_OF_KUBE_SYSTEM)),
-    _Right("coordination.k8s.io", ("leases",), _WRITES, _OWN, edits=True, called=_OURS),
+    _Right("", ("configmaps",), _WRITES, _UNHELD, edits=True, called=(*OURS, *_OF_KUBE_SYSTEM)),
+    _Right("coordination.k8s.io", ("leases",), _WRITES, _OWN, edits=True, called=OURS),
 )
 _PAST = (*_KEPT_BY, *_BECOMES, *_OF_EDIT)
 
@@ -114,12 +114,19 @@ _HARMLESS = (
     *(f"system:{role}" for role in ("kube-aggregator", "kube-dns", "monitoring", "node-bootstrapper", "node-proxier")),
     *(f"system:{role}" for role in ("public-info-viewer", "service-account-issuer-discovery")),
 )
-_LIKE_EDIT = ("admin", "edit", "system:aggregate-to-admin", "system:aggregate-to-edit")
+# The last is Kueue's for who runs Jobs.
+_LIKE_EDIT = (
+    "admin",
+    "edit",
+    "system:aggregate-to-admin",
+    "system:aggregate-to-edit",
+    f"{names.KUEUE}-batch-user-role",
+)
 
 
 def rules_of_built_in(role: str) -> Sequence[Rule] | None:
-    """What of its rules matters here, of a ClusterRole that Kubernetes brings; None for every other name."""
-    if role in _HARMLESS:
+    """What of its rules matters here, of a ClusterRole that Kubernetes or Kueue brings; None for every other name."""
+    if role in _HARMLESS or (role.startswith(f"{names.KUEUE}-") and role.endswith("-viewer-role")):
         return ()
     if role in _LIKE_EDIT:
         return _EDIT

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from policy.finding import Finding, each, folded, unproven
-from policy.graph import Graph
+from policy.graph import Graph, runs_pods
 from policy.objects import Object, text, texts
 from policy.rules.past import (
     ANYWHERE,
     EVERYTHING,
+    OURS,
     RBAC,
     Place,
     Rule,
@@ -36,6 +37,8 @@ _ADMISSION = "admissionregistration.k8s.io"
 _POLICY = f"ValidatingAdmissionPolicy.{_ADMISSION}"
 _BINDING = f"ValidatingAdmissionPolicyBinding.{_ADMISSION}"
 _OWN = "resourceNames"
+_OF_AGENTS = ("ConfigMap", "Lease.coordination.k8s.io", "Secret", "ServiceAccount")
+_OF_ACCOUNT = "kubernetes.io/service-account-token"
 # With this label its rules become those of the role that every tenant has.
 _AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("admin", "edit", "view"))
 _AGGREGATES = "what every ClusterRole may that aggregationRule selects, of which the graph may lack some"
@@ -142,6 +145,9 @@ def rbac(graph: Graph) -> Iterator[Finding]:
     yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
     yield from each(graph.of(*ROLES), lambda role: _reaches_past(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
+    if graph.ledger is not None and not graph.ledger_objects:
+        yield from each(graph.of(*_OF_AGENTS), lambda found: _in_agents_namespace(graph, found))
+        yield from each(graph.workloads, lambda found: _in_agents_namespace(graph, found))
     yield from each(graph.of(*BINDINGS), lambda binding: _binding(graph, binding))
 
 
@@ -247,6 +253,23 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
         yield Finding(f"{found}: {name} is the platform's own, which this program would change; remove it", found.urn)
     elif found.kind == "ValidatingAdmissionPolicyBinding" and "Deny" not in actions:
         yield Finding(f"{found}: validationActions is {actions}, so that nothing is refused; write Deny", found.urn)
+
+
+def _in_agents_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
+    """Another program does itself there what it may let nobody do. Of an unknown namespace an agents' name is asked."""
+    if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
+        return  # of workloads said by the rule on admission
+    if found.namespace not in agents_namespaces(graph):
+        return
+    if runs_pods(found):
+        what = "its pods may have any agent's account"
+    elif text(found.manifest, "type") == _OF_ACCOUNT:
+        what = "it becomes an account's token"
+    elif found.name.startswith(OURS):
+        what = "its name is the agents'"
+    else:
+        return
+    yield Finding(f"{found}: is in the agents' namespace, and {what}; declare it in another namespace", found.urn)
 
 
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:

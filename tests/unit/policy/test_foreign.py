@@ -142,13 +142,17 @@ ACCEPTED: dict[str, Manifest] = {
     "an agent of kube-system": workload("kube-system", volumes=on_host("/dev"), hostPID=True),
     "no device": workload(main=visible("void")),
     "a file next to the devices": workload("web", volumes=on_host("/dev/fuse")),
-    "the stack's own": workload("gpu-tenancy-system", priorityClassName="system-cluster-critical"),
 }
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_admission_lets_in_passes(case: str) -> None:
     assert judge({"x": ACCEPTED[case]}, CONFIG) == []
+
+
+def test_the_stacks_own_pods_may_have_the_systems_class() -> None:
+    own = workload("gpu-tenancy-system", priorityClassName="system-cluster-critical")
+    assert "admission" not in graphs.rules_of(judge(graphs.platform() | {"x": own}))
 
 
 def test_f3_a_budget_is_no_way_past_the_scheduler() -> None:

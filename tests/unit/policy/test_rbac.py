@@ -13,7 +13,7 @@ from tenancy import names
 from tests.support import graphs, search
 from tests.support.graphs import RBAC, SYSTEM, UNKNOWN, Manifest, Program, an_object, judge
 from tests.support.graphs import rule as on
-from tests.unit.policy.test_foreign import FULL
+from tests.unit.policy.test_foreign import FULL, workload
 
 LEDGER = replace(FULL, exempt_namespaces=("gpu-tenancy-system-nodes", "kube-system", "nvidia"))
 CONFIG = {"ledger": LEDGER.to_data()}
@@ -267,6 +267,8 @@ ACCEPTED: dict[str, Program] = {
         "b": binding("x", account("web"), within="web"),
     },
     "a tenant as editor of his own": {"a": binding("edit", called("Group", "ml"), within="immich")},
+    "a tenant's people who run Jobs": {"a": binding("kueue-batch-user-role", called("Group", "ml"), within="team-a")},
+    "somebody who looks at queues": {"a": binding("kueue-workload-viewer-role", called("Group", "ml"))},
     "a tenant as admin of his own": {"a": binding("admin", account("immich"), within="immich")},
     "what a tenant as editor has": within("immich", *EDIT, to="immich"),
     "somebody who sees all": {"a": binding("view", called("Group", "ml"))},
@@ -322,6 +324,72 @@ def test_no_ledger_leaves_only_wildcards_to_refuse() -> None:
 def test_the_platforms_own_program_holds_no_wildcard() -> None:
     role = cluster_role(on("prometheuses", "*", group="monitoring.coreos.com"))
     assert judge(graphs.platform() | {"x": role}) == ["rbac: ClusterRole x: verbs holds '*'; list what is needed"]
+
+
+def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manifest:
+    return an_object(api_version, kind, name, SYSTEM, **fields)
+
+
+# What another program declares where the agents are, and a part of the one line that it gets.
+AT_HOME: dict[str, tuple[Manifest, str]] = {
+    "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the agents' namespace, and its"),
+    "a node agent": (workload("gpu-tenancy-system-nodes", kind="DaemonSet"), "its pods may have any agent's account"),
+    "an agent's token": (
+        home("Secret", "x", type="kubernetes.io/service-account-token"),
+        "it becomes an account's tok",
+    ),
+    "a journal": (home("ConfigMap", names.journal(names.WATCHDOG)), "its name is the agents'; declare it in another"),
+    "who leads": (home("Lease", names.SCHEDULER, "coordination.k8s.io/v1"), "its name is the agents'"),
+    "an account": (home("ServiceAccount", names.RECONCILE), "its name is the agents'"),
+}
+
+
+@pytest.mark.parametrize("case", AT_HOME)
+def test_no_other_program_does_itself_what_it_may_let_nobody_do(case: str) -> None:
+    manifest, message = AT_HOME[case]
+    (line,) = judge({"x": manifest}, CONFIG)
+    assert line.startswith("rbac: ")
+    assert message in line
+    elsewhere = {**manifest, "metadata": {**manifest["metadata"], "namespace": "web"}}
+    assert judge({"x": elsewhere}, CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        home("Secret", "alerts-webhook", type="Opaque"),
+        home("ConfigMap", "dashboard"),
+        home("ServiceMonitor", names.EXPORTER, "monitoring.coreos.com/v1"),
+        an_object("v1", "ConfigMap", "x", UNKNOWN),
+        an_object("v1", "Secret", UNKNOWN, UNKNOWN),
+    ],
+    ids=lambda manifest: str(manifest["kind"]),
+)
+def test_what_is_beside_the_agents_passes(manifest: Manifest) -> None:
+    assert judge({"x": manifest}, CONFIG) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({"hostPath": {"path": "/dev/nvidia0"}, "claimRef": {"namespace": "immich"}}, True),
+        ({"local": {"path": "/"}}, True),
+        ({"local": {"path": "/mnt/disks/a"}}, False),
+        ({"csi": {"driver": "example.com"}}, False),
+        ({"hostPath": {"path": "/dev"}, "claimRef": {"namespace": "nvidia"}}, False),
+    ],
+)
+def test_no_volume_behind_a_claim_is_the_device(spec: Manifest, refused: bool) -> None:
+    reported = judge({"x": an_object("v1", "PersistentVolume", "x", spec=spec)}, CONFIG)
+    assert [line.partition(" the host's ")[0] for line in reported] == [
+        "admission: PersistentVolume x: gives who claims it"
+    ] * refused
+
+
+def test_no_other_quota_has_the_name_of_the_one_that_holds_a_tenant() -> None:
+    quota = an_object("v1", "ResourceQuota", names.SEATS, "immich", spec={"hard": {"pods": "9"}})
+    (line,) = judge({"x": quota}, CONFIG)
+    assert line.endswith("has the name of the quota that holds a tenant to its seats; give it another")
 
 
 PATCHES: dict[str, tuple[Manifest, str]] = {
