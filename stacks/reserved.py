@@ -25,7 +25,14 @@ _LONGEST_DRIVER = 63
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that is taken."""
-    return [*_domain(raw), *_namespaces(raw), *_priorities(raw), *_local_queues(raw), *_workloads(raw)]
+    return [
+        *_domain(raw),
+        *_namespaces(raw),
+        *_groups(raw),
+        *_priorities(raw),
+        *_local_queues(raw),
+        *_workloads(raw),
+    ]
 
 
 def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -65,6 +72,18 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     for tenant in at(raw, "tenants"):
         if tenant in taken:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
+
+
+def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Everybody is of some group of Kubernetes' own (system:authenticated)."""
+    trusted = at(raw, "admission").get("trusted_groups")
+    tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}
+    for index, group in enumerate(trusted if isinstance(trusted, list) else ()):
+        where = key("admission", "trusted_groups", str(index))
+        if isinstance(group, str) and group.startswith("system:"):
+            yield f"{where}: groups that begin with system: are Kubernetes' own; name people{got(group)}"
+        elif isinstance(group, str) and group in tenants:
+            yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{got(group)}"
 
 
 def _priorities(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -140,6 +140,7 @@ class StackSettings(Spec):
             ),
             exempt_namespaces=_exempt(self.admission, self.cluster),
             trusted_namespaces=tuple(sorted(set(self.admission.trusted_namespaces))) if self.admission else (),
+            trusted_groups=tuple(sorted(set(self.admission.trusted_groups))) if self.admission else (),
             local_queues=tuple(
                 LocalQueue(name=n, tenant=q.tenant, queue=q.cluster_queue)
                 for n, q in sorted(queues.local_queues.items() if queues else ())

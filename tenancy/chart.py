@@ -79,8 +79,8 @@ class _Chart:
                 yield from self._text(f"privileged: {tenant.name}: {tenant.pod_security_reason}", indent="", alarm=True)
         if self.ledger.exempt_namespaces:
             yield from self._text(f"exempt from admission: {', '.join(self.ledger.exempt_namespaces)}", indent="")
-        if self.ledger.trusted_namespaces:
-            yield from self._text(f"accounts trusted: {', '.join(self.ledger.trusted_namespaces)}", indent="")
+        if trusted := (*self.ledger.trusted_namespaces, *(f"group {each}" for each in self.ledger.trusted_groups)):
+            yield from self._text(f"trusted with any right: {', '.join(trusted)}", indent="")
         yield from self._text(_LEGEND, indent="")
 
     def _shared_pool(self, pool: Pool) -> Iterator[str]:

@@ -225,6 +225,8 @@ class Ledger:
     exempt_namespaces: tuple[str, ...] = ()
     # Namespaces whose accounts may have rights past the budgets; their pods are judged.
     trusted_namespaces: tuple[str, ...] = ()
+    # People who may have them as well.
+    trusted_groups: tuple[str, ...] = ()
     # None where the stack declares no admission.
     admission: AdmissionTerms | None = None
 

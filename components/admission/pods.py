@@ -24,7 +24,7 @@ from components.admission.queued import Queued, queued
 from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
 from components.admission.tenants import counted_gpus, gpu_tenants
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, ObjectName, Spec
+from components.base.spec import DnsLabel, GroupName, ObjectName, Spec
 from tenancy.ledger import Pool, Tenant
 from tenancy.names import (
     GPU_BUDGET,
@@ -56,6 +56,10 @@ class AdmissionSpec(Spec):
         default_factory=list,
         description="Whose accounts may have rights past the budgets, such as those of an operator that makes pods "
         "everywhere: the policy pack lets programs bind them. Their pods are judged like any other's.",
+    )
+    trusted_groups: list[GroupName] = Field(
+        default_factory=list,
+        description="People who may have such rights: groups of the identity provider, none of a tenant's.",
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,

@@ -1,6 +1,6 @@
 """Who a binding gives a role to, where, and who of them is trusted with every GPU."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from policy.graph import Graph
@@ -62,11 +62,12 @@ def agents_namespaces(graph: Graph) -> set[str]:
 def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
     """Those who are neither the stack's own, nor Kubernetes', nor of a namespace whose accounts are trusted."""
     homes = own_namespaces(graph) | _trusted(graph)
+    people = {("Group", group) for group in graph.ledger.trusted_groups} if graph.ledger else set()
     return [
         subject
         for subject in subjects
         if subject.namespace not in homes
-        and (subject.kind, subject.name) not in _CONTROL_PLANE
+        and (subject.kind, subject.name) not in (*_CONTROL_PLANE, *people)
         and not (subject.kind == "User" and (subject.name or "").startswith("system:node:"))
     ]
 
@@ -82,15 +83,18 @@ def places_of(graph: Graph, found: Object) -> frozenset[Place]:
     return frozenset(place for place, namespaces in which.items() if found.namespace in namespaces)
 
 
-def how_to_allow(graph: Graph, strangers: Iterable[Subject]) -> str:
-    """What an operator changes who means it: no tenant is trusted, and nobody but accounts."""
+def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
+    """What an operator changes who means it; no tenant is trusted."""
     tenants = graph.ledger.tenants_by_name if graph.ledger else {}
     homes = {subject.namespace for subject in strangers}
     listed = sorted(home for home in homes if home is not None and home not in tenants)
-    setting = "admission.trusted_namespaces of the platform's stack"
+    people = [s.name for s in strangers if s.kind == "Group" and s.name and not s.name.startswith("system:")]
+    stack = "of the platform's stack"
     if listed and len(listed) == len(homes):
-        return f"add {', '.join(listed)} to {setting}"
-    return f"bind it, in this program, to accounts of namespaces under {setting} alone"
+        return f"add {', '.join(listed)} to admission.trusted_namespaces {stack}"
+    if people and len(people) == len(strangers):
+        return f"add {', '.join(people)} to admission.trusted_groups {stack}"
+    return f"bind it, in this program, to accounts of namespaces under admission.trusted_namespaces {stack} alone"
 
 
 def own_namespaces(graph: Graph) -> set[str]:

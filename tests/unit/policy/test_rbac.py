@@ -315,6 +315,13 @@ def test_an_operator_allows_it_by_the_setting_that_the_line_names(case: str) -> 
     assert judge(OF_OPERATORS[case], TRUSTING) == []
 
 
+def test_people_are_allowed_by_their_group() -> None:
+    program = {"a": binding("cluster-admin", called("Group", "sre"))}
+    (line,) = judge(program, CONFIG)
+    assert line.endswith("or add sre to admission.trusted_groups of the platform's stack")
+    assert judge(program, {"ledger": replace(LEDGER, trusted_groups=("sre",)).to_data()}) == []
+
+
 def test_no_ledger_leaves_only_wildcards_to_refuse() -> None:
     assert judge(everywhere(on("nodes/status", "patch"))) == []
     assert judge(everywhere(on("*", "*", group="monitoring.coreos.com"))) == []

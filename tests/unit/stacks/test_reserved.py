@@ -117,10 +117,22 @@ def test_no_tenant_is_exempt_from_what_holds_tenants(tenant: str) -> None:
     ]
 
 
-def test_whose_accounts_are_trusted_is_on_the_ledger() -> None:
+def test_who_is_trusted_is_on_the_ledger() -> None:
     config = raw()
     put("admission trusted_namespaces", ["monitoring", "argocd", "monitoring"])(config)
-    assert settings.parse(config).ledger().trusted_namespaces == ("argocd", "monitoring")
+    put("admission trusted_groups", ["sre"])(config)
+    ledger = settings.parse(config).ledger()
+    assert ledger.trusted_namespaces == ("argocd", "monitoring")
+    assert ledger.trusted_groups == ("sre",)
+
+
+def test_no_tenants_people_are_trusted_and_no_group_of_kubernetes() -> None:
+    assert refusal(put("admission trusted_groups", ["sre", "team-a", "system:authenticated"])) == [
+        "gpu-tenancy:admission.trusted_groups.1: has a role in tenants.team-a, and no tenant is trusted; name another "
+        "(got 'team-a')",
+        "gpu-tenancy:admission.trusted_groups.2: groups that begin with system: are Kubernetes' own; name people "
+        "(got 'system:authenticated')",
+    ]
 
 
 @pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limits.example.com", "request.example.com"])

@@ -129,9 +129,10 @@ def test_who_is_held_to_less_is_named_with_the_reason() -> None:
     owner = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="needs /dev/kvm")
     held = Tenant(name="chat", pod_security=PodSecurity.RESTRICTED)
     spared = replace(ledger(T4), exempt_namespaces=("kube-system", "nvidia"), trusted_namespaces=("monitoring",))
+    spared = replace(spared, trusted_groups=("sre",))
     chart = seating_chart(replace(spared, tenants=(owner, held)))
-    said = "privileged: vm: needs /dev/kvm\nexempt from admission: kube-system, nvidia\naccounts trusted: monitoring\n"
-    assert said in chart
+    assert "privileged: vm: needs /dev/kvm\nexempt from admission: kube-system, nvidia\n" in chart
+    assert "trusted with any right: monitoring, group sre\n" in chart
     assert "chat" not in chart
 
 
