@@ -99,7 +99,7 @@ _OF_EDIT = (
     _Right("", ("configmaps",), _WRITES, _UNHELD, edits=True, called=(*OURS, *_OF_KUBE_SYSTEM)),
     _Right("coordination.k8s.io", ("leases",), _WRITES, _OWN, edits=True, called=OURS),
 )
-_PAST = (*_KEPT_BY, *_BECOMES, *_OF_EDIT)
+ALL = (*_KEPT_BY, *_BECOMES, *_OF_EDIT)
 
 EVERYTHING: tuple[Rule, ...] = ({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},)
 _EDIT: tuple[Rule, ...] = tuple(
@@ -136,7 +136,7 @@ def rules_of_built_in(role: str) -> Sequence[Rule] | None:
 def past(rules: Sequence[Rule], places: frozenset[Place], *, beyond_edit: bool = False) -> list[str]:
     """The rights by which these rules lead past the budgets, for who has them there, as `verb/verb resource`; without
     those that `edit` has where `beyond_edit`. Whoever adds to a rule, or to the places, gets no fewer."""
-    rights = [right for right in _PAST if right.places & places and not (beyond_edit and right in _OF_EDIT)]
+    rights = [right for right in ALL if right.places & places and not (beyond_edit and right in _OF_EDIT)]
     return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))
 
 

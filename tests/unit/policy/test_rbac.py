@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.rules import past
 from tenancy import names
 from tests.support import graphs, search
 from tests.support.graphs import RBAC, SYSTEM, UNKNOWN, Manifest, Program, an_object, judge
@@ -473,6 +474,20 @@ def covered(rule: Manifest) -> Iterator[Manifest]:
     for group, resource, verb in product(groups, RESOURCES, verbs):
         if "*" in rule["resources"] or resource in rule["resources"] or resource.partition("/")[2] in ends:
             yield {"apiGroups": [group], "resources": [resource], "verbs": [verb], **named}
+
+
+def test_a_wildcard_of_each_kind_covers_each_right() -> None:
+    for right in past.ALL:
+        for resource, verb, place in product(right.resources, right.verbs, right.places):
+            end = resource.partition("/")[2]
+            groups, verbs, resources = (right.group, "*"), (verb, "*"), (resource, "*", *([f"*/{end}"] if end else []))
+            for written in product(groups, resources, verbs):
+                rule = dict(zip(("apiGroups", "resources", "verbs"), ([each] for each in written), strict=True))
+                assert f"{verb} {resource}" in right_by_right(past.past([rule], frozenset({place}))), (right, written)
+
+
+def right_by_right(rights: list[str]) -> set[str]:
+    return {f"{verb} {right.partition(' ')[2]}" for right in rights for verb in right.partition(" ")[0].split("/")}
 
 
 def is_refused(namespace: str | None, *found: Manifest) -> bool:
