@@ -28,7 +28,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     return [
         *_domain(raw),
         *_namespaces(raw),
-        *_groups(raw),
+        *_trusted_groups(raw),
         *_priorities(raw),
         *_local_queues(raw),
         *_workloads(raw),
@@ -74,7 +74,7 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
 
 
-def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
+def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
     """Everybody is of some group of Kubernetes' own (system:authenticated)."""
     trusted = at(raw, "admission").get("trusted_groups")
     tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}

@@ -7,7 +7,6 @@ from policy.finding import Finding, each
 from policy.graph import KUEUE, Graph, is_gpumem
 from policy.objects import Object, text
 from tenancy.ledger import Ledger
-from tenancy.names import SEATS
 from tenancy.quantity import whole
 from tenancy.workload import at
 
@@ -41,9 +40,6 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
 def _quota(ledger: Ledger | None, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
     """Source of what is enforced: pkg/quota/v1/evaluator/core/pods.go; the other keys pass validation, do nothing."""
     hard = at(quota.manifest, "spec", "hard")
-    if ledger is not None and quota.name == SEATS and not any(map(is_gpumem, hard)):
-        message = f"{quota}: has the name of the quota that holds a tenant to its seats; give it another"
-        yield Finding(message, quota.urn)
     for key in hard:
         resource = key.removeprefix(_ENFORCED).removeprefix("limits.")
         if ledger is not None and key == ledger.names.requests_gpu_count:

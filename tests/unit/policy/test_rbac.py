@@ -394,12 +394,6 @@ def test_no_volume_behind_a_claim_is_the_device(spec: Manifest, refused: bool) -
     ] * refused
 
 
-def test_no_other_quota_has_the_name_of_the_one_that_holds_a_tenant() -> None:
-    quota = an_object("v1", "ResourceQuota", names.SEATS, "immich", spec={"hard": {"pods": "9"}})
-    (line,) = judge({"x": quota}, CONFIG)
-    assert line.endswith("has the name of the quota that holds a tenant to its seats; give it another")
-
-
 PATCHES: dict[str, tuple[Manifest, str]] = {
     "a tenant's": (
         an_object("apps/v1", "DeploymentPatch", "x", "immich", spec={"replicas": 3}),
