@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day caps soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +132,10 @@ e2e: ## Run the tests on clusters, in four lanes side by side
 day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
 	@$(INSTALL) preview cluster $(NODE)
 	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_day.py $(ARGS)
+
+caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
+	@$(INSTALL) preview cluster $(NODE) oracle
+	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_caps.py $(ARGS)
 
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) preview $(ORACLE)

@@ -5,7 +5,7 @@ Source: memacct.c of NVIDIA's open kernel modules, R615; https://docs.nvidia.com
 """
 
 import os.path
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.exporter.attribution import CapReading, DeviceUse, NodeUse
@@ -21,11 +21,12 @@ LimitOf = Callable[[str, str], int | Uncapped]
 
 @dataclass(frozen=True, kw_only=True)
 class _Budget:
-    """A container that the driver is to hold; `cap` is None where it is not known which container of its pod it is."""
+    """A container that the driver is to hold; `cap` is None where it has none, for the reason `without`."""
 
     container: Container
-    cap: Cap | None
     uuids: tuple[str, ...]
+    cap: Cap | None = None
+    without: Uncapped = Uncapped.UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +50,16 @@ class CapReader:
         answer = self.limit_of(use.device.uuid, str(self.groups.root))
         return answer if isinstance(answer, Uncapped) and answer.of_node else None
 
-    def _read(self, uses: Iterable[DeviceUse], registry: Registry) -> Iterator[CapReading]:
+    def _read(self, uses: Sequence[DeviceUse], registry: Registry) -> Iterator[CapReading]:
         budgets = list(_budgets(uses, registry))
         unified = self.groups.unified
         directories = self.groups.find({budget.container for budget in budgets}) if unified else {}
         for budget in budgets:
             for uuid in budget.uuids:
                 reading = CapReading(container=budget.container, uuid=uuid)
-                if not unified:
+                if budget.without is Uncapped.BUDGETLESS:
+                    yield replace(reading, uncapped=budget.without)
+                elif not unified:
                     yield replace(reading, uncapped=Uncapped.CGROUP)
                 else:
                     yield self._judged(reading, budget.cap, directories)
@@ -83,20 +86,24 @@ class CapReader:
         return Uncapped.INHERITED if above == limit else None
 
 
-def _budgets(uses: Iterable[DeviceUse], registry: Registry) -> Iterator[_Budget]:
-    """The containers that run and have a budget, and those that use a device and are not known yet."""
+def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]:
+    """The containers that run and have a budget, and those that use a device next to them or are not known yet."""
     used: dict[Container, tuple[str, ...]] = {}
     for use in uses:
         for container in use.used_bytes:
             used[container] = (*used.get(container, ()), use.device.uuid)
+    every = tuple(use.device.uuid for use in uses)
     for pod in registry.roster.pods:
         caps = {cap.container: cap for cap in pod.caps}
         for identity, name in pod.containers.items():
             container = Container(pod.group_uid, identity)
             if name in caps and (identity in pod.running or container in used):
-                uuids = tuple(dict.fromkeys((*pod.uuids, *used.get(container, ()))))
+                # Without an annotation nobody knows which devices it reaches: it must be held on each.
+                uuids = tuple(dict.fromkeys((*(pod.uuids or every), *used.get(container, ()))))
                 yield _Budget(container=container, cap=caps[name], uuids=uuids)
+            elif caps and container in used:
+                yield _Budget(container=container, uuids=used[container], without=Uncapped.BUDGETLESS)
     for container, uuids in used.items():
         owner = registry.roster.pod(container.pod_uid)
         if owner is None or (owner.caps and container.id not in owner.containers):
-            yield _Budget(container=container, cap=None, uuids=uuids)
+            yield _Budget(container=container, uuids=uuids)

@@ -28,6 +28,7 @@ class Uncapped(StrEnum):
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
+    BUDGETLESS = "no-budget"  # it uses the device, and has no gpumem of its own in a pod whose other containers have
     UNKNOWN = "unknown-container"  # it uses the device, and the API has not said yet which it is
 
     @property

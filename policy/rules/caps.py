@@ -41,6 +41,11 @@ def _urn(graph: Graph) -> str | None:
 def _problems(pool: Pool) -> Iterator[str]:
     if pool.sharing is Sharing.WHOLE:
         yield "enforce: driver with sharing: whole, where no container has a budget; remove enforce"
+    if pool.caps and not pool.reserve_mib:
+        yield (
+            "enforce: driver with reserve_mib 0: a seat of the whole device would be a limit that NVML cannot tell "
+            "from none; reserve at least what the driver keeps of each device"
+        )
     selector = pool.node_selector
     if selector.get(_MIG_LABEL, _MIG_OFF) != _MIG_OFF or _MIG_PRODUCT in selector.get(_PRODUCT_LABEL, ""):
         yield "enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, or MIG"

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolchain.cluster import image
+from toolchain.cluster import image, nvidia
 from toolchain.cluster.api import until
 from toolchain.cluster.control_plane import NODE, SERVICE_IP, Ports
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN, Folder, missing, program
@@ -47,9 +47,11 @@ def why_not() -> str | None:
     return None
 
 
-def command(folder: Folder, ports: Ports) -> Command:
-    """The node as a part of the cluster. To be killed is its orderly end: the namespaces go with it."""
-    module = (sys.executable, "-m", "toolchain.cluster.node", str(folder.path), json.dumps(asdict(ports)))
+def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
+    """The node as a part of the cluster. To be killed is its orderly end: the namespaces go with it. `toolkit`: with
+    NVIDIA's own container runtime."""
+    given = (str(folder.path), json.dumps(asdict(ports)), *(["toolkit"] if toolkit else []))
+    module = (sys.executable, "-m", "toolchain.cluster.node", *given)
     namespaces = ("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
     return Command(
         name="node",
@@ -93,21 +95,25 @@ def remove_cgroups(folder: Folder) -> None:
                 Path(path).rmdir()
 
 
-def run(folder: Folder, ports: Ports) -> None:
+def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
     """Holds the node, as the first process of its namespaces. Never returns."""
     _mount(folder)
+    if toolkit:
+        nvidia.write(folder, f"/{_cgroup(folder)}")
+        nvidia.mount_cgroups()
     _run("ip", "link", "set", "lo", "up")
     for address in (_ADDRESS, SERVICE_IP):
         _run("ip", "address", "add", f"{address}/32", "dev", "lo")
     for top in _cgroup_tops(folder):
         top.mkdir(exist_ok=True)
-    containerd = ChildProcess.start(_containerd(folder), folder)
+    containerd = ChildProcess.start(_containerd(folder, toolkit=toolkit), folder)
     archive = folder.path / "image.tar"
     image.write(archive)
     until(Path(_SOCKET).exists, _RUNTIME_SECONDS, "containerd listens")
     _load(archive)
     archive.unlink()
-    asyncio.run(_hold(folder, ports, [containerd, ChildProcess.start(_kubelet(folder, ports), folder)]))
+    kubelet = ChildProcess.start(_kubelet(folder, ports), folder)
+    asyncio.run(_hold(folder, ports, [containerd, kubelet]))
 
 
 async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None:
@@ -140,7 +146,7 @@ def _mount(folder: Folder) -> None:
         _run("mount", "--bind", str(own), place)
 
 
-def _containerd(folder: Folder) -> Command:
+def _containerd(folder: Folder, *, toolkit: bool) -> Command:
     """Its configuration, and the network of its pods: a bridge, whose other side is the node's own namespace."""
     home = folder.path / "containerd"
     network = home / "net.d"
@@ -163,16 +169,34 @@ address = "{_SOCKET}"
 sandbox = "{image.PAUSE}"
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true  # a sandbox asks for -998, which takes CAP_SYS_RESOURCE
-[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.nvidia]
-runtime_type = "io.containerd.runc.v2"
-base_runtime_spec = "{_gpu_spec(folder)}"
+{_gpu_runtime(folder, toolkit=toolkit)}
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{TOOLCHAIN / "cni"}"]
 conf_dir = "{network}"
 """)
     path = f"{TOOLCHAIN / 'bin'}:{os.environ['PATH']}"  # of containerd-shim-runc-v2
     arguments = (program("containerd"), f"--config={config}")
-    return Command(name="containerd", arguments=arguments, environment={"PATH": path})
+    environment = {"PATH": path} | (nvidia.environment(folder) if toolkit else {})
+    return Command(name="containerd", arguments=arguments, environment=environment)
+
+
+def _gpu_runtime(folder: Folder, *, toolkit: bool) -> str:
+    """The runtime of RuntimeClass nvidia, in containerd's configuration."""
+    runtimes = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes'
+    if not toolkit:
+        return f"""{runtimes}.nvidia]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{_gpu_spec(folder)}"
+"""
+    programs = {"runc": nvidia.runc(folder), "nvidia": program("nvidia-container-runtime")}
+    return "".join(
+        f"""{runtimes}.{name}]
+runtime_type = "io.containerd.runc.v2"
+{runtimes}.{name}.options]
+BinaryName = "{path}"
+"""
+        for name, path in programs.items()
+    )
 
 
 def _gpu_spec(folder: Folder) -> Path:
@@ -227,7 +251,7 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "cgroupRoot": f"/{_cgroup(folder)}",
         "failCgroupV1": False,
         "failSwapOn": False,
-        "enforceNodeAllocatable": ["pods"],
+        **_pod_cgroups(),
         # Nothing but memory: on a machine whose disk is nearly full it would evict the agents, and delete their images,
         # which no registry has.
         "evictionHard": {"memory.available": "100Mi"},
@@ -235,6 +259,14 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "resolvConf": "",
         "registerWithTaints": [{"key": TAINT, "effect": "NoSchedule"}],
     }
+
+
+def _pod_cgroups() -> dict[str, Any]:
+    """Groups for pods, where the controllers of cgroup v2 are not v1's."""
+    unified = (_CGROUPS / "cgroup.controllers").exists()
+    if unified and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
+        return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
+    return {"enforceNodeAllocatable": ["pods"]}
 
 
 def _cgroup(folder: Folder) -> str:
@@ -262,4 +294,4 @@ def _run(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    run(Folder(Path(sys.argv[1])), Ports(**json.loads(sys.argv[2])))
+    run(Folder(Path(sys.argv[1])), Ports(**json.loads(sys.argv[2])), toolkit=sys.argv[3:] == ["toolkit"])

@@ -59,7 +59,7 @@ class Supervisor:
             self._folder.state.unlink(missing_ok=True)
             for part in reversed(self._parts.values()):
                 part.stop()
-            if self._extent is Extent.REAL_NODE:
+            if self._extent.runs_containers:
                 node.remove_cgroups(self._folder)
 
     def _start(self) -> None:
@@ -74,7 +74,7 @@ class Supervisor:
 
     def _populate(self) -> None:
         folder, ports = self._folder, self._ports
-        real = self._extent is Extent.REAL_NODE
+        real = self._extent.runs_containers
         for command in (
             control_plane.controller_manager(folder, ports),
             control_plane.scheduler(folder, ports),
@@ -91,7 +91,7 @@ class Supervisor:
     def _host_node(self) -> None:
         ways = node.ways_in(self._folder, self._ports)
         threading.Thread(target=lambda: asyncio.run(relay.serve(ways)), daemon=True).start()
-        self._run(node.command(self._folder, self._ports))
+        self._run(node.command(self._folder, self._ports, toolkit=self._extent is Extent.GPU_NODE))
 
     def _run(self, command: Command) -> None:
         self._parts[command.name] = ChildProcess.start(command, self._folder)
@@ -103,7 +103,7 @@ class Supervisor:
     def _nodes_are_ready(self) -> bool:
         self._check()
         nodes = (self._api.get("/api/v1/nodes") or {"items": []})["items"]
-        there = self._extent is not Extent.REAL_NODE or any(
+        there = not self._extent.runs_containers or any(
             found["metadata"]["name"] == control_plane.NODE for found in nodes
         )
         return there and all(simulated.is_ready(found) for found in nodes)

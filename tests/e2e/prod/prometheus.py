@@ -62,7 +62,7 @@ class Prometheus:
         with (self._folder / "log").open("wb") as log:
             processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
             try:
-                eventually(self._alerts, "Prometheus answers")
+                eventually(self.alerts, "Prometheus answers")
                 thread.start()
                 yield self
             finally:
@@ -77,13 +77,13 @@ class Prometheus:
         while not ended.wait(TURN_SECONDS):
             with suppress(OSError):
                 self._show()
-            if (alerts := self._alerts()) is not None:
+            if (alerts := self.alerts()) is not None:
                 firing = {str(alert["labels"]["alertname"]) for alert in alerts if alert["state"] == "firing"}
                 now = time.monotonic()
                 self.since = {name: self.since.get(name, now) for name in firing}
                 self.seen |= firing
 
-    def _alerts(self) -> list[Object] | None:
+    def alerts(self) -> list[Object] | None:
         """None while it does not answer."""
         command = [*self._enter, sys.executable, "-IS", "-c", _READ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -25,10 +25,23 @@ def set_at(path: str, value: object) -> Any:
         target: Any = config
         for part in parents:
             target = target[part]
+        last = last.replace("~1", "/")
         if value is None:
             del target[last]
         else:
             target[last] = value
+
+    return change
+
+
+def enforcing(path: str, value: object) -> Any:
+    """The same of t4, whose driver is to hold containers."""
+
+    def change(config: Config) -> None:
+        config["pools"]["t4"] |= {"enforce": "driver"}
+        for key, version in (("driver_version", "615.71.09"), ("toolkit_version", "1.20.1")):
+            config["pools"]["t4"].setdefault(key, version)
+        set_at(f"pools/t4/{path}", value)(config)
 
     return change
 
@@ -136,6 +149,18 @@ GATED: dict[str, Mistake] = {
         set_at("memory_pools/node-4/guard", False),
         "memory-oom: node-4: at its peak of 20480 MiB inference, which requests 8192, leads every victim",
     ),
+    "a driver that cannot hold containers": Mistake(
+        enforcing("driver_version", "580.95.05"),
+        "caps: pools.t4: enforce: driver needs driver_version 615 or newer, and 580.95.05 is declared",
+    ),
+    "a toolkit that sets no limit": Mistake(
+        enforcing("toolkit_version", "1.20.0"),
+        "caps: pools.t4: enforce: driver needs toolkit_version 1.20.1 or newer, and 1.20.0 is declared",
+    ),
+    "a driver that is to hold containers where MIG divides": Mistake(
+        enforcing("node_selector/nvidia.com~1mig.config", "all-1g.5gb"),
+        "caps: pools.t4: enforce: driver on nodes that MIG divides, where the driver refuses limits",
+    ),
     "an oversubscribed pool without a victim": Mistake(
         set_at("memory_pools/node-4/disposable", {}),
         "memory-victim: node-4: inference may take 24576 MiB of slack, and no pod is always there to be killed for it",
@@ -159,6 +184,9 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "one seat is larger than a device",
         "seats and floor are more than a device",
         "an oversubscribed pool without a victim",
+        "a driver that cannot hold containers",
+        "a toolkit that sets no limit",
+        "a driver that is to hold containers where MIG divides",
     ),
     ("the sum fits and no device does", "a floor as large as the device", "fungible flavors with one GPU"),
 )
@@ -208,6 +236,10 @@ REFUSED: dict[str, Mistake] = {
     "borrowing reaches beyond the cohort": Mistake(
         borrowing_beyond_the_cohort,
         "nvidia.com/gpu.borrowing_limit: must be at most 0, which the others of cohort gpus lend (got 1)",
+    ),
+    "a driver that is to hold containers on whole devices": Mistake(
+        set_at("pools/batch/enforce", "driver"),
+        "gpu-tenancy:pools.batch.enforce: driver has no use where sharing is whole: no container has a budget",
     ),
     "residents without an agent that advertises": Mistake(
         set_at("reconcile", None), "gpu-tenancy:reconcile: is missing"

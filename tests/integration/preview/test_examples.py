@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,18 @@ import pytest
 import yaml
 
 from stacks.settings import load_file
+from tenancy.ledger import Enforce
 from tenancy.names import POLICY
 from tests.integration.preview.cli import ROOT, Outcome, Workspace
 
-# A Deployment in a namespace where it has no seat.
+# A Deployment in a namespace where it has no seat, which says itself what the driver is to hold it to.
 SECOND = """
+def capped(spec):
+    for container in spec["containers"]:
+        container["env"] = [{"name": "NVIDIA_GPU_MEMORY_LIMIT", "value": "16000"}]
+    return spec
+
+
 k8s.apps.v1.Deployment(
     "stray",
     metadata={"name": "stray", "namespace": "frigate"},
@@ -22,7 +30,7 @@ k8s.apps.v1.Deployment(
         "strategy": {"type": "Recreate"},
         "template": {
             "metadata": {"labels": {"app": "stray"}},
-            "spec": pod_spec(pulumi.Config().require("image"), seat(pulumi.Config())),
+            "spec": capped(pod_spec(pulumi.Config().require("image"), seat(pulumi.Config()))),
         },
     },
 )
@@ -65,7 +73,10 @@ def test_a_consumer_within_its_seat_passes(space: Workspace, ledger: Path) -> No
 
 
 def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:
-    """Each mistake by its own rule, all at once."""
+    """Each mistake by its own rule, all at once; the ledger's driver holds containers."""
+    prod = load_file(ROOT / "Pulumi.prod.yaml").ledger()
+    pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in prod.pools)
+    ledger.write_text(json.dumps({POLICY: {"ledger": replace(prod, pools=pools).to_data()}}))
     project = example(space, "consumer")
     program = project / "__main__.py"
     right = program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}')
@@ -77,6 +88,7 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
         "3001",
         "seats: Deployment frigate/stray",
         "add residents.stray",
+        "caps: Deployment frigate/stray: container main sets NVIDIA_GPU_MEMORY_LIMIT, which admission alone does",
     ):
         assert told in outcome.text, told
 

@@ -38,6 +38,11 @@ REFUSED: dict[str, tuple[Ledger, str]] = {
         pool("t4", **ABLE | {"driver_version": ""}),
         f"{NEEDS} driver_version 615 or newer, and none is declared; write what the nodes have",
     ),
+    "no reserve": (
+        pool("t4", **ABLE | {"reserve_mib": 0}),
+        "caps: pools.t4: enforce: driver with reserve_mib 0: a seat of the whole device would be a limit that NVML "
+        "cannot tell from none; reserve at least what the driver keeps of each device",
+    ),
     "MIG": (
         with_labels(mig_config="all-1g.10gb"),
         "caps: pools.t4: enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, "
@@ -54,6 +59,12 @@ def test_it_refuses(ledger: Ledger, message: str) -> None:
 @pytest.mark.parametrize("version", ["615", "615.71.09", "616.1", "1000"])
 def test_a_driver_that_can_is_accepted(version: str) -> None:
     assert not [each for each in judge(platform(pool("t4", **ABLE | {"driver_version": version}))) if "caps" in each]
+
+
+@pytest.mark.parametrize(("enforce", "reserve_mib"), [(Enforce.DRIVER, 1), (Enforce.NONE, 0)])
+def test_a_device_is_given_whole_only_where_nothing_is_read_back(enforce: Enforce, reserve_mib: int) -> None:
+    ledger = pool("t4", **ABLE | {"enforce": enforce, "reserve_mib": reserve_mib})
+    assert not [each for each in judge(platform(ledger)) if each.startswith("caps")]
 
 
 def test_the_example_with_caps_breaks_no_rule_and_its_preview_says_who_holds_the_seats() -> None:

@@ -7,10 +7,11 @@ from toolchain.installer.tools.cluster import KUBERNETES
 from toolchain.installer.tools.site import Site, bare
 
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+TOOLKIT_PROGRAMS = ("nvidia-cdi-hook", "nvidia-container-runtime")
 
 
 def oracle(site: Site) -> tuple[Tool, ...]:
-    """Kubernetes', and where there is a C compiler for it NVIDIA's hook that sets a container's cap."""
+    """Kubernetes', and where there is a C compiler for it NVIDIA's runtime and the hook that sets a cap."""
     module = site.module("kube")
     kubernetes = Tool(
         name="kube-oracle",
@@ -19,15 +20,18 @@ def oracle(site: Site) -> tuple[Tool, ...]:
         links={"bin/kube-oracle": "kube-oracle"},
         recipes=(GoBuild(module=module, package="./oracle", output="kube-oracle"),),
     )
-    return (kubernetes, _cdi_hook(site)) if site.system == "linux" and shutil.which("gcc") else (kubernetes,)
+    return (kubernetes, _toolkit(site)) if site.system == "linux" and shutil.which("gcc") else (kubernetes,)
 
 
-def _cdi_hook(site: Site) -> Tool:
+def _toolkit(site: Site) -> Tool:
     module = site.module("nvidia-container-toolkit")
     return Tool(
-        name="nvidia-cdi-hook",
+        name="nvidia-container-toolkit",
         version=bare(module.version(TOOLKIT)),
         platform=site.platform,
-        links={"bin/nvidia-cdi-hook": "nvidia-cdi-hook"},
-        recipes=(GoBuild(module=module, package=f"{TOOLKIT}/cmd/nvidia-cdi-hook", output="nvidia-cdi-hook", cgo=True),),
+        links={f"bin/{program}": program for program in TOOLKIT_PROGRAMS},
+        recipes=tuple(
+            GoBuild(module=module, package=f"{TOOLKIT}/cmd/{program}", output=program, cgo=True)
+            for program in TOOLKIT_PROGRAMS
+        ),
     )

@@ -225,10 +225,36 @@ def test_a_restarted_container_is_judged_by_its_new_group_and_the_old_one_is_no_
     assert node.reasons == {("e" if key[0] == "a" else key[0], key[1]): "" for key in ON_BOTH}
 
 
-def test_a_container_that_no_listed_pod_has_is_named_and_one_without_a_budget_is_not(node: Node) -> None:
-    stranger = Container("1baf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "f" * 64)
-    node.used = {stranger: MIB, Container(UID, OTHER): MIB}
+def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
+    node.used = {Container("1baf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "f" * 64): MIB}
     assert node.reasons == ON_BOTH | {("f", uuid): "no-cgroup" for uuid in GPUS}
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
+    node: Node, unified: bool
+) -> None:
+    """What it takes is its pod's, whose driver holds it to nothing: without a row its pod would count as capped."""
+    assert node.reasons == ON_BOTH, "it may run there, and use nothing"
+    if not unified:
+        cgroup_v1(node)
+    node.used = {Container(UID, OTHER): MIB}
+    others = ON_BOTH if unified else every(Uncapped.CGROUP)
+    assert node.reasons == others | {("c", uuid): "no-budget" for uuid in GPUS}
+
+
+def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None:
+    node.pods[0]["spec"] |= {"containers": [container("model", 0), container("proxy", 0)], "initContainers": []}
+    node.used = {MODEL: MIB}
+    assert node.reasons == {}
+
+
+def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
+    """Else it had no row at all until it uses one."""
+    node.pods[0]["metadata"]["annotations"] = {}
+    assert node.reasons == ON_BOTH
+    one_device_alone(node)
+    assert node.reasons == {key: "no-limit" if key[1] == "GPU-1" else "" for key in ON_BOTH}
 
 
 def test_an_exporter_that_starts_anew_says_the_same(node: Node) -> None:

@@ -648,7 +648,7 @@ def test_whom_the_driver_holds_is_no_offender_and_it_is_said_if_he_is_over_never
     assert "the driver holds it to its budget" in spared.why
 
 
-@pytest.mark.parametrize("why", ["no-limit", "no-cgroup", "other-limit"])
+@pytest.mark.parametrize("why", ["no-limit", "no-cgroup", "other-limit", "no-budget"])
 def test_whom_the_driver_should_hold_and_does_not_is_recycled_as_ever(why: str) -> None:
     """One container of two is enough."""
     caps = (held(ARENA), held(ARENA, "sidecar", why))

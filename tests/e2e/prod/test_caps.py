@@ -1,0 +1,396 @@
+"""Where the driver is to hold containers: examples/enforced.yaml on a node with NVIDIA's container toolkit 1.20.1, its
+runtime and its hook, under a kubelet and containerd on cgroup v2. The driver's library is a fake, a Prometheus judges.
+
+Each test goes on from the one before. They last some minutes: `make caps`, which prints the path of one budget and what
+each fault is shown as, after how many seconds.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agents.runtime import exposition
+from tenancy import names
+from tenancy.units import MIB
+from tests.e2e.prod.prometheus import Prometheus, prometheus
+from tests.e2e.rollout import Object, Rollout, condition, eventually, logged, pods
+from tests.integration.preview.cli import ROOT, workspace
+from tests.support import fake_nvml
+from toolchain.cluster import cluster, node, nvidia
+from toolchain.cluster.api import until
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.image import agent_image
+from toolchain.cluster.paths import program
+
+pytestmark = pytest.mark.day
+
+DOMAIN = "example.com"
+OURS = names.Names(DOMAIN)
+GPUMEM, GPU_COUNT, UUIDS = OURS.gpumem, OURS.gpu_count, OURS.device_uuid
+GPUS = ("GPU-0", "GPU-1")
+TOTAL_MIB, RESERVE_MIB = 24564, 1524
+NODE = f"/api/v1/nodes/{node.NODE}"
+SLICE = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{DOMAIN}-{node.NODE}"
+LABELS = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.memory": str(TOTAL_MIB),
+    "nvidia.com/gpu.count": str(len(GPUS)),
+}
+SERVED_SECONDS, FIRES_SECONDS = 20, 60
+MARK = f"caps-{os.getpid()}"
+# The first line of a container's log is what was set before its process began.
+MODEL = "import signal; print(open('/opt/nvidia/limits').read(), flush=True); signal.sigwait([signal.SIGTERM])"
+READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
+
+Reasons = Mapping[tuple[str, str, str], str]
+
+
+@dataclass
+class Caps:
+    """`rows` are the faults: what was done, what is shown then, after how many seconds, and until the alert."""
+
+    stack: Rollout
+    alerts: Prometheus
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def libraries(self) -> Path:
+        return nvidia.libraries(self.stack.cluster.folder)
+
+    def show(self, *lines: str) -> None:
+        """Both devices, each with these lines."""
+        device = [(f"device {uuid} {TOTAL_MIB * MIB} {20000 * MIB} {4564 * MIB}", "accounting misc") for uuid in GPUS]
+        fake_nvml.write(self.libraries / "card", "\n".join(["0", *(x for d in device for x in (*d, *lines))]) + "\n")
+
+    def show_on(self, uuid: str, line: str) -> None:
+        """The same, and a line for one of them."""
+        self.show()
+        text = (self.libraries / "card").read_text()
+        fake_nvml.write(self.libraries / "card", re.sub(rf"(device {uuid} .*\n)", rf"\1{line}\n", text))
+
+    def limits(self) -> list[tuple[str, str, int]]:
+        """What NVML was asked to set: device, directory, MiB."""
+        lines = [line.split() for line in (self.libraries / "limits").read_text().splitlines()]
+        return [(uuid, directory, int(hard) // MIB) for _, uuid, directory, _, hard in lines]
+
+    def create(self, namespace: str, manifest: Object) -> Object:
+        return self.stack.cluster.api.create(pods(namespace), manifest)
+
+    def delete(self, namespace: str, name: str) -> None:
+        path = pods(namespace, name)
+        self.stack.cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        eventually(lambda: self.stack.cluster.api.get(path) is None, f"{name} is gone")
+
+    def state(self, namespace: str, name: str) -> Object:
+        return self.stack.get(pods(namespace, name))["status"]
+
+    def started(self, namespace: str, name: str) -> Mapping[str, str]:
+        """The ids of its containers, once all of them run."""
+
+        def ids() -> dict[str, str]:
+            found = self.state(namespace, name).get("containerStatuses", [])
+            running = {
+                each["name"]: each["containerID"].partition("://")[2] for each in found if "running" in each["state"]
+            }
+            return running if found and len(running) == len(found) else {}
+
+        return dict(eventually(ids, f"{name} runs", lambda: self.state(namespace, name)))
+
+    def exporter(self) -> str:
+        for pod in self.stack.items(pods(f"{names.node_agent_namespace('gpu-tenancy-system')}")):
+            address = pod["status"].get("podIP")
+            if "exporter" in pod["metadata"]["name"] and address and "deletionTimestamp" not in pod["metadata"]:
+                return str(address)
+        return ""
+
+    def samples(self) -> list[exposition.Sample]:
+        """The exporter's page; nothing while it does not answer."""
+        enter = ["nsenter", f"--net=/proc/{self.stack.cluster.pid_of('node')}/ns/net"]
+        url = f"http://{self.exporter()}:9401/metrics"
+        done = subprocess.run(
+            [*enter, sys.executable, "-IS", "-c", READ, url], capture_output=True, text=True, check=False
+        )
+        return list(exposition.parse(done.stdout.rstrip("\n") + "\n")) if done.returncode == 0 else []
+
+    def reasons(self) -> Reasons:
+        """By pod, container and device; "" where it is capped."""
+        return {
+            (s.labels["pod"], s.labels["container"], s.labels["uuid"]): "" if s.value == 1 else s.labels["reason"]
+            for s in self.samples()
+            if s.name == names.METRIC_CAPPED
+        }
+
+    def become(self, wanted: Reasons, what: str) -> None:
+        until(lambda: self.reasons() == wanted, SERVED_SECONDS * 3, what, self.reasons)
+
+    def served(self, fault: str, reason: str, shown: Callable[[], bool], *, since: float, alert: str = "") -> None:
+        """It is shown in time, and the alert names it in time."""
+        until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
+        served = time.monotonic() - since
+        fires = "-"
+        if alert:
+            until(lambda: self.firing(alert, reason), FIRES_SECONDS * 2, f"{fault}: {alert} fires", self.alerts.alerts)
+            seconds = time.monotonic() - since
+            assert seconds <= FIRES_SECONDS, f"{fault}: {alert} after {seconds:.0f} s"
+            fires = f"{seconds:.0f}"
+        assert served <= SERVED_SECONDS, f"{fault}: {reason} after {served:.0f} s"
+        self.rows.append((fault, f"`{reason}`" if reason else "capped", f"{served:.0f}", fires))
+        print("\n| {} | {} | {} | {} |".format(*self.rows[-1]), flush=True)
+
+    def firing(self, alert: str, reason: str) -> list[Mapping[str, str]]:
+        """The labels of those that fire."""
+        found = [each["labels"] for each in self.alerts.alerts() or () if each["state"] == "firing"]
+        return [labels for labels in found if labels["alertname"] == alert and labels.get("reason") == reason]
+
+
+def model(name: str, gpumem: str | None = None, devices: str | None = None) -> dict[str, Any]:
+    limits = {**({GPUMEM: gpumem} if gpumem else {}), **({GPU_COUNT: devices} if devices else {})}
+    command = ["python", "-IS", "-c", MODEL if gpumem else "import signal; signal.pause()", f"{MARK}:{name}"]
+    return {"name": name, "image": agent_image(), "command": command, "resources": {"limits": limits}}
+
+
+def pod(name: str, *containers: Object) -> dict[str, Any]:
+    spec = {"containers": list(containers), "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def processes(container: str) -> Iterator[tuple[int, int]]:
+    """Of the container's: the number on this machine and on the node."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if (folder / "cmdline").read_text().rstrip("\0").endswith(f"\0{MARK}:{container}"):
+                (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
+                if len(line.split()) >= 4:  # not runc's, on its way into the container
+                    yield int(folder.name), int(line.split()[-2])
+
+
+def enforced(config: dict[str, Any]) -> None:
+    """The example on the real node alone, which has two devices, and room in photos for what the tests start."""
+    config["pools"]["gpu"] |= {"node_selector": {"kubernetes.io/hostname": node.NODE}, "device_count": len(GPUS)}
+    config["residents"]["photo-search"] |= {"replicas": 3}
+
+
+@pytest.fixture(scope="module")
+def caps(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caps]:
+    if reason := node.why_not() or nvidia.why_not():
+        pytest.skip(f"NVIDIA'S RUNTIME IS NOT RUN: {reason}")
+    with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.GPU_NODE) as held:
+        libraries = nvidia.libraries(held.folder)
+        libraries.mkdir(parents=True)
+        if not fake_nvml.build(libraries):
+            pytest.skip("NO C COMPILER: NVIDIA's runtime is not run")
+        nvidia.offer(held.folder, GPUS)
+        stack = Rollout(held, workspace(tmp_path_factory.mktemp("enforced")))
+        stack.workspace.stack_file.write_text((ROOT / "examples" / "enforced.yaml").read_text())
+        stack.workspace.change(enforced)
+        stack.init()
+        found = Caps(stack, Prometheus.__new__(Prometheus))
+        found.show()
+        held.api.patch(NODE, {"metadata": {"labels": LABELS}, "spec": {"taints": []}})
+        print(stack.gated_up().text)
+        eventually(lambda: held.api.get(SLICE), "the exporter publishes the devices")
+        with prometheus(stack, tmp_path_factory.mktemp("prometheus")) as alerts:
+            found.alerts = alerts
+            yield found
+        print("\n| fault | shown as | after s | alert after s |\n|---|---|---|---|")
+        for row in found.rows:
+            print("| {} | {} | {} | {} |".format(*row))
+
+
+def test_a_budget_is_at_nvml_before_its_process_runs_and_is_read_back(caps: Caps) -> None:
+    stack, began = caps.stack, time.monotonic()
+    declared = yaml.safe_load(stack.workspace.stack_file.read_text())["config"]["gpu-tenancy:residents"]["llm"]
+    caps.create("chat", pod("llm", model("model", str(declared["gpumem_mib"]))))
+    identity = caps.started("chat", "llm")["model"]
+    made = stack.get(pods("chat", "llm"))
+    uuid, uid = made["metadata"]["annotations"][UUIDS], made["metadata"]["uid"]
+    (container,) = made["spec"]["containers"]
+    environment = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    assert environment[names.MEMORY_LIMIT] == environment[names.MEMORY_REQUEST] == str(declared["gpumem_mib"])
+    (limit,) = (each for each in caps.limits() if identity in each[1])
+    assert (limit[0], limit[2]) == (uuid, declared["gpumem_mib"])
+    assert re.search(rf"pod{uid}/(cri-containerd-)?{identity}", limit[1].replace("_", "-"))
+    said = lambda: logged(stack.cluster.api.request("GET", f"{pods('chat', 'llm')}/log"))  # noqa: E731
+    log = str(eventually(said, "its process says what it finds"))
+    assert limit[1] in log, "the process saw it as its first act"
+    caps.served("a pod starts", "", lambda: caps.reasons() == {("llm", "model", uuid): ""}, since=began)
+    bundle = f"run/containerd/io.containerd.runtime.v2.task/k8s.io/{identity}/config.json"
+    spec = json.loads(Path(f"/proc/{stack.cluster.pid_of('node')}/root", bundle).read_text())
+    (hook,) = spec["hooks"]["createRuntime"]
+    series = [s for s in caps.samples() if s.name in (names.METRIC_LIMIT, names.METRIC_CAPPED)]
+    runtime = stack.cluster.folder.log("nvidia-container-runtime").read_text().splitlines()
+    print(
+        f"\nthe stack file    residents.llm: {declared}",
+        f"the API server    pod chat/llm, container model, limits {container['resources']['limits']}",
+        f"                  env {json.dumps(environment)}",
+        f"                  annotation {UUIDS}: {uuid}",
+        *(f"NVIDIA's runtime  {line}" for line in runtime if identity in line),
+        f"runc's bundle     createRuntime: {' '.join(hook['args'])}",
+        f"NVML, by the hook set {limit[0]} {limit[1]} {limit[2] * MIB} bytes",
+        f"the process       its first line: {log.splitlines()[-1] or log.splitlines()[0]}",
+        *(f"the exporter      {s.name}{json.dumps(s.labels)} {s.value:.0f}" for s in series),
+        sep="\n",
+        flush=True,
+    )
+
+
+def test_several_containers_and_several_devices_have_each_their_own(caps: Caps) -> None:
+    began = time.monotonic()
+    caps.create("photos", pod("two", model("search", "6192", "2"), model("faces", "2000"), model("proxy")))
+    caps.started("photos", "two")
+    held = {("two", each, uuid): "" for each in ("search", "faces") for uuid in GPUS}
+    caps.served(
+        "several containers on several devices",
+        "",
+        lambda: {key: why for key, why in caps.reasons().items() if key[0] == "two"} == held,
+        since=began,
+    )
+    mib = {(s.labels["container"], s.value / MIB) for s in caps.samples() if s.name == names.METRIC_LIMIT}
+    assert {("search", 3096.0), ("faces", 1000.0)} <= mib
+
+
+def alone(caps: Caps) -> tuple[str, str, str]:
+    """The one row of llm's."""
+    (key,) = (key for key in caps.reasons() if key[0] == "llm")
+    return key
+
+
+def restarted(caps: Caps, namespace: str, name: str, old: str) -> str:
+    """The id of the container that came after it, once it runs."""
+    other = lambda: next((x for x in caps.started(namespace, name).values() if x != old), None)  # noqa: E731
+    return str(eventually(other, "the container runs again"))
+
+
+def test_a_restarted_container_has_its_own_before_it_counts_as_capped(caps: Caps) -> None:
+    old, (process, _) = caps.started("chat", "llm")["model"], next(processes("model"))
+    began = time.monotonic()
+    os.kill(process, signal.SIGKILL)
+    new = restarted(caps, "chat", "llm", old)
+    assert [limit for limit in caps.limits() if new in limit[1]], "set before it ran"
+    key = alone(caps)
+    caps.served("a container restarts", "", lambda: caps.reasons().get(key) == "", since=began)
+
+
+@pytest.mark.parametrize("part", ["kubelet", "containerd"])
+def test_what_is_held_stays_so_while_the_node_restarts_its_parts(caps: Caps, part: str) -> None:
+    before, running = caps.reasons(), caps.started("chat", "llm")
+    old = caps.stack.cluster.pid_on_node(program(part))
+    began = time.monotonic()
+    os.kill(old, signal.SIGKILL)
+
+    def again() -> bool:
+        with suppress(ProcessLookupError):
+            return caps.stack.cluster.pid_on_node(program(part)) != old
+        return False
+
+    eventually(again, f"{part} runs again")
+    seen = [caps.reasons() for _ in range(5)]
+    assert all(each == before for each in seen), seen
+    caps.served(f"{part} restarts", "", lambda: caps.reasons() == before, since=began)
+    assert caps.started("chat", "llm") == running
+    caps.create("photos", pod("after", model("after", "4096")))
+    identity = caps.started("photos", "after")["after"]
+    assert [limit[2] for limit in caps.limits() if identity in limit[1]] == [4096]
+    caps.delete("photos", "after")
+
+
+def restart_exporter(caps: Caps) -> None:
+    words = (f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", "exporter")
+    old = caps.stack.cluster.pid_on_node(*words)
+    os.kill(old, signal.SIGKILL)
+
+    def again() -> bool:
+        with suppress(ProcessLookupError):
+            return caps.stack.cluster.pid_on_node(*words) != old
+        return False
+
+    eventually(again, "the exporter runs again")
+
+
+def test_an_exporter_that_restarts_says_the_same(caps: Caps) -> None:
+    before, began = caps.reasons(), time.monotonic()
+    restart_exporter(caps)
+    caps.served("the exporter restarts", "", lambda: caps.reasons() == before, since=began)
+
+
+def test_a_container_without_a_budget_that_uses_a_device_is_named(caps: Caps) -> None:
+    _, process = next(processes("proxy"))
+    began = time.monotonic()
+    caps.show_on("GPU-0", f"compute {process} {MIB * 900}")
+    key = ("two", "proxy", "GPU-0")
+    shown = lambda: caps.reasons().get(key) == "no-budget"  # noqa: E731
+    caps.served("a container without gpumem uses the device", "no-budget", shown, since=began, alert="GpuCapMissing")
+    assert {labels["container"] for labels in caps.firing("GpuCapMissing", "no-budget")} == {"proxy"}
+    caps.show()
+    eventually(lambda: key not in caps.reasons(), "it is no longer named")
+
+
+def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it_runs(caps: Caps) -> None:
+    kubelet = caps.stack.cluster.pid_on_node(program("kubelet"))
+    os.kill(kubelet, signal.SIGSTOP)
+    try:
+        (process, _), began = next(processes("faces")), time.monotonic()
+        os.kill(process, signal.SIGKILL)
+        shown = lambda: "no-cgroup" in caps.reasons().values()  # noqa: E731
+        caps.served("a container's group is gone", "no-cgroup", shown, since=began, alert="GpuCapMissing")
+        assert {labels["container"] for labels in caps.firing("GpuCapMissing", "no-cgroup")} == {"faces"}
+    finally:
+        os.kill(kubelet, signal.SIGCONT)
+
+
+def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(caps: Caps) -> None:
+    caps.delete("photos", "two")
+    caps.create("photos", pod("photo-search", model("search", "4096")))
+    old = caps.started("photos", "photo-search")["search"]
+    held = lambda: {why for key, why in caps.reasons().items() if key[0] == "photo-search"}  # noqa: E731
+    until(lambda: held() == {""}, SERVED_SECONDS * 3, "it is capped", held)
+    nvidia.offer(caps.stack.cluster.folder, GPUS, hook=False)
+    try:
+        process, _ = next(processes("search"))
+        os.kill(process, signal.SIGKILL)
+        new, began = restarted(caps, "photos", "photo-search", old), time.monotonic()
+        assert not [limit for limit in caps.limits() if new in limit[1]]
+        shown = lambda: "no-limit" in held()  # noqa: E731
+        caps.served("a toolkit without the hook", "no-limit", shown, since=began, alert="GpuCapMissing")
+        assert held() == {"no-limit"}
+        (labels,) = caps.firing("GpuCapMissing", "no-limit")
+        assert (labels["namespace"], labels["pod"], labels["container"]) == ("photos", "photo-search", "search")
+        notes = lambda: [event["note"] for event in caps.stack.events("photos", names.EVENT_UNCAPPED)]  # noqa: E731
+        eventually(
+            lambda: any("container search" in note and "no-limit" in note for note in notes()),
+            "the watchdog's Event names it",
+            notes,
+        )
+    finally:
+        nvidia.offer(caps.stack.cluster.folder, GPUS)
+    caps.delete("photos", "photo-search")
+
+
+def test_a_node_that_mig_divides_is_named_and_takes_no_pod(caps: Caps) -> None:
+    key, began = alone(caps), time.monotonic()
+    caps.show("mig")
+    shown = lambda: caps.reasons().get(key) == "mig"  # noqa: E731
+    caps.served("MIG is turned on", "mig", shown, since=began, alert="GpuCapMissing")
+    slice_says = lambda: {  # noqa: E731
+        each["attributes"].get("memoryCap", {}).get("string") for each in caps.stack.get(SLICE)["spec"]["devices"]
+    }
+    eventually(lambda: slice_says() == {"mig"}, "the node's slice says so", slice_says)
+    caps.create("photos", pod("waits", model("waits", "4096")))
+    said = lambda: condition(caps.stack.get(pods("photos", "waits")), "PodScheduled").get("message", "")  # noqa: E731
+    eventually(lambda: "mig" in said(), "the scheduler says why it does not place it", said)
+    print(f"\nthe scheduler: {said()}")
+    caps.delete("photos", "waits")
+    caps.show()
+    eventually(lambda: slice_says() != {"mig"}, "the node can again")
