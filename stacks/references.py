@@ -29,6 +29,8 @@ _REFERENCES = (
     ("memory_pools.*.disposable.*.priority", "priorities"),
 )
 
+_LISTS_OF_NAMES = ("admission.exempt_namespaces", "admission.device_classes", "kueue.exclude_resource_prefixes")
+
 # Parts that are of no use without another one.
 _NEEDS = (
     ("watchdog", "exporter", "the watchdog acts on what the exporter measures"),
@@ -64,7 +66,7 @@ _FOR_CAPS = (
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes, per
-    tenant's workload in a second pool."""
+    tenant's workload in a second pool, per name that a list has twice."""
     return [
         *_dangling(raw),
         *_lacking(raw),
@@ -79,6 +81,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
         *_without_caps(raw),
+        *_listed_twice(raw),
     ]
 
 
@@ -167,6 +170,16 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
         for part, reason in _FOR_CAPS:
             if not raw.get(part):
                 yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
+
+
+def _listed_twice(raw: Mapping[str, Any]) -> Iterator[str]:
+    for pattern in _LISTS_OF_NAMES:
+        for path, listed in matches(raw, pattern):
+            seen: set[str] = set()
+            for index, item in enumerate(listed if isinstance(listed, list) else ()):
+                if _is_name(item) and item in seen:
+                    yield f"{key(*path, index)}: {item!r} is there twice; remove one"
+                seen |= {item} if _is_name(item) else set()
 
 
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Names that belong to somebody else already: to Kubernetes, to the stack itself, or to another key."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,7 +8,8 @@ from components.base.system import ClusterSpec
 from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key
 from stacks.references import at, matches
-from tenancy.names import Names, node_agent_namespace
+from tenancy import reach
+from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -21,11 +23,21 @@ _NO_DOMAIN = ("requests.", "hugepages-")
 # (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
 _LONGEST_NAMESPACE = 63
 _LONGEST_DRIVER = 63
+_ONE_NAMESPACES_ACCOUNTS = "system:serviceaccounts:."
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that is taken."""
-    return [*_domain(raw), *_namespaces(raw), *_priorities(raw), *_local_queues(raw), *_workloads(raw)]
+    return [
+        *_domain(raw),
+        *_namespaces(raw),
+        *_exempt(raw),
+        *_device_classes(raw),
+        *_groups(raw),
+        *_priorities(raw),
+        *_local_queues(raw),
+        *_workloads(raw),
+    ]
 
 
 def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -43,8 +55,12 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
         yield f"{where}: must be at most {longest} characters where scheduler is there{got(domain)}"
 
 
+def _system(raw: Mapping[str, Any]) -> Any:
+    return at(raw, "cluster").get("system_namespace", ClusterSpec.model_fields["system_namespace"].default)
+
+
 def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
-    system = at(raw, "cluster").get("system_namespace", ClusterSpec.model_fields["system_namespace"].default)
+    system = _system(raw)
     kueue = at(raw, "kueue").get("namespace", KueueSpec.model_fields["namespace"].default)
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
     if isinstance(kueue, str):
@@ -64,6 +80,43 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     for tenant in at(raw, "tenants"):
         if tenant in taken:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
+
+
+def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
+    """What is exempt in any case may be listed."""
+    taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
+        "default": "is where whatever names no namespace ends, and would be exempt with it",
+        _system(raw): "is the agents'",
+    }
+    del taken[EXEMPT_BY_NAME]
+    namespaces = at(raw, "admission").get("exempt_namespaces")
+    for index, namespace in enumerate(namespaces if isinstance(namespaces, list) else ()):
+        if isinstance(namespace, str) and namespace in taken:
+            yield (
+                f"{key('admission', 'exempt_namespaces', index)}: {taken[namespace]}; remove it, and give what needs "
+                f"the exemption a namespace of its own{got(namespace)}"
+            )
+
+
+def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
+    domain, listed = at(raw, "cluster").get("resource_domain"), at(raw, "admission").get("device_classes")
+    names = Names(domain if isinstance(domain, str) else "")
+    for index, name in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(name, str) and reach.hands_out_gpus(name, names):
+            yield (
+                f"{key('admission', 'device_classes', index)}: hands out GPUs, which claims would take beside the "
+                f"ledger; remove it: listed are classes that give no GPU, such as a network card's{got(name)}"
+            )
+
+
+def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
+    """https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects"""
+    for path, group in matches(raw, "tenants.*.groups.*@"):
+        if group.startswith("system:") and not re.match(_ONE_NAMESPACES_ACCOUNTS, group):
+            yield (
+                f"{key(*path)}: groups that begin with system: are Kubernetes' own, most with everybody in them; name "
+                "a group of your identity provider"
+            )
 
 
 def _priorities(raw: Mapping[str, Any]) -> Iterator[str]:
