@@ -98,6 +98,11 @@ class Graph:
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
         return f"{self.ledger_objects[0]} of this program" if self.ledger_objects else "nowhere: there is none"
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is a program beside the platform's, which declares no ledger and is judged by the platform's."""
+        return self.ledger is not None and not self._config_maps(names.LEDGER)
+
     def _config_maps(self, name: str) -> list[Object]:
         return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == name]
 

@@ -29,7 +29,12 @@ _REFERENCES = (
     ("memory_pools.*.disposable.*.priority", "priorities"),
 )
 
-_LISTS_OF_NAMES = ("admission.exempt_namespaces", "admission.device_classes", "kueue.exclude_resource_prefixes")
+_LISTS_OF_NAMES = (
+    "admission.exempt_namespaces",
+    "admission.exempt_priorities",
+    "admission.device_classes",
+    "kueue.exclude_resource_prefixes",
+)
 
 # Parts that are of no use without another one.
 _NEEDS = (

@@ -23,6 +23,13 @@ _NO_DOMAIN = ("requests.", "hugepages-")
 # (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
 _LONGEST_NAMESPACE = 63
 _LONGEST_DRIVER = 63
+# Where a stack gives somebody a class.
+_PRIORITIES = (
+    "admission.gpu_priority",
+    "admission.tenant_priorities.*",
+    "memory_pools.*.workloads.*.priority",
+    "memory_pools.*.disposable.*.priority",
+)
 _ONE_NAMESPACES_ACCOUNTS = "system:serviceaccounts:."
 
 
@@ -33,6 +40,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_namespaces(raw),
         *_exempt(raw),
         *_device_classes(raw),
+        *_exempt_priorities(raw),
         *_groups(raw),
         *_priorities(raw),
         *_local_queues(raw),
@@ -107,6 +115,16 @@ def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
                 f"{key('admission', 'device_classes', index)}: hands out GPUs, which claims would take beside the "
                 f"ledger; remove it: listed are classes that give no GPU, such as a network card's{got(name)}"
             )
+
+
+def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A class that the stack gives to somebody is not for the exempt alone."""
+    users = [match for pattern in _PRIORITIES for match in matches(raw, pattern)]
+    used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
+    listed = at(raw, "admission").get("exempt_priorities")
+    for index, name in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(name, str) and name in used:
+            yield f"{key('admission', 'exempt_priorities', index)}: is that of {used[name]}; remove it{got(name)}"
 
 
 def _groups(raw: Mapping[str, Any]) -> Iterator[str]:

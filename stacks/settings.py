@@ -158,6 +158,7 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)
+    gpu_class = settings.priorities.get(admission.gpu_priority)
     shared = [pool.device_count for pool in settings.pools.values() if pool.sharing is Sharing.MEMORY]
     return AdmissionTerms(
         gpu_priority=admission.gpu_priority,
@@ -165,6 +166,8 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
         own=(settings.cluster.system_namespace, *([settings.kueue_namespace] if settings.kueue_namespace else [])),
         device_classes=tuple(sorted(admission.device_classes)),
         devices=max(shared, default=0) if settings.extender else 0,
+        gpu_priority_value=gpu_class.value if gpu_class else None,
+        exempt_priorities=tuple(sorted(admission.exempt_priorities)),
     )
 
 

@@ -816,6 +816,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
         "device",
         "caps",
         "claims",
+        "platform",
         "scheduler",
         "memory-workloads",
         "memory-guard",

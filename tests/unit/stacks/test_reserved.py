@@ -162,6 +162,20 @@ def test_a_class_that_gives_no_gpu_is_listed_whoever_made_it(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "user"),
+    [
+        ("gpu-workload", "admission.gpu_priority"),
+        ("tier-2-gpu", "admission.tenant_priorities.tts"),
+        ("homelab-disposable", "memory_pools.node-4.disposable.agent-microvm.priority"),
+    ],
+)
+def test_a_class_that_somebody_has_is_not_for_the_exempt_alone(name: str, user: str) -> None:
+    assert refusal(put("admission exempt_priorities", ["longhorn-critical", name])) == [
+        f"gpu-tenancy:admission.exempt_priorities.1: is that of {user}; remove it (got '{name}')"
+    ]
+
+
+@pytest.mark.parametrize(
     "group",
     [
         "system:authenticated",
