@@ -6,7 +6,7 @@ from typing import Any
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
 from stacks.problems import dotted, got, key, nearest
-from tenancy.names import GPU, GPUMEM_SUFFIX, Names
+from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -282,27 +282,48 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What the others of a cohort lend is the most that there is to borrow."""
+    """What the others of a cohort lend is the most that there is to borrow of gpumem, which queues of no other stack
+    have."""
+    for where, cohort, borrowing, lent in _overdrawn(raw):
+        if where.endswith((f"{GPUMEM_SUFFIX}.borrowing_limit", f"{GPU_COUNT_SUFFIX}.borrowing_limit")):
+            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{got(borrowing)}"
+
+
+def borrowed_from_elsewhere(raw: Mapping[str, Any]) -> Iterator[str]:
+    """One line per quota that borrows more than this stack's queues lend. Kueue's cohorts are the whole cluster's: the
+    rest may be another stack's, so it is no mistake by itself."""
+    refused = {line.partition(": ")[0] for line in _borrowed_from_nobody(raw)}
+    for where, cohort, borrowing, lent in _overdrawn(raw):
+        if where not in refused:
+            yield (
+                f"{where}: is {borrowing}, the others of cohort {cohort} in this stack lend {lent}; what is beyond "
+                "that must be lent by queues that other stacks have in this cohort"
+            )
+
+
+def _overdrawn(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    """Per quota that borrows more than the others lend: its key, the cohort, what it borrows, what they lend."""
     queues = at(raw, "queues.cluster_queues")
     for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
         cohort = queues[queue].get("cohort")
         borrowing = quota.get("borrowing_limit") if isinstance(quota, Mapping) else None
         if not (_is_name(cohort) and isinstance(borrowing, int)):
             continue
-        lent = [
+        lent = sum(
             _lent(at(at(other, "quotas"), flavor).get(resource))
             for name, other in queues.items()
             if name != queue and isinstance(other, Mapping) and other.get("cohort") == cohort
-        ]
-        if borrowing > sum(lent):
-            path = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
-            yield f"{path}: must be at most {sum(lent)}, which the others of cohort {cohort} lend{got(borrowing)}"
+        )
+        if borrowing > lent:
+            where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
+            yield where, cohort, borrowing, lent
 
 
 def _lent(quota: Any) -> int:
     if not isinstance(quota, Mapping):
         return 0
-    lent = quota.get("lending_limit", quota.get("nominal"))
+    limit = quota.get("lending_limit")
+    lent = quota.get("nominal") if limit is None else limit
     return lent if isinstance(lent, int) else 0
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stacks import references
+from stacks import references, settings
 from tests.support.prod import Change, Raw, drop, put, raw, refusal
 
 TENANTS = (
@@ -249,20 +249,48 @@ def test_prefixes_of_what_no_queue_covers_are_free() -> None:
     assert refusal(put("kueue exclude_resource_prefixes", ["cpu", "memory", "viktorbarzin.me/gpu-count"])) == []
 
 
-def cohort(config: Raw, *, lends: dict[str, int], borrows: int) -> None:
+def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
     """Two queues that lend each other one flavor's devices."""
     queues = config["queues"]["cluster_queues"]
     config["pools"]["batch"]["device_count"] = 3
     config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
-    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 2, **lends}}}}
-    borrower = {"nominal": 1, "borrowing_limit": borrows}
-    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": borrower}}}
+    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 2, **lends}}}}
+    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 1, "borrowing_limit": borrows}}}}
 
 
-@pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
-def test_nobody_borrows_more_than_the_others_of_its_cohort_lend(lends: dict[str, int], most: int) -> None:
-    assert refusal(lambda config: cohort(config, lends=lends, borrows=most)) == []
-    assert refusal(lambda config: cohort(config, lends=lends, borrows=most + 1)) == [
-        "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.borrowing_limit: must be at most "
-        f"{most}, which the others of cohort gpus lend (got {most + 1})"
+LENT = pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
+QUOTA = "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any"
+
+
+@LENT
+@pytest.mark.parametrize("resource", ["viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"])
+def test_nobody_borrows_more_gpumem_than_the_others_of_its_cohort_lend(
+    lends: dict[str, int], most: int, resource: str
+) -> None:
+    def lines(borrows: int) -> list[str]:
+        found = refusal(lambda config: cohort(config, lends=lends, borrows=borrows, resource=resource))
+        return [line for line in found if "cohort gpus" in line]
+
+    assert lines(most) == []
+    assert lines(most + 1) == [
+        f"{QUOTA}.{resource}.borrowing_limit: must be at most {most}, which the others of cohort gpus lend "
+        f"(got {most + 1})"
+    ]
+
+
+@LENT
+def test_devices_beyond_that_may_be_lent_by_another_stack_which_is_said(lends: dict[str, int], most: int) -> None:
+    """Kueue's cohorts are the cluster's, and a second stack may have a queue on the flavor."""
+
+    def said(borrows: int) -> list[str]:
+        config = raw()
+        cohort(config, lends=lends, borrows=borrows)
+        queues = settings.parse(config).queues
+        assert queues is not None
+        return list(references.borrowed_from_elsewhere({"queues": queues.model_dump(mode="json")}))
+
+    assert said(most) == []
+    assert said(most + 1) == [
+        f"{QUOTA}.nvidia.com/gpu.borrowing_limit: is {most + 1}, the others of cohort gpus in this stack lend {most}; "
+        "what is beyond that must be lent by queues that other stacks have in this cohort"
     ]
