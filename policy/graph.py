@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
 from policy.objects import Object, from_json, text
-from policy.unknown import is_unknown
+from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
@@ -58,6 +58,8 @@ class Graph:
         if kind not in self._by_name:
             grouped: dict[str, list[Object]] = {}
             for found in self.of(kind):
+                if is_unknown(found.name):
+                    raise UnprovenError(f"{found.kind} {found.urn.rpartition('::')[2]}: {unknown('metadata.name')}")
                 grouped.setdefault(found.name, []).append(found)
             self._by_name[kind] = grouped
         called = self._by_name[kind].get(name, ())

@@ -23,6 +23,7 @@ TERMS = AdmissionTerms(
 )
 FULL = replace(LEDGER, local_queues=(LocalQueue(name="team-a-gpu", tenant="team-a", queue="gpu-cq"),), admission=TERMS)
 CONFIG = {"ledger": FULL.to_data(), "memory_pools": HostMemoryPools(pools=(graphs.NODE_4,)).to_data()}
+UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
 OWN = "is the platform's own, which this program would change; remove it, or name it otherwise"
 
 
@@ -164,11 +165,11 @@ def test_what_stands_beside_it_passes(case: str) -> None:
     [
         (
             priority("mine", UNKNOWN),
-            "priorities: PriorityClass mine: cannot be proven: value is unknown until the update",
+            f"priorities: PriorityClass mine: cannot be proven: value {UNTIL}",
         ),
         (
             local_queue("mine", "immich", UNKNOWN),
-            "queue-coverage: LocalQueue immich/mine: cannot be proven: spec.clusterQueue is unknown until the update",
+            f"queue-coverage: LocalQueue immich/mine: cannot be proven: spec.clusterQueue {UNTIL}",
         ),
         (
             limit_range("immich", "default", **{"nvidia.com/gpu": UNKNOWN}),
