@@ -44,10 +44,19 @@ _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
-def from_validation(error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = ()) -> list[str]:
-    """One line per error of validating `model`, but for the paths of which something was said already."""
+def from_validation(
+    error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = (), dangling: Iterable[str] = ()
+) -> list[str]:
+    """One line per error of validating `model`, but for the paths of which something was said already: of the form of a
+    name that leads nowhere where it leads is said, by the lines `dangling`."""
     said, details = set(but), error.errors(include_url=False)
-    return [_line(detail, model) for detail in details if not {detail["loc"], _entry(detail["loc"])} & said]
+    lead = {line.partition(": ")[0] for line in dangling}
+    return [
+        _line(detail, model)
+        for detail in details
+        if not {detail["loc"], _entry(detail["loc"])} & said
+        and not (detail["type"] == "form" and key(*_entry(detail["loc"])) in lead)
+    ]
 
 
 def _entry(path: KeyPath) -> KeyPath:

@@ -130,9 +130,14 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
+    lacked: dict[str, dict[str, str]] = {}
     for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *_NEEDS):
-        if raw.get(part) and not raw.get(needed):
-            yield f"{key(needed)}: is missing though {part} is there: {reason}"
+        if raw.get(part) and raw.get(needed, {}) == {}:  # else what is there is said to be wrong
+            lacked.setdefault(needed, {})[part] = reason
+    for needed, reasons in lacked.items():
+        *parts, last = reasons
+        there = f"{', '.join(parts)} and {last} are" if parts else f"{last} is"
+        yield f"{key(needed)}: is missing though {there} there: {'; '.join(reasons.values())}"
     if raw.get("alerts") and at(raw, "cluster") and not at(raw, "cluster").get("prometheus"):
         yield (
             f"{key('cluster', 'prometheus')}: is missing though alerts is there: NetworkPolicies would keep Prometheus "
@@ -216,10 +221,11 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     if _claims_seats(raw):
         return
     first: dict[str, tuple[str, str]] = {}
+    known = at(raw, "pools")
     for part in ("residents", "on_demand", "unbudgeted"):
         for (_, name, _), pool in matches(raw, f"{part}.*.pool"):
             tenant = at(raw, part)[name].get("tenant")
-            if not (isinstance(tenant, str) and isinstance(pool, str)):
+            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known):
                 continue
             if part == "residents":
                 first.setdefault(tenant, (name, pool))

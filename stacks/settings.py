@@ -247,13 +247,14 @@ def parse(
     said = {*empty, *(problem.path for problem in found)}
     lines = [*(problem.line for problem in found), *problems.foreign(foreign, StackSettings)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
+    dangling = references.problems(given)
     readable: StackSettings | None
     try:
         readable = settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        lines += problems.from_validation(error, StackSettings, but=said)
+        lines += problems.from_validation(error, StackSettings, but=said, dangling=dangling)
         readable = partial.without(given, error, StackSettings)
-    lines += references.problems(given)
+    lines += dangling
     lines += reserved.problems(given)
     if lines:
         # Else the sums are the policy pack's to refuse, which judges the whole graph.

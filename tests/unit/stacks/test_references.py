@@ -109,11 +109,26 @@ def test_alerts_need_to_know_who_scrapes() -> None:
 
 
 def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
-    assert [line.split(":")[3].strip() for line in refusal(drop("exporter"))] == [
-        "the watchdog acts on what the exporter measures",
-        "the gate acts on what the exporter measures",
-        "the scheduler places on the devices that the exporter publishes",
-        "the alerts watch what the exporter measures",
+    assert refusal(drop("exporter")) == [
+        "gpu-tenancy:exporter: is missing though watchdog, gate, scheduler and alerts are there: the watchdog acts on "
+        "what the exporter measures; the gate acts on what the exporter measures; the scheduler places on the devices "
+        "that the exporter publishes; the alerts watch what the exporter measures"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [(None, "has no value; write one, or remove the key"), ([], "must be a map of keys (got a list)")],
+)
+def test_a_part_that_is_there_and_wrong_is_not_missing_too(value: object, line: str) -> None:
+    assert refusal(put("exporter", value)) == [f"gpu-tenancy:exporter: {line}"]
+
+
+@pytest.mark.parametrize("pool", ["T4", "a\nb", "é\u202e"])
+def test_a_name_that_can_be_none_and_leads_nowhere_is_one_line(pool: str) -> None:
+    """Nor is any other seat told to be in the same pool."""
+    assert refusal(put("residents immich-ml pool", pool)) == [
+        f"gpu-tenancy:residents.immich-ml.pool: {pool!r} is no key of pools; known there: batch, node-4, t4"
     ]
 
 
@@ -126,8 +141,9 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     ],
 )
 def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str, reason: str) -> None:
-    told = refusal(drop(part))
-    assert f"gpu-tenancy:{part}: is missing though scheduler is there: {reason}" in told
+    (line,) = [line for line in refusal(drop(part)) if line.startswith(f"gpu-tenancy:{part}: is missing though ")]
+    assert "scheduler" in line.partition(" there: ")[0]
+    assert reason in line
 
 
 CLAIMED = put("scheduler", {"placement": "dra"})
