@@ -5,6 +5,7 @@ from typing import Any
 
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
+from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
 
@@ -138,7 +139,7 @@ def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
         *parts, last = reasons
         there = f"{', '.join(parts)} and {last} are" if parts else f"{last} is"
         yield f"{key(needed)}: is missing though {there} there: {'; '.join(reasons.values())}"
-    if raw.get("alerts") and at(raw, "cluster") and not at(raw, "cluster").get("prometheus"):
+    if raw.get("alerts") and at(raw, "cluster") and "prometheus" not in at(raw, "cluster"):
         yield (
             f"{key('cluster', 'prometheus')}: is missing though alerts is there: NetworkPolicies would keep Prometheus "
             "from what the alerts watch; name its namespace, for instance {namespace: monitoring}"
@@ -195,7 +196,9 @@ def _listed_twice(raw: Mapping[str, Any]) -> Iterator[str]:
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
     selectors = [
-        (path[1], value) for path, value in matches(raw, f"{part}.*.node_selector") if isinstance(value, Mapping)
+        (path[1], value)
+        for path, value in matches(raw, f"{part}.*.node_selector")
+        if isinstance(value, Mapping) and value
     ]
     for index, (name, selector) in enumerate(selectors):
         for other, theirs in selectors[index + 1 :]:
@@ -277,7 +280,18 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
     domain = at(raw, "cluster").get("resource_domain")
     counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
     counted |= {name for _, name in matches(raw, "queues.cluster_queues.*.quotas.*.*@") if _is_name(name)}
+    if not at(raw, "kueue"):
+        return
     prefixes = at(raw, "kueue").get("exclude_resource_prefixes")
+    if prefixes is None:
+        prefixes = KueueSpec.model_fields["exclude_resource_prefixes"].default
+        if hit := [name for name in sorted(counted) if _is_name(name) and name.startswith(tuple(prefixes))]:
+            rest = [prefix for prefix in prefixes if not any(name.startswith(prefix) for name in hit)]
+            yield (
+                f"{key('kueue', 'exclude_resource_prefixes')}: has {', '.join(prefixes)} where it is left out, so that "
+                f"queues would not count {', '.join(hit)}; write [{', '.join(rest)}], or take it out of the quotas"
+            )
+        return
     for index, prefix in enumerate(prefixes if isinstance(prefixes, list) else ()):
         hit = [name for name in sorted(counted) if _is_name(prefix) and name.startswith(prefix)]
         if hit:

@@ -9,7 +9,7 @@ from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key
 from stacks.references import at, matches
 from tenancy import reach
-from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, SYSTEM_PRIORITIES, Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -19,9 +19,12 @@ _OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com":
 _ANYTHING_BEFORE = ("kubernetes.io",)
 # Such a name is no extended resource (IsExtendedResourceName, IsHugePageResourceName).
 _NO_DOMAIN = ("requests.", "hugepages-")
+# In a ResourceQuota, and in text that names a resource by its path, it is read as a limit on another one.
+_LIKE_A_LIMIT = "limits."
 # What names.py puts around a namespace's name, and around the domain of a driver of devices
 # (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
 _LONGEST_NAMESPACE = 63
+_LONGEST_DOMAIN = 200  # of which the settings themselves speak
 _LONGEST_DRIVER = 63
 # Where a stack gives somebody a class.
 _PRIORITIES = (
@@ -58,7 +61,9 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
     for prefix in _NO_DOMAIN:
         if domain.startswith(prefix):
             yield f"{where}: a resource that begins with {prefix} is Kubernetes' own; name it otherwise{got(domain)}"
-    if "scheduler" in raw and len(Names(domain).device_driver) > _LONGEST_DRIVER:
+    if domain.startswith(_LIKE_A_LIMIT):
+        yield f"{where}: {_LIKE_A_LIMIT} reads as a limit on the resource after it; name it otherwise{got(domain)}"
+    if "scheduler" in raw and len(domain) <= _LONGEST_DOMAIN and len(Names(domain).device_driver) > _LONGEST_DRIVER:
         longest = _LONGEST_DRIVER - len(Names("").device_driver)
         yield f"{where}: must be at most {longest} characters where scheduler is there{got(domain)}"
 
@@ -123,8 +128,11 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
     listed = at(raw, "admission").get("exempt_priorities")
     for index, name in enumerate(listed if isinstance(listed, list) else ()):
+        where = key("admission", "exempt_priorities", index)
         if isinstance(name, str) and name in used:
-            yield f"{key('admission', 'exempt_priorities', index)}: is that of {used[name]}; remove it{got(name)}"
+            yield f"{where}: is that of {used[name]}; remove it{got(name)}"
+        elif isinstance(name, str) and name.startswith(SYSTEM_PRIORITIES):
+            yield f"{where}: is the agents' as well, and kept from all others already; remove it{got(name)}"
 
 
 def _groups(raw: Mapping[str, Any]) -> Iterator[str]:

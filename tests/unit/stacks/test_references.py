@@ -101,6 +101,27 @@ def test_a_name_that_leads_nowhere_is_refused(change: Change, line: str) -> None
     assert refusal(change) == [f"gpu-tenancy:{line}"]
 
 
+CPU = put("queues cluster_queues gpu-cq quotas", {"gpu-any": {"nvidia.com/gpu": {"nominal": 1}, "cpu": {"nominal": 8}}})
+
+
+def test_what_a_queue_has_is_counted_where_prefixes_are_left_out_too() -> None:
+    assert refusal(CPU) == [
+        "gpu-tenancy:kueue.exclude_resource_prefixes: has cpu, memory, ephemeral-storage where it is left out, so that "
+        "queues would not count cpu; write [memory, ephemeral-storage], or take it out of the quotas"
+    ]
+    assert refusal(CPU, put("kueue exclude_resource_prefixes", ["memory", "ephemeral-storage"])) == []
+    assert refusal(CPU, drop("kueue")) == []
+
+
+def test_a_selector_of_nothing_is_one_line() -> None:
+    """Not one for each pool whose nodes it matches."""
+    assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
+
+
+def test_alerts_whose_reader_is_there_without_its_namespace_are_one_line() -> None:
+    assert refusal(put("cluster prometheus", {})) == ["gpu-tenancy:cluster.prometheus.namespace: is missing; add it"]
+
+
 def test_alerts_need_to_know_who_scrapes() -> None:
     assert refusal(drop("cluster prometheus")) == [
         "gpu-tenancy:cluster.prometheus: is missing though alerts is there: NetworkPolicies would keep Prometheus from "

@@ -31,6 +31,16 @@ TAKEN: dict[str, tuple[Change, str]] = {
         "cluster.resource_domain: a resource that begins with requests. is Kubernetes' own; name it otherwise "
         "(got 'requests.example.com')",
     ),
+    "a domain that reads as a limit": (
+        put("cluster resource_domain", "limits.example.com"),
+        "cluster.resource_domain: limits. reads as a limit on the resource after it; name it otherwise "
+        "(got 'limits.example.com')",
+    ),
+    "the agents' class for the exempt": (
+        put("admission exempt_priorities", ["system-cluster-critical"]),
+        "admission.exempt_priorities.0: is the agents' as well, and kept from all others already; remove it "
+        "(got 'system-cluster-critical')",
+    ),
     "a domain of huge pages": (
         put("cluster resource_domain", "hugepages-2.example.com"),
         "cluster.resource_domain: a resource that begins with hugepages- is Kubernetes' own; name it otherwise "
@@ -211,7 +221,7 @@ def test_a_name_stands_in_a_list_once(path: str, value: list[str], line: str) ->
     assert refusal(put(path, value)) == [f"gpu-tenancy:{line} is there twice; remove one"]
 
 
-@pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limits.example.com", "request.example.com"])
+@pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limit.example.com", "request.example.com"])
 def test_a_domain_that_only_looks_like_another_ones_is_free(domain: str) -> None:
     assert refusal(put("cluster resource_domain", domain)) == []
 
