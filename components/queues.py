@@ -60,7 +60,12 @@ class ClusterQueueSpec(Spec):
     flavor_order: list[DnsLabel] | None = Field(
         default=None, description="The flavors in the order in which Kueue tries them; default: by name."
     )
-    cohort: DnsLabel | None = Field(default=None, validate_default=True)
+    cohort: DnsLabel | None = Field(
+        default=None,
+        validate_default=True,
+        description="Queues that lend each other what is idle. Kueue's cohorts are the cluster's: other stacks' queues "
+        "may be in it.",
+    )
     strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     preemption: PreemptionSpec = PreemptionSpec()
 

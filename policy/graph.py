@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from policy.finding import UNREADABLE, Finding, unproven
 from policy.objects import Object, from_json, text
-from policy.unknown import is_unknown
+from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names
 from tenancy.decode import DecodeError
 from tenancy.host_memory.pool import HostMemoryPools
@@ -58,6 +58,8 @@ class Graph:
         if kind not in self._by_name:
             grouped: dict[str, list[Object]] = {}
             for found in self.of(kind):
+                if is_unknown(found.name):
+                    raise UnprovenError(f"{found.kind} {found.urn.rpartition('::')[2]}: {unknown('metadata.name')}")
                 grouped.setdefault(found.name, []).append(found)
             self._by_name[kind] = grouped
         called = self._by_name[kind].get(name, ())
@@ -97,6 +99,11 @@ class Graph:
             stack = self.configured.get("stack")
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
         return f"{self.ledger_objects[0]} of this program" if self.ledger_objects else "nowhere: there is none"
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it is a program beside the platform's, which declares no ledger and is judged by the platform's."""
+        return self.ledger is not None and not self._config_maps(names.LEDGER)
 
     def _config_maps(self, name: str) -> list[Object]:
         return [o for o in self.of("ConfigMap") if not is_unknown(o.name) and o.name == name]

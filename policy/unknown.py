@@ -8,6 +8,11 @@ class UnprovenError(Exception):
     """A rule looked at a value that is unknown until the update."""
 
 
+def unknown(key: str) -> str:
+    """What is said of it, and what to do: most are another resource's output where the program knows the value."""
+    return f"{key} is unknown until the update; write its value in the program, not another resource's output"
+
+
 class Unknown:
     """An unknown value at `path`. It may be carried about; every look at it raises UnprovenError.
 
@@ -20,7 +25,7 @@ class Unknown:
         object.__setattr__(self, "path", path)
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise UnprovenError(f"{object.__getattribute__(self, 'path')} is unknown until the update")
+        raise UnprovenError(unknown(object.__getattribute__(self, "path")))
 
     __class__ = property(_refuse)
     __getattr__ = __getitem__ = __contains__ = __iter__ = __len__ = __bool__ = _refuse

@@ -29,6 +29,7 @@ from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
 from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
 from stacks.problems import key
+from stacks.references import borrowed_from_elsewhere
 from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
@@ -162,6 +163,8 @@ def _declare_queues(settings: StackSettings, root: Path) -> list[pulumi.Resource
         kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, chart=chart))]
     if settings.queues is None:
         return [*kueue]
+    for warning in borrowed_from_elsewhere({"queues": settings.queues.model_dump(mode="json")}):
+        pulumi.log.warn(warning)
     return [Queues("queues", settings.queues, _after(*kueue))]
 
 

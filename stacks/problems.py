@@ -44,10 +44,30 @@ _LONGEST_VALUE = 60
 _MOST_NAMES = 16
 
 
-def from_validation(error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = ()) -> list[str]:
-    """One line per error of validating `model`, but for the paths of which something was said already."""
-    said, details = set(but), error.errors(include_url=False)
-    return [_line(detail, model) for detail in details if not {detail["loc"], _entry(detail["loc"])} & said]
+def from_validation(
+    error: ValidationError, model: type[BaseModel], but: Iterable[KeyPath] = (), dangling: Iterable[str] = ()
+) -> list[str]:
+    """One line per error of validating `model`, but for the paths of which something was said already: of the form of a
+    name that leads nowhere where it leads is said, by the lines `dangling`."""
+    details = error.errors(include_url=False)
+    said, misspelt = set(but), set(_misspelt(details, model))
+    lead = {line.partition(": ")[0] for line in dangling}
+    return [
+        _line(detail, model)
+        for detail in details
+        if not {detail["loc"], _entry(detail["loc"])} & said
+        and not (detail["type"] == "missing" and detail["loc"] in misspelt)
+        and not (detail["type"] == "form" and key(*_entry(detail["loc"])) in lead)
+    ]
+
+
+def _misspelt(details: Iterable[ErrorDetails], model: type[BaseModel]) -> Iterator[KeyPath]:
+    """The keys that are not missing: another one that is not known is close to their names."""
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            *parents, name = detail["loc"]
+            close = difflib.get_close_matches(str(name), known_keys(model, parents), n=1)
+            yield from ((*parents, known) for known in close)
 
 
 def _entry(path: KeyPath) -> KeyPath:
@@ -190,12 +210,14 @@ def _passes(number: int, path: KeyPath, model: type[BaseModel]) -> bool:
 
 
 def _in_mib(text: str) -> int | None:
-    """The whole MiB in "3Gi", "3 GiB", "3G" or "3000MiB"; "5k" is how the API writes 5000 of a resource in MiB."""
+    """The whole MiB in "3Gi", "3 GiB", "3G", "3000MiB" or "3,000"; "5k" is how the API writes 5000 of a resource in
+    MiB. None for "3.000", which is three to some and three thousand to others."""
+    bare = re.sub(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))", "", text.replace(" ", "").removesuffix("B"))
     try:
-        exact = parse(text.replace(" ", "").removesuffix("B"))
+        exact = parse(bare)
     except QuantityError:
         return None
-    return int(exact / MIB) or int(exact)
+    return None if "." in bare and bare[-1].isdigit() else int(exact / MIB) or int(exact)
 
 
 def _in_seconds(text: str) -> int | None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
+from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
-from tenancy.names import GPU, GPUMEM_SUFFIX, Names
+from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -27,6 +28,13 @@ _REFERENCES = (
     ("memory_pools.*.workloads.*.priority", "priorities"),
     ("memory_pools.*.disposable.*.tenant", "tenants"),
     ("memory_pools.*.disposable.*.priority", "priorities"),
+)
+
+_LISTS_OF_NAMES = (
+    "admission.exempt_namespaces",
+    "admission.exempt_priorities",
+    "admission.device_classes",
+    "kueue.exclude_resource_prefixes",
 )
 
 # Parts that are of no use without another one.
@@ -64,7 +72,7 @@ _FOR_CAPS = (
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
     """One line per name that leads nowhere, per part that lacks another, per pair of pools that share nodes, per
-    tenant's workload in a second pool."""
+    tenant's workload in a second pool, per name that a list has twice."""
     return [
         *_dangling(raw),
         *_lacking(raw),
@@ -79,6 +87,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
         *_without_caps(raw),
+        *_listed_twice(raw),
     ]
 
 
@@ -122,10 +131,15 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
+    lacked: dict[str, dict[str, str]] = {}
     for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *_NEEDS):
-        if raw.get(part) and not raw.get(needed):
-            yield f"{key(needed)}: is missing though {part} is there: {reason}"
-    if raw.get("alerts") and at(raw, "cluster") and not at(raw, "cluster").get("prometheus"):
+        if raw.get(part) and raw.get(needed, {}) == {}:  # else what is there is said to be wrong
+            lacked.setdefault(needed, {})[part] = reason
+    for needed, reasons in lacked.items():
+        *parts, last = reasons
+        there = f"{', '.join(parts)} and {last} are" if parts else f"{last} is"
+        yield f"{key(needed)}: is missing though {there} there: {'; '.join(reasons.values())}"
+    if raw.get("alerts") and at(raw, "cluster") and "prometheus" not in at(raw, "cluster"):
         yield (
             f"{key('cluster', 'prometheus')}: is missing though alerts is there: NetworkPolicies would keep Prometheus "
             "from what the alerts watch; name its namespace, for instance {namespace: monitoring}"
@@ -169,10 +183,22 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
 
 
+def _listed_twice(raw: Mapping[str, Any]) -> Iterator[str]:
+    for pattern in _LISTS_OF_NAMES:
+        for path, listed in matches(raw, pattern):
+            seen: set[str] = set()
+            for index, item in enumerate(listed if isinstance(listed, list) else ()):
+                if _is_name(item) and item in seen:
+                    yield f"{key(*path, index)}: {item!r} is there twice; remove one"
+                seen |= {item} if _is_name(item) else set()
+
+
 def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
     selectors = [
-        (path[1], value) for path, value in matches(raw, f"{part}.*.node_selector") if isinstance(value, Mapping)
+        (path[1], value)
+        for path, value in matches(raw, f"{part}.*.node_selector")
+        if isinstance(value, Mapping) and value
     ]
     for index, (name, selector) in enumerate(selectors):
         for other, theirs in selectors[index + 1 :]:
@@ -198,10 +224,11 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     if _claims_seats(raw):
         return
     first: dict[str, tuple[str, str]] = {}
+    known = at(raw, "pools")
     for part in ("residents", "on_demand", "unbudgeted"):
         for (_, name, _), pool in matches(raw, f"{part}.*.pool"):
             tenant = at(raw, part)[name].get("tenant")
-            if not (isinstance(tenant, str) and isinstance(pool, str)):
+            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known):
                 continue
             if part == "residents":
                 first.setdefault(tenant, (name, pool))
@@ -253,7 +280,18 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
     domain = at(raw, "cluster").get("resource_domain")
     counted = {GPU, *([Names(domain).gpumem] if isinstance(domain, str) else [])}
     counted |= {name for _, name in matches(raw, "queues.cluster_queues.*.quotas.*.*@") if _is_name(name)}
+    if not at(raw, "kueue"):
+        return
     prefixes = at(raw, "kueue").get("exclude_resource_prefixes")
+    if prefixes is None:
+        prefixes = KueueSpec.model_fields["exclude_resource_prefixes"].default
+        if hit := [name for name in sorted(counted) if _is_name(name) and name.startswith(tuple(prefixes))]:
+            rest = [prefix for prefix in prefixes if not any(name.startswith(prefix) for name in hit)]
+            yield (
+                f"{key('kueue', 'exclude_resource_prefixes')}: has {', '.join(prefixes)} where it is left out, so that "
+                f"queues would not count {', '.join(hit)}; write [{', '.join(rest)}], or take it out of the quotas"
+            )
+        return
     for index, prefix in enumerate(prefixes if isinstance(prefixes, list) else ()):
         hit = [name for name in sorted(counted) if _is_name(prefix) and name.startswith(prefix)]
         if hit:
@@ -264,27 +302,48 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What the others of a cohort lend is the most that there is to borrow."""
+    """What the others of a cohort lend is the most that there is to borrow of gpumem, which queues of no other stack
+    have."""
+    for where, cohort, borrowing, lent in _overdrawn(raw):
+        if where.endswith((f"{GPUMEM_SUFFIX}.borrowing_limit", f"{GPU_COUNT_SUFFIX}.borrowing_limit")):
+            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{got(borrowing)}"
+
+
+def borrowed_from_elsewhere(raw: Mapping[str, Any]) -> Iterator[str]:
+    """One line per quota that borrows more than this stack's queues lend. Kueue's cohorts are the whole cluster's: the
+    rest may be another stack's, so it is no mistake by itself."""
+    refused = {line.partition(": ")[0] for line in _borrowed_from_nobody(raw)}
+    for where, cohort, borrowing, lent in _overdrawn(raw):
+        if where not in refused:
+            yield (
+                f"{where}: is {borrowing}, the others of cohort {cohort} in this stack lend {lent}; what is beyond "
+                "that must be lent by queues that other stacks have in this cohort"
+            )
+
+
+def _overdrawn(raw: Mapping[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    """Per quota that borrows more than the others lend: its key, the cohort, what it borrows, what they lend."""
     queues = at(raw, "queues.cluster_queues")
     for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
         cohort = queues[queue].get("cohort")
         borrowing = quota.get("borrowing_limit") if isinstance(quota, Mapping) else None
         if not (_is_name(cohort) and isinstance(borrowing, int)):
             continue
-        lent = [
+        lent = sum(
             _lent(at(at(other, "quotas"), flavor).get(resource))
             for name, other in queues.items()
             if name != queue and isinstance(other, Mapping) and other.get("cohort") == cohort
-        ]
-        if borrowing > sum(lent):
-            path = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
-            yield f"{path}: must be at most {sum(lent)}, which the others of cohort {cohort} lend{got(borrowing)}"
+        )
+        if borrowing > lent:
+            where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
+            yield where, cohort, borrowing, lent
 
 
 def _lent(quota: Any) -> int:
     if not isinstance(quota, Mapping):
         return 0
-    lent = quota.get("lending_limit", quota.get("nominal"))
+    limit = quota.get("lending_limit")
+    lent = quota.get("nominal") if limit is None else limit
     return lent if isinstance(lent, int) else 0
 
 

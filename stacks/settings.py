@@ -160,6 +160,7 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)
+    gpu_class = settings.priorities.get(admission.gpu_priority)
     shared = [pool.device_count for pool in settings.pools.values() if pool.sharing is Sharing.MEMORY]
     return AdmissionTerms(
         gpu_priority=admission.gpu_priority,
@@ -167,6 +168,8 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
         own=(settings.cluster.system_namespace, *([settings.kueue_namespace] if settings.kueue_namespace else [])),
         device_classes=tuple(sorted(admission.device_classes)),
         devices=max(shared, default=0) if settings.extender else 0,
+        gpu_priority_value=gpu_class.value if gpu_class else None,
+        exempt_priorities=tuple(sorted(admission.exempt_priorities)),
     )
 
 
@@ -246,13 +249,14 @@ def parse(
     said = {*empty, *(problem.path for problem in found)}
     lines = [*(problem.line for problem in found), *problems.foreign(foreign, StackSettings)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
+    dangling = references.problems(given)
     readable: StackSettings | None
     try:
         readable = settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        lines += problems.from_validation(error, StackSettings, but=said)
+        lines += problems.from_validation(error, StackSettings, but=said, dangling=dangling)
         readable = partial.without(given, error, StackSettings)
-    lines += references.problems(given)
+    lines += dangling
     lines += reserved.problems(given)
     if lines:
         # Else the sums are the policy pack's to refuse, which judges the whole graph.

@@ -25,6 +25,7 @@ PULUMI_KEYS = {
     "environment": "Pulumi's own: environments of Pulumi ESC, for keys that are not this project's.",
 }
 _CONFIG = "config"
+_ONE_DOCUMENT = "expected a single document in the stream"  # yaml's words for more
 _MOST_VALUES = 500_000  # aliases of aliases have no end otherwise
 _MOST_EXACT = 2**53  # beyond it a number in JSON is another one to some readers
 
@@ -37,6 +38,7 @@ _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?", re.DOTALL)
 _WHOLE_NAME = re.compile(r"0|[1-9][0-9]{0,14}")
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")  # which no JSON in UTF-8 can have
 _MERGE = "tag:yaml.org,2002:merge"
 
 _Items = Iterator[tuple[str, yaml.Node, yaml.Node]]
@@ -70,6 +72,8 @@ def read(path: Path) -> Contents:
     except OSError as error:
         raise StackFileError(f"{path}: cannot be read: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
+        if error.context == _ONE_DOCUMENT:
+            error.problem = "a second document begins here; a stack file is one, without ---"
         raise StackFileError(f"{path}{_place(error.problem_mark)}: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise StackFileError(f"{path}: is not a text file in YAML") from None
@@ -172,13 +176,13 @@ class _Reader:
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.composer.ComposerError(problem="a key must be a scalar", problem_mark=key.start_mark)
-            name = key.value
+            name = self._name(key, path)
             if name in own:
                 self._problem((*path, name), key, "is there twice; remove one", always=True)
                 continue
             own.add(name)
             if key.tag != _MERGE or not path:  # the engine takes nothing over into config
-                self._judge_name(key, path)
+                self._judge_name(key, (*path, name))
                 yield name, key, value
             elif isinstance(value, yaml.MappingNode):
                 taken += self._items(value, path)
@@ -190,8 +194,7 @@ class _Reader:
         """A name that YAML takes for something else is another name to the engine: null, 2.50, 2026-01-01."""
         name = key.value
         if key.style is None and not _is_name(name):
-            self._problem((*path, name), key, f"{name or 'nothing'} is not a text in YAML; quote it")
-        self._text(key, path)
+            self._problem(path, key, f"{name or 'nothing'} is not a text in YAML; quote it")
 
     def _plain(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
         """A scalar without quotes."""
@@ -220,10 +223,13 @@ class _Reader:
         return number
 
     def _text(self, node: yaml.ScalarNode, path: KeyPath) -> str:
-        text: str = node.value
-        if any("\ud800" <= each <= "\udfff" for each in text):
+        text = _HALF_A_PAIR.sub("\ufffd", node.value)
+        if text != node.value:
             self._problem(path, node, "has half of a surrogate pair; write the character itself")
         return text
+
+    def _name(self, key: yaml.ScalarNode, path: KeyPath) -> str:
+        return self._text(key, (*path, _HALF_A_PAIR.sub("\ufffd", key.value)))
 
     def _problem(self, path: KeyPath, node: yaml.Node, text: str, *, always: bool = False) -> None:
         if self.judges or always:

@@ -326,6 +326,10 @@ class PodJudge:
                     f"priorityClassName {called} is for what the cluster cannot do without; remove it",
                 )
             return
+        if called in terms.exempt_priorities:
+            message = f"priorityClassName {called} is only for exempt namespaces; remove it"
+            yield Refusal(names.PRIORITY_USE, message)
+            return
         may = terms.priorities.get(called, ())
         is_gpu_class = called == terms.gpu_priority
         if (is_gpu_class or may) and self.namespace not in may and not (is_gpu_class and self._routes):

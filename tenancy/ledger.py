@@ -196,8 +196,9 @@ class AdmissionTerms:
     """What admission goes by that is no promise, for whoever judges a pod before it is there.
 
     `priorities`: PriorityClass to the tenants that may use it; `gpu_priority` is for pods that reach a GPU, too.
-    `device_classes`: what may be claimed beside seats. `own`: the stack's own namespaces, the agents' first.
-    `devices`: the most that a node has, where pods are placed by device; else 0.
+    `gpu_priority_value` is None in a ledger from before it had it. `exempt_priorities`: classes for pods in exempt
+    namespaces alone, which others declare. `device_classes`: what may be claimed beside seats. `own`: the stack's own
+    namespaces, the agents' first. `devices`: the most that a node has, where pods are placed by device; else 0.
     """
 
     gpu_priority: str
@@ -205,6 +206,8 @@ class AdmissionTerms:
     own: tuple[str, ...]
     device_classes: tuple[str, ...] = ()
     devices: int = 0
+    gpu_priority_value: int | None = None
+    exempt_priorities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

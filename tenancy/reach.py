@@ -22,6 +22,10 @@ COUNTED_RESOURCES = (GPU, GPU_SHARED)
 # A DeviceClass by its name, as a resource.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 
+# DeviceClasses of NVIDIA's DRA driver that hand out a GPU or a part of one (gpu, mig, vfio.gpu); those of its compute
+# domains hand out none.
+GPU_CLASSES = r"(?:.*\.)?(?:gpu|mig|vgpu)\.nvidia\.com"
+
 # How long a GPU pod without a seat may take to end: time to write a checkpoint, and a third of what Kueue lets the next
 # Job wait for its pods (components/kueue.py).
 MOST_GRACE_SECONDS = 600
@@ -47,6 +51,12 @@ DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 def is_gpu_resource(resource: str, names: Names) -> bool:
     """Whether a limit on the resource brings a device, or part of one."""
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
+
+
+def hands_out_gpus(device_class: str, names: Names) -> bool:
+    """Whether claims on the DeviceClass get what the ledger promises: NVIDIA's own, a seat's, one named like those."""
+    ours = f".{device_class}".endswith(names.device_class(""))
+    return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
 
 
 def is_the_plugins(resource: str) -> bool:

@@ -106,8 +106,8 @@ def _short(full: FullSeats) -> str:
     return (
         f"{pool.name}: a reserve of {pool.reserve_mib} MiB for {full.beside_mib}: {pool.driver_reserved_mib} of the "
         f"driver and {full.unbudgeted_mib} of workloads without a budget, which may all run on one device "
-        f"({full.reserve_short_mib} short); raise pools.{pool.name}.reserve_mib, or have a workload of unbudgeted take "
-        "a seat"
+        f"({full.reserve_short_mib} short); raise pools.{pool.name}.reserve_mib to {full.beside_mib}, or have a "
+        "workload of unbudgeted take a seat"
     )
 
 

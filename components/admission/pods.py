@@ -61,6 +61,11 @@ class AdmissionSpec(Spec):
         default_factory=list,
         description="People who may have such rights: groups of the identity provider, none of a tenant's.",
     )
+    exempt_priorities: list[ObjectName] = Field(
+        default_factory=list,
+        description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's: only "
+        "for pods in exempt namespaces, since they preempt seats.",
+    )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
         description="DeviceClasses that give no GPU: ResourceClaims may ask for them, beside seats.",
@@ -221,6 +226,8 @@ def priority_uses(args: AdmissionArgs) -> list[Manifest]:
         tenants.setdefault(priority, set()).add(tenant)
     for priority, more in args.priority_tenants.items():
         tenants.setdefault(priority, set()).update(more)
+    for priority in args.spec.exempt_priorities:
+        tenants.setdefault(priority, set())
     uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]
 
@@ -230,6 +237,7 @@ def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) ->
     has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.text(priority)}"
     scope = Scope(outside([*args.exempt, *tenants]), {"has-the-class": has_class})
     allowed = ", ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
+    allowed = allowed or "exempt namespaces"
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
     holds = cel.reaches_gpu(args.names) if is_gpu_class else "false"
     return validating(_COMPONENT, f"{PRIORITY_USE}-{priority}", scope, {holds: message})

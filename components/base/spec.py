@@ -91,6 +91,8 @@ def _is_a_zone(name: str) -> str:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         zones = available_timezones()
+        if zones and name.isupper():  # CEST is no misspelt EST
+            raise ValueError(f"is no time zone; write that of a place, such as Europe/Berlin (got {name!r})") from None
         if zones:
             close = difflib.get_close_matches(name, sorted(zones), n=1) or ["Etc/UTC"]
             raise ValueError(f"is no time zone; did you mean {close[0]}? (got {name!r})") from None

@@ -41,7 +41,13 @@ def _served(workload: Object) -> Iterator[Finding]:
 
 def _handlers(graph: Graph) -> Mapping[str, str]:
     """Of the RuntimeClasses in the graph; others are the cluster's."""
-    return {o.name: text(o.manifest, "handler") for o in graph.of("RuntimeClass.node.k8s.io")}
+    return {o.name: _handler(o) for o in graph.of("RuntimeClass.node.k8s.io")}
+
+
+def _handler(found: Object) -> Any:
+    """Where it is unknown, a pod of the class is what cannot be judged."""
+    handler = found.manifest.get("handler")
+    return handler if is_unknown(handler) else text(found.manifest, "handler")
 
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:

@@ -130,9 +130,12 @@ def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> 
     """An empty device must have room for it, or its gate never opens."""
     pool, need = ledger.pool(on_demand.pool), on_demand.need_mib
     beside = f" and the margin of {margin}" if margin else ""
-    if pool is not None and need + margin + pool.floor_mib > pool.device_mib:
+    if pool is None or pool.floor_mib >= pool.device_mib:
+        return  # said of the pool's numbers
+    if need + margin > (most := pool.device_mib - pool.floor_mib):
+        to = f".need_mib to {most - margin}" if margin < most else ""
         yield Finding(
             f"{on_demand.name}: needs {need} MiB above the floor of {pool.floor_mib}{beside}, a device of {pool.name} "
-            f"offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}",
+            f"offers {pool.device_mib}: its gate would never open; lower on_demand.{on_demand.name}{to}",
             urn,
         )

@@ -9,7 +9,7 @@ from policy.finding import Finding, each, unproven
 from policy.graph import KUEUE, Graph, is_gpumem, runs_pods
 from policy.objects import Object, all_from_yaml, text
 from policy.rules.subjects import own_namespaces
-from policy.unknown import is_unknown, unknowns
+from policy.unknown import is_unknown, unknown, unknowns
 from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
@@ -41,6 +41,7 @@ _IN_TEXT = ("/gpumem", reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES, names.VISIB
 # A resource in text that is no YAML (a template), or in the name of a value: resources.limits.nvidia\.com/gpu.
 _NAME = r"((?:[a-z0-9-]+\\?\.)+[a-z]+/[A-Za-z0-9._-]+)"
 _RESOURCE = re.compile(rf"(?:limits|requests)\.{_NAME}|^\s*[\"']?{_NAME}[\"']?\s*:", re.M)
+_ITS_INPUT = "its input"
 _HOW = (
     "declare these, or what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or "
     "helm.v3.Chart, which need no cluster"
@@ -68,17 +69,22 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
         template = pod_template({**found.manifest, "kind": changed}) or {}
         yield from _refused(found, PodJudge(graph.ledger, found.namespace, template))
     elif found.kind in _RENDERERS and _is_unrendered(found):
-        yield unproven(found, "the objects it declares are not in the graph while its input is unknown")
+        yield unproven(found, f"the objects it declares are not in the graph while {unknown(_input(found))}")
     elif found.kind.endswith("List") and is_unknown(found.manifest.get("items")):
-        yield unproven(found, "its items are unknown until the update")
+        yield unproven(found, unknown("items"))
     elif _may_run_pods(found):
         yield from _custom(graph, found)
 
 
 def _is_unrendered(found: Object) -> bool:
     """Of what it rendered, `resources`, the parts are unknown until the update, as of any new object."""
+    return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
+
+
+def _input(found: Object) -> str:
+    """The key of its input that is unknown, as far as the graph shows it."""
     given = {key: value for key, value in found.manifest.items() if key != "resources"}
-    return is_unknown(found.manifest.get("resources")) or any(unknowns(given))
+    return next(unknowns(given), _ITS_INPUT)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:

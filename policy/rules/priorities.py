@@ -67,7 +67,8 @@ def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
     most = value_of(graph, highest) if highest else None
     if value is not None and most is not None and value >= most:
         yield Finding(
-            f"{policy}: stamps {stamped} ({value}), which is not below {highest} ({most}); lower priorities.{stamped}",
+            f"{policy}: stamps {stamped} ({value}), which is not below {highest} ({most}); lower priorities.{stamped}, "
+            f"or raise priorities.{highest}",
             policy.urn,
         )
 

@@ -10,6 +10,7 @@ import yaml
 from policy.finding import UNREADABLE, Finding, each, unproven
 from policy.graph import KUEUE, Graph, job_of, queue_of, requested
 from policy.objects import Object, text, texts
+from policy.rules.platform import is_taken
 from policy.unknown import is_unknown
 from tenancy import names, sums
 from tenancy.ledger import Ledger, Sharing
@@ -36,6 +37,8 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     nominal = _nominal_of_others(graph, ledger)
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
+            if is_taken(graph, queue):
+                continue  # said by the rule on the platform's own
             yield from _of_memory(ledger, queue)
             for flavor, quota in _quotas(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))

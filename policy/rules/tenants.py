@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from policy.finding import Finding, each
 from policy.graph import KUEUE, Graph, is_gpumem
 from policy.objects import Object, text
+from policy.rules.platform import is_taken
+from policy.unknown import is_unknown
 from tenancy.ledger import Ledger
 from tenancy.quantity import whole
 from tenancy.workload import at
@@ -17,7 +19,7 @@ def resource_quota(graph: Graph) -> Iterator[Finding]:
     """A ResourceQuota's gpumem key is the one that Kubernetes enforces, and its value is the tenant's seats."""
     quotas = graph.of("ResourceQuota")
     queues = _queues(graph)
-    yield from each(quotas, lambda quota: _quota(graph.ledger, queues, quota))
+    yield from each(quotas, lambda quota: _quota(graph, queues, quota))
     yield from each(graph.ledger_objects, lambda ledger: _uncapped(graph, ledger, quotas))
 
 
@@ -33,12 +35,16 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
     """The ClusterQueues behind the LocalQueues of each namespace."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
-        queues[door.namespace].add(text(at(door.manifest, "spec"), "clusterQueue"))
+        if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):  # which the rule on queues says
+            queues[door.namespace].add(text(at(door.manifest, "spec"), "clusterQueue"))
     return queues
 
 
-def _quota(ledger: Ledger | None, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
+def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
     """Source of what is enforced: pkg/quota/v1/evaluator/core/pods.go; the other keys pass validation, do nothing."""
+    if is_taken(graph, quota):
+        return  # said by the rule on the platform's own
+    ledger = graph.ledger
     hard = at(quota.manifest, "spec", "hard")
     for key in hard:
         resource = key.removeprefix(_ENFORCED).removeprefix("limits.")

@@ -66,6 +66,14 @@ def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
             f"{meant}",
             claim.urn,
         )
+    elif seat is None and not claim.request_mib:
+        return  # asks for none, as admission reads it
+    elif seat is None and workload.namespace in ledger.exempt_namespaces:
+        yield Finding(
+            f"{claim}: asks for {claim.request_mib} MiB in {workload.namespace}, which is exempt from admission and "
+            "has no seats; move it to a tenant's namespace and add it to residents of the platform's stack",
+            claim.urn,
+        )
     elif seat is None and not _is_queued(ledger, workload):
         yield Finding(
             f"{claim}: asks for {claim.request_mib} MiB without a seat; add residents.{workload.name}: "
@@ -192,7 +200,8 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
 
 def rollout(graph: Graph) -> Iterator[Finding]:
     """A rollout of a workload with a budget starts no pod next to those that it replaces."""
-    yield from each(graph.claims, _rollout)
+    said = graph.ledger is not None  # by the rule on seats, of who has none
+    yield from each((claim for claim in graph.claims if claim.seat is not None or not said), _rollout)
 
 
 def _rollout(claim: Claim) -> Iterator[Finding]:

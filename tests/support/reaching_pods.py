@@ -7,6 +7,7 @@ from tenancy.names import GPU, SCHEDULER_NAME, VISIBLE_DEVICES, Names
 
 Pod = dict[str, Any]
 
+EXEMPT_CLASS = "longhorn-critical"  # for pods of exempt namespaces alone
 _PLUGIN = [GPU, "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "nvidia.com/nic"]
 _CLAIMED = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 _PATHS = ["/dev/nvidia0", "/dev", "//dev/./nvidiactl", "/dev/fuse", "/", "/devices", "/var/lib/x"]
@@ -117,7 +118,10 @@ def _host(random: Random, spec: dict[str, Any]) -> None:
 
 def _priority(random: Random, spec: dict[str, Any]) -> None:
     spec["priorityClassName"] = random.choice(
-        ["gpu-workload", "tier-2-gpu", "homelab-critical", "system-node-critical", "system-cluster-critical"]
+        [
+            *("gpu-workload", "tier-2-gpu", "homelab-critical"),
+            *("system-node-critical", "system-cluster-critical", EXEMPT_CLASS),
+        ]
     )
 
 

@@ -51,6 +51,8 @@ def changes(config: Raw) -> None:
     put("residents immich-server replicas", 2)(config)
     put("queues local_queues frigate-gpu", {"tenant": "frigate", "cluster_queue": "gpu-cq"})(config)
     put("admission device_classes", ["nic.example.com"])(config)
+    put(f"priorities {reaching_pods.EXEMPT_CLASS}", {"value": 2_000_000})(config)
+    put("admission exempt_priorities", [reaching_pods.EXEMPT_CLASS])(config)
 
 
 def by_plugin(config: Raw) -> None:

@@ -4,7 +4,7 @@ To add an example, add an entry to EXAMPLES. What stands above the rules is writ
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,12 +51,13 @@ class Example:
     right: Any
     program: Callable[[Any], Program]
     instead: str = ""
+    config: Mapping[str, Any] | None = None  # of the pack
 
     def said(self) -> list[str]:
-        return judge(self.program(self.wrong))
+        return judge(self.program(self.wrong), self.config)
 
     def said_of_the_right_one(self) -> list[str]:
-        return judge(self.program(self.right))
+        return judge(self.program(self.right), self.config)
 
 
 def setting(rule: str, where: str, wrong: Any, right: Any, ledger: Callable[[Any], Ledger]) -> Example:
@@ -87,6 +88,11 @@ def more(rule: str, wrong: Manifest, right: Manifest | None, instead: str = "") 
         return platform() if value is None else platform() | {"more": value}
 
     return Example(rule, "", wrong, right, added, instead)
+
+
+def beside(rule: str, wrong: Manifest, right: Manifest) -> Example:
+    """An object of a program beside the platform's, which is given the platform's ledger."""
+    return Example(rule, "", wrong, right, lambda value: {"it": value}, config={"ledger": LEDGER.to_data()})
 
 
 def _called(manifest: Manifest) -> str:
@@ -230,6 +236,11 @@ EXAMPLES: tuple[Example, ...] = (
     field("whole-mib", "llama-swap", f"{MAIN}.resources.requests", {GPUMEM: "4000"}, {GPUMEM: "5000"}),
     field("resource-quota", "quota immich", "spec.hard", {f"requests.{GPUMEM}": "5k"}, {f"requests.{GPUMEM}": "4800"}),
     more("namespaces", an_object("v1", "Namespace", "immich"), HELD),
+    beside(
+        "platform",
+        an_object("v1", "LimitRange", "x", "immich", spec={"limits": [{"type": "Container", "max": {names.GPU: "1"}}]}),
+        an_object("v1", "LimitRange", "x", "immich", spec={"limits": [{"type": "Container", "max": {"cpu": "4"}}]}),
+    ),
     field("gpu-quota", "cluster queue", "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota", 2, 1),
     field(
         "queue-coverage",

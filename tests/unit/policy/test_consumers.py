@@ -98,6 +98,24 @@ def test_a_queued_job_needs_no_seat_but_a_queue_tenant_has_no_other_door() -> No
     ]
 
 
+def elsewhere(namespace: str, mib: object) -> graphs.Program:
+    return {"x": an_object("apps/v1", "Deployment", "x", namespace, spec={"template": graphs.pod(mib)})}
+
+
+def test_a_workload_without_a_seat_is_one_line_though_it_rolls_out_by_surge() -> None:
+    assert judge(elsewhere("kube-system", 5000), CONFIG) == [
+        "seats: Deployment kube-system/x: asks for 5000 MiB in kube-system, which is exempt from admission and has no "
+        "seats; move it to a tenant's namespace and add it to residents of the platform's stack"
+    ]
+    (line,) = judge(elsewhere("immich", 5000), CONFIG)
+    assert line.startswith("seats: Deployment immich/x: asks for 5000 MiB without a seat; add residents.x: ")
+
+
+def test_who_asks_for_no_gpumem_needs_no_seat() -> None:
+    """A chart's default, say; a seat of 0 MiB could not be added."""
+    assert judge(elsewhere("immich", 0), CONFIG) == judge(elsewhere("kube-system", "0"), CONFIG) == []
+
+
 def test_the_seat_is_found_by_label_too() -> None:
     program = consumer()
     put(program["llama-swap"], "metadata.name", "llama-swap-7f3a")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from policy.unknown import unknown
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
 from tests.support import graphs
@@ -180,8 +181,7 @@ def test_memory_pools_that_are_unknown_cannot_be_proven() -> None:
     program = graphs.platform()
     program["memory pools"]["data"] = graphs.UNKNOWN
     assert judge(program) == [
-        "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: data is unknown until "
-        "the update"
+        f"memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: {unknown('data')}"
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from policy.unknown import unknown
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
@@ -146,7 +147,7 @@ def test_a_pod_that_is_killed_after_a_victim_or_runs_elsewhere_passes(case: str)
 def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
     path = "spec.template.spec.containers.0.resources.limits"
     assert judged(web({"limits": graphs.UNKNOWN})) == [
-        f"memory-strangers: Deployment web/web: cannot be proven: {path} is unknown until the update"
+        f"memory-strangers: Deployment web/web: cannot be proven: {unknown(path)}"
     ]
 
 

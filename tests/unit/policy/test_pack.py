@@ -7,7 +7,7 @@ import yaml
 from policy.graph import Graph
 from policy.pack import stack_policy
 from policy.rules import RULES, Rule, violations
-from policy.unknown import Unknown
+from policy.unknown import Unknown, unknown
 from tenancy import names
 from tests.support import graphs
 from tests.support.paths import ROOT
@@ -66,7 +66,7 @@ def test_the_pack_runs_in_the_projects_environment() -> None:
 def test_what_all_objects_of_a_rule_share_and_is_unknown_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = Rule("shared", lambda graph: bool(Unknown("spec.x")))  # type: ignore[arg-type,return-value]
     monkeypatch.setattr("policy.rules.RULES", (rule,))
-    assert [str(v) for v in violations(Graph(()))] == ["shared: cannot be proven: spec.x is unknown until the update"]
+    assert [str(v) for v in violations(Graph(()))] == [f"shared: cannot be proven: {unknown('spec.x')}"]
 
 
 def test_a_bug_in_a_rule_ends_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:

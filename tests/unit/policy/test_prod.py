@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[str, object, str, str]] = {
     "a floor above the device": (
         "pools.t4.floor_mib",
         14001,
-        "physical agents",
+        "physical",
         "t4: floor 14001 MiB, but a device offers 14000",
     ),
     "a gate that never opens": (

@@ -81,7 +81,7 @@ IN_THE_LEDGER: dict[str, tuple[str, Ledger, str]] = {
         "full-seats",
         replace(LEDGER, unbudgeted=(replace(LEDGER.unbudgeted[0], measured_mib=911),)),
         "t4: a reserve of 1360 MiB for 1361: 450 of the driver and 911 of workloads without a budget, which may all "
-        "run on one device (1 short); raise pools.t4.reserve_mib, or have a workload of unbudgeted take a seat",
+        "run on one device (1 short); raise pools.t4.reserve_mib to 1361, or have a workload of unbudgeted take a seat",
     ),
     "promises up to under the floor": (
         "full-seats",
@@ -816,6 +816,7 @@ def test_every_rule_has_a_program_that_breaks_it_alone() -> None:
         "device",
         "caps",
         "claims",
+        "platform",
         "scheduler",
         "memory-workloads",
         "memory-guard",

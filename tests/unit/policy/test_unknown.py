@@ -8,8 +8,10 @@ from policy.unknown import Unknown, UnprovenError, is_unknown, unknowns
 from tenancy import names
 from tests.support import graphs
 from tests.support.graphs import UNKNOWN, an_object, judge, platform, put
+from tests.unit.policy.test_platform import FULL
 
 POD = "spec.template.spec"
+UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
 AGENT = "spec.jobTemplate.spec.template.spec"
 
 LOOKS: dict[str, Callable[[Unknown], object]] = {
@@ -33,7 +35,7 @@ LOOKS: dict[str, Callable[[Unknown], object]] = {
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_to_look_at_an_unknown_value_is_to_be_refused(look: str) -> None:
-    with pytest.raises(UnprovenError, match=r"^spec\.x is unknown until the update$"):
+    with pytest.raises(UnprovenError, match=rf"^spec\.x {UNTIL}$"):
         LOOKS[look](Unknown("spec.x"))
 
 
@@ -90,7 +92,7 @@ def test_an_unknown_value_that_a_rule_reads_is_a_violation(case: str) -> None:
 def test_a_namespace_whose_labels_are_unknown_may_hold_its_pods_to_nothing() -> None:
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "immich", "labels": UNKNOWN}}
     assert judge(platform() | {"made": made}) == [
-        "namespaces: Namespace immich: cannot be proven: metadata.labels is unknown until the update"
+        f"namespaces: Namespace immich: cannot be proven: metadata.labels {UNTIL}"
     ]
 
 
@@ -104,8 +106,29 @@ def test_an_unknown_value_that_no_rule_reads_is_none() -> None:
 
 def test_a_chart_whose_values_are_unknown_may_hide_a_budget() -> None:
     release = {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": UNKNOWN}}
-    assert judge({"chart": release}) == [
-        "counted: Release chart: cannot be proven: values.resources is unknown until the update"
+    assert judge({"chart": release}) == [f"counted: Release chart: cannot be proven: values.resources {UNTIL}"]
+
+
+def test_who_names_what_has_an_unknown_name_is_told_of_which_object() -> None:
+    program = platform()
+    put(program["local queue"], "metadata.name", UNKNOWN)
+    (line,) = [line for line in judge(program) if line.startswith("queue-coverage: Job ")]
+    assert line == f"queue-coverage: Job team-a/train: cannot be proven: LocalQueue local queue: metadata.name {UNTIL}"
+
+
+@pytest.mark.parametrize("path", ["values.env.0.name", "values.resources.limits"])
+def test_what_is_unknown_in_a_release_is_named(path: str) -> None:
+    release = {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "namespace": "web", "chart": "x"}
+    release["values"] = {"env": [{"name": UNKNOWN}]} if "env" in path else {"resources": {"limits": UNKNOWN}}
+    assert judge({"x": release}, {"ledger": FULL.to_data()}) == [
+        f"counted: Release x: cannot be proven: {path} {UNTIL}"
+    ]
+
+
+def test_the_namespace_of_a_workload_is_known() -> None:
+    web = an_object("apps/v1", "Deployment", "x", UNKNOWN, spec={"template": graphs.pod("1", "cpu")})
+    assert judge({"x": web}, {"ledger": FULL.to_data()}) == [
+        f"admission: Deployment x: cannot be proven: metadata.namespace {UNTIL}"
     ]
 
 
@@ -114,14 +137,16 @@ def test_objects_that_are_not_rendered_yet_may_hide_a_budget(api_version: str) -
     kind = {"yaml/v2": "ConfigGroup", "helm.sh/v4": "Chart", "kustomize/v2": "Directory"}[api_version]
     component = {"apiVersion": api_version, "kind": kind, "resources": UNKNOWN}
     assert judge({"component": component}) == [
-        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while its input is "
-        "unknown"
+        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while its input "
+        f"{UNTIL}"
+    ]
+    assert judge({"component": {**component, "resources": [], "values": {"a": [UNKNOWN]}}}) == [
+        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while values.a.0 "
+        f"{UNTIL}"
     ]
     assert judge({"component": {**component, "resources": []}}) == []
 
 
 def test_an_unknown_list_may_hide_a_workload() -> None:
     listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": UNKNOWN}
-    assert judge({"list": listed}) == [
-        "counted: DeploymentList list: cannot be proven: its items are unknown until the update"
-    ]
+    assert judge({"list": listed}) == [f"counted: DeploymentList list: cannot be proven: items {UNTIL}"]

@@ -62,6 +62,26 @@ def test_a_refused_value_never_breaks_the_line() -> None:
     assert len(refusal(put("cluster resource_domain", "a\nb"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "number"), [("3,000", "3000"), ("16,384 MiB", "16384"), ("3.000", None), ("5.5", None), ("3,00", None)]
+)
+def test_a_number_is_proposed_only_where_it_can_be_one(written: str, number: str | None) -> None:
+    (line,) = refusal(put("residents frigate gpumem_mib", written))
+    assert line.partition("; write ")[2].partition(" (got")[0] == (number or "")
+
+
+def test_a_key_that_is_misspelt_is_not_missing_too() -> None:
+    frigate = {"tenant": "frigate", "pool": "t4", "gpumem": 2000}
+    assert refusal(put("residents frigate", frigate)) == [
+        "gpu-tenancy:residents.frigate.gpumem: unknown key; did you mean gpumem_mib?"
+    ]
+    both = refusal(put("residents frigate", {**frigate, "gpumem_mib": -1}))
+    assert [line.partition(" (")[0] for line in both] == [
+        "gpu-tenancy:residents.frigate.gpumem_mib: must be at least 1",
+        "gpu-tenancy:residents.frigate.gpumem: unknown key; did you mean gpumem_mib?",
+    ]
+
+
 def test_label_names_are_held_to_the_length_that_kubernetes_allows() -> None:
     selector = "pools t4 node_selector"
     assert refusal(put(f"{selector} {'a' * 63}", "x")) == []

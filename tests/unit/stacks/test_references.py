@@ -2,7 +2,7 @@
 
 import pytest
 
-from stacks import references
+from stacks import references, settings
 from tests.support.prod import Change, Raw, drop, put, raw, refusal
 
 TENANTS = (
@@ -101,6 +101,27 @@ def test_a_name_that_leads_nowhere_is_refused(change: Change, line: str) -> None
     assert refusal(change) == [f"gpu-tenancy:{line}"]
 
 
+CPU = put("queues cluster_queues gpu-cq quotas", {"gpu-any": {"nvidia.com/gpu": {"nominal": 1}, "cpu": {"nominal": 8}}})
+
+
+def test_what_a_queue_has_is_counted_where_prefixes_are_left_out_too() -> None:
+    assert refusal(CPU) == [
+        "gpu-tenancy:kueue.exclude_resource_prefixes: has cpu, memory, ephemeral-storage where it is left out, so that "
+        "queues would not count cpu; write [memory, ephemeral-storage], or take it out of the quotas"
+    ]
+    assert refusal(CPU, put("kueue exclude_resource_prefixes", ["memory", "ephemeral-storage"])) == []
+    assert refusal(CPU, drop("kueue")) == []
+
+
+def test_a_selector_of_nothing_is_one_line() -> None:
+    """Not one for each pool whose nodes it matches."""
+    assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
+
+
+def test_alerts_whose_reader_is_there_without_its_namespace_are_one_line() -> None:
+    assert refusal(put("cluster prometheus", {})) == ["gpu-tenancy:cluster.prometheus.namespace: is missing; add it"]
+
+
 def test_alerts_need_to_know_who_scrapes() -> None:
     assert refusal(drop("cluster prometheus")) == [
         "gpu-tenancy:cluster.prometheus: is missing though alerts is there: NetworkPolicies would keep Prometheus from "
@@ -109,11 +130,26 @@ def test_alerts_need_to_know_who_scrapes() -> None:
 
 
 def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
-    assert [line.split(":")[3].strip() for line in refusal(drop("exporter"))] == [
-        "the watchdog acts on what the exporter measures",
-        "the gate acts on what the exporter measures",
-        "the scheduler places on the devices that the exporter publishes",
-        "the alerts watch what the exporter measures",
+    assert refusal(drop("exporter")) == [
+        "gpu-tenancy:exporter: is missing though watchdog, gate, scheduler and alerts are there: the watchdog acts on "
+        "what the exporter measures; the gate acts on what the exporter measures; the scheduler places on the devices "
+        "that the exporter publishes; the alerts watch what the exporter measures"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [(None, "has no value; write one, or remove the key"), ([], "must be a map of keys (got a list)")],
+)
+def test_a_part_that_is_there_and_wrong_is_not_missing_too(value: object, line: str) -> None:
+    assert refusal(put("exporter", value)) == [f"gpu-tenancy:exporter: {line}"]
+
+
+@pytest.mark.parametrize("pool", ["T4", "a\nb", "é\u202e"])
+def test_a_name_that_can_be_none_and_leads_nowhere_is_one_line(pool: str) -> None:
+    """Nor is any other seat told to be in the same pool."""
+    assert refusal(put("residents immich-ml pool", pool)) == [
+        f"gpu-tenancy:residents.immich-ml.pool: {pool!r} is no key of pools; known there: batch, node-4, t4"
     ]
 
 
@@ -126,8 +162,9 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     ],
 )
 def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str, reason: str) -> None:
-    told = refusal(drop(part))
-    assert f"gpu-tenancy:{part}: is missing though scheduler is there: {reason}" in told
+    (line,) = [line for line in refusal(drop(part)) if line.startswith(f"gpu-tenancy:{part}: is missing though ")]
+    assert "scheduler" in line.partition(" there: ")[0]
+    assert reason in line
 
 
 CLAIMED = put("scheduler", {"placement": "dra"})
@@ -249,20 +286,48 @@ def test_prefixes_of_what_no_queue_covers_are_free() -> None:
     assert refusal(put("kueue exclude_resource_prefixes", ["cpu", "memory", "viktorbarzin.me/gpu-count"])) == []
 
 
-def cohort(config: Raw, *, lends: dict[str, int], borrows: int) -> None:
+def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
     """Two queues that lend each other one flavor's devices."""
     queues = config["queues"]["cluster_queues"]
     config["pools"]["batch"]["device_count"] = 3
     config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
-    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 2, **lends}}}}
-    borrower = {"nominal": 1, "borrowing_limit": borrows}
-    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": borrower}}}
+    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 2, **lends}}}}
+    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 1, "borrowing_limit": borrows}}}}
 
 
-@pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
-def test_nobody_borrows_more_than_the_others_of_its_cohort_lend(lends: dict[str, int], most: int) -> None:
-    assert refusal(lambda config: cohort(config, lends=lends, borrows=most)) == []
-    assert refusal(lambda config: cohort(config, lends=lends, borrows=most + 1)) == [
-        "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.borrowing_limit: must be at most "
-        f"{most}, which the others of cohort gpus lend (got {most + 1})"
+LENT = pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
+QUOTA = "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any"
+
+
+@LENT
+@pytest.mark.parametrize("resource", ["viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"])
+def test_nobody_borrows_more_gpumem_than_the_others_of_its_cohort_lend(
+    lends: dict[str, int], most: int, resource: str
+) -> None:
+    def lines(borrows: int) -> list[str]:
+        found = refusal(lambda config: cohort(config, lends=lends, borrows=borrows, resource=resource))
+        return [line for line in found if "cohort gpus" in line]
+
+    assert lines(most) == []
+    assert lines(most + 1) == [
+        f"{QUOTA}.{resource}.borrowing_limit: must be at most {most}, which the others of cohort gpus lend "
+        f"(got {most + 1})"
+    ]
+
+
+@LENT
+def test_devices_beyond_that_may_be_lent_by_another_stack_which_is_said(lends: dict[str, int], most: int) -> None:
+    """Kueue's cohorts are the cluster's, and a second stack may have a queue on the flavor."""
+
+    def said(borrows: int) -> list[str]:
+        config = raw()
+        cohort(config, lends=lends, borrows=borrows)
+        queues = settings.parse(config).queues
+        assert queues is not None
+        return list(references.borrowed_from_elsewhere({"queues": queues.model_dump(mode="json")}))
+
+    assert said(most) == []
+    assert said(most + 1) == [
+        f"{QUOTA}.nvidia.com/gpu.borrowing_limit: is {most + 1}, the others of cohort gpus in this stack lend {most}; "
+        "what is beyond that must be lent by queues that other stacks have in this cohort"
     ]

@@ -32,6 +32,16 @@ TAKEN: dict[str, tuple[Change, str]] = {
         "cluster.resource_domain: a resource that begins with requests. is Kubernetes' own; name it otherwise "
         "(got 'requests.example.com')",
     ),
+    "a domain that reads as a limit": (
+        put("cluster resource_domain", "limits.example.com"),
+        "cluster.resource_domain: limits. reads as a limit on the resource after it; name it otherwise "
+        "(got 'limits.example.com')",
+    ),
+    "the agents' class for the exempt": (
+        put("admission exempt_priorities", ["system-cluster-critical"]),
+        "admission.exempt_priorities.0: is the agents' as well, and kept from all others already; remove it "
+        "(got 'system-cluster-critical')",
+    ),
     "a domain of huge pages": (
         put("cluster resource_domain", "hugepages-2.example.com"),
         "cluster.resource_domain: a resource that begins with hugepages- is Kubernetes' own; name it otherwise "
@@ -135,7 +145,105 @@ def test_no_tenants_people_are_trusted_and_no_group_of_kubernetes() -> None:
     ]
 
 
-@pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limits.example.com", "request.example.com"])
+EXEMPT = "admission.exempt_namespaces.1"
+INSTEAD = "remove it, and give what needs the exemption a namespace of its own"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "words"),
+    [
+        ("default", "is where whatever names no namespace ends, and would be exempt with it"),
+        ("kube-public", "is Kubernetes' own"),
+        ("kube-node-lease", "is Kubernetes' own"),
+        ("gpu-tenancy-system", "is the agents'"),
+    ],
+)
+def test_a_namespace_that_is_not_the_drivers_is_not_exempt(namespace: str, words: str) -> None:
+    assert refusal(put("admission exempt_namespaces", ["nvidia", namespace])) == [
+        f"gpu-tenancy:{EXEMPT}: {words}; {INSTEAD} (got '{namespace}')"
+    ]
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "gpu-tenancy-system-nodes", "monitoring", "gpu-operator"])
+def test_a_namespace_that_is_exempt_in_any_case_may_be_listed(namespace: str) -> None:
+    assert refusal(put("admission exempt_namespaces", ["nvidia", namespace])) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpu.nvidia.com",
+        "mig.nvidia.com",
+        "vfio.gpu.nvidia.com",
+        "gpumem.viktorbarzin.me",
+        "immich-ml.gpumem.viktorbarzin.me",
+    ],
+)
+def test_a_class_that_hands_out_what_the_ledger_promises_is_not_listed_as_harmless(name: str) -> None:
+    assert refusal(put("admission device_classes", ["nic.example.com", name])) == [
+        f"gpu-tenancy:admission.device_classes.1: hands out GPUs, which claims would take beside the ledger; remove "
+        f"it: listed are classes that give no GPU, such as a network card's (got '{name}')"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["compute-domain-default-channel.nvidia.com", "rdma.nvidia.com", "nic.viktorbarzin.me"]
+)
+def test_a_class_that_gives_no_gpu_is_listed_whoever_made_it(name: str) -> None:
+    assert refusal(put("admission device_classes", [name])) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "user"),
+    [
+        ("gpu-workload", "admission.gpu_priority"),
+        ("tier-2-gpu", "admission.tenant_priorities.tts"),
+        ("homelab-disposable", "memory_pools.node-4.disposable.agent-microvm.priority"),
+    ],
+)
+def test_a_class_that_somebody_has_is_not_for_the_exempt_alone(name: str, user: str) -> None:
+    assert refusal(put("admission exempt_priorities", ["longhorn-critical", name])) == [
+        f"gpu-tenancy:admission.exempt_priorities.1: is that of {user}; remove it (got '{name}')"
+    ]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "system:authenticated",
+        "system:unauthenticated",
+        "system:serviceaccounts",
+        "system:masters",
+        "system:nodes",
+        "system:anything",
+    ],
+)
+def test_a_group_of_kubernetes_is_no_tenants_people(group: str) -> None:
+    assert refusal(put("tenants frigate groups", {group: "edit", "friends": "view"})) == [
+        f"gpu-tenancy:tenants.frigate.groups.{group}: groups that begin with system: are Kubernetes' own, most with "
+        "everybody in them; name a group of your identity provider"
+    ]
+
+
+@pytest.mark.parametrize("group", ["system-admins", "team:system:a", "system:serviceaccounts:ci"])
+def test_a_group_of_few_is(group: str) -> None:
+    """The accounts of one namespace, such as that of a pipeline, are a group as well."""
+    assert refusal(put("tenants frigate groups", {group: "edit"})) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("admission exempt_namespaces", ["nvidia", "nvidia"], "admission.exempt_namespaces.1: 'nvidia'"),
+        ("admission device_classes", ["a.b", "c.d", "a.b"], "admission.device_classes.2: 'a.b'"),
+        ("kueue exclude_resource_prefixes", ["cpu", "cpu"], "kueue.exclude_resource_prefixes.1: 'cpu'"),
+    ],
+)
+def test_a_name_stands_in_a_list_once(path: str, value: list[str], line: str) -> None:
+    assert refusal(put(path, value)) == [f"gpu-tenancy:{line} is there twice; remove one"]
+
+
+@pytest.mark.parametrize("domain", ["example-k8s.io", "mynvidia.com", "limit.example.com", "request.example.com"])
 def test_a_domain_that_only_looks_like_another_ones_is_free(domain: str) -> None:
     assert refusal(put("cluster resource_domain", domain)) == []
 

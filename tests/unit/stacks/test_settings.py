@@ -284,7 +284,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     ),
     "a time zone by its abbreviation": (
         put("on_demand tts window", {"between": "02:00-06:00", "time_zone": "CEST"}),
-        "on_demand.tts.window.time_zone: is no time zone; did you mean EST? (got 'CEST')",
+        "on_demand.tts.window.time_zone: is no time zone; write that of a place, such as Europe/Berlin (got 'CEST')",
     ),
     "the extender's port": (
         put("scheduler port", 9443),

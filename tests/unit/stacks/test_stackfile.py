@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stacks import stackfile
+from stacks import settings, stackfile
+from tests.support.prod import PROD
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -82,7 +83,7 @@ AMBIGUOUS: dict[str, tuple[str, str, object]] = {
         "99999999999999999999 is another number to some readers; write a smaller one, or quote it",
         2**53,
     ),
-    "half a character": ('"\\ud800"', "has half of a surrogate pair; write the character itself", "\ud800"),
+    "half a character": ('"\\ud800"', "has half of a surrogate pair; write the character itself", "\ufffd"),
 }
 
 
@@ -164,7 +165,10 @@ GARBAGE = {
         "config: {x: &a {<<: *a}}",
         ": goes around in a circle, or too deep; write maps, lists and scalars",
     ),
-    "two documents": ("config: {}\n---\nconfig: {}", ":2:1: but found another document"),
+    "two documents": (
+        "config: {}\n---\nconfig: {}",
+        ":2:1: a second document begins here; a stack file is one, without ---",
+    ),
     "nothing": ("", ": has no map under the key config; add it"),
     "a sentence": ("these are not the settings", ": has no map under the key config; add it"),
     "a list": ("- config", ": has no map under the key config; add it"),
@@ -184,6 +188,15 @@ def test_garbage_is_refused_in_one_line(tmp_path: Path, text: str | bytes, messa
 @pytest.mark.no_cover
 def test_depth_without_end_is_refused_in_one_line(tmp_path: Path) -> None:
     assert "too deep" in refusal(tmp_path, "config: " + "[" * 1500)
+
+
+def test_half_a_character_in_a_name_is_one_line(tmp_path: Path) -> None:
+    """Not also one on JSON that cannot be read, which says nothing of where."""
+    path = written(tmp_path, PROD.read_text().replace("    immich:", '    "\\ud83d": {}\n    immich:', 1))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    (line,) = str(refused.value).splitlines()
+    assert "tenants.\ufffd: has half of a surrogate pair; write the character itself" in line
 
 
 def test_aliases_of_aliases_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,16 @@ def test_a_class_is_for_those_it_was_made_for(graph: Graph, priority: str, allow
     assert f'priorityClassName == "{priority}"' in spec["matchConditions"][0]["expression"]
 
 
+def test_a_class_for_the_exempt_is_for_nobody_else() -> None:
+    spec = AdmissionSpec(gpu_priority="gpu", exempt_priorities=["longhorn-critical"])
+    graph = declared(Admission, "admission", replace(ARGS, spec=spec))
+    use = policy(graph, "Validating", "priority-use-longhorn-critical")
+    assert namespaces(use) == ("NotIn", ["kube-system"])
+    (validation,) = use["validations"]
+    assert validation["expression"] == "false"
+    assert "longhorn-critical is only for exempt namespaces" in validation["message"]
+
+
 def test_policies_do_not_grow_with_the_tenants() -> None:
     """Names are compared by the API server's label selectors, not by CEL, whose expressions have a cost limit."""
 

@@ -1,0 +1,180 @@
+"""Rules over programs beside the platform's: what the platform declared is its own, and nothing is laid over it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from policy.finding import Finding, each
+from policy.graph import KUEUE, Graph
+from policy.objects import Object, text
+from policy.rules.priorities import CLASS
+from policy.unknown import is_unknown
+from tenancy import names, reach
+from tenancy.ledger import Ledger
+from tenancy.quantity import whole
+from tenancy.workload import at, given, maps_at
+
+_GROUP = names.RESOURCE_API.partition("/")[0]
+_QUOTAS = (names.SEATS, names.SEAT_CLAIM_QUOTA)
+_OF_A_LIMIT = ("default", "defaultRequest", "max", "min", "maxLimitRequestRatio")
+_NVIDIAS_DRIVER = "gpu.nvidia.com"
+
+
+def platform(graph: Graph) -> Iterator[Finding]:
+    """What a program declares beside the platform's leaves the platform's classes, quotas and queues as they are."""
+    ledger = graph.ledger
+    if ledger is None or not graph.is_beside:
+        return
+    for kind, judge in _JUDGES.items():
+        yield from each(graph.of(kind), partial(judge, graph, ledger))
+
+
+def is_taken(graph: Graph, found: Object) -> bool:
+    """Whether a quota or queue bears the name of one of the platform's, of which this rule says all that there is."""
+    ledger = graph.ledger
+    if ledger is None or not graph.is_beside:
+        return False
+    if found.kind == "ResourceQuota":
+        named = found.name in _QUOTAS or found.name.startswith(f"{names.HOST_MEMORY_QUOTA}-")
+        return named and _is_a_tenants(ledger, found)
+    return found.name in {quota.queue for quota in ledger.quotas}
+
+
+def _own(found: Object) -> Finding:
+    message = f"{found}: is the platform's own, which this program would change; remove it, or name it otherwise"
+    return Finding(message, found.urn)
+
+
+def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    terms = ledger.admission
+    if terms is None or found.name in terms.exempt_priorities:
+        return
+    if found.name in terms.priorities:
+        yield _own(found)
+        return
+    if is_unknown(given(found.manifest, "value", 0)):
+        return  # said by the rule on priorities
+    value, most = whole(given(found.manifest, "value", 0)), terms.gpu_priority_value
+    preempts = given(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
+    if most is not None and value > most and preempts:
+        yield Finding(
+            f"{found}: value {value} is above that of {terms.gpu_priority}, so that its pods preempt seats; write "
+            f"{most} or less, or preemptionPolicy: Never, or list it under admission.exempt_priorities of the "
+            "platform's stack if only pods of exempt namespaces have it",
+            found.urn,
+        )
+
+
+def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    if is_taken(graph, found):
+        yield _own(found)
+
+
+def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """Whatever of a resource it limits, it gives to every container or asks of it (plugin/pkg/admission/limitranger,
+    docs/adr/0006)."""
+    limits = [at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
+    limited = sorted({resource for limit in limits for resource in limit})
+    ours = (ledger.names.gpumem, ledger.names.gpu_count)
+    gpus = [r for r in limited if r in ours or reach.is_gpu_resource(r, ledger.names)]
+    if gpus and found.namespace not in ledger.exempt_namespaces:
+        yield Finding(
+            f"{found}: gives {gpus[0]} to every container in {found.namespace}, or asks it of them; remove it: quota "
+            "and admission bound who has it",
+            found.urn,
+        )
+    pools = graph.host_memory.pools if graph.host_memory else ()
+    victims = {victim.tenant for pool in pools for victim in pool.disposable}
+    if (of_host := [r for r in limited if r in ("cpu", "memory")]) and found.namespace in victims:
+        yield Finding(
+            f"{found}: gives {of_host[0]} to every container in {found.namespace}, whose disposable pods go first "
+            "because they ask for none; remove it",
+            found.urn,
+        )
+
+
+def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """That of NVIDIA's operator has a handler that shows a container its device."""
+    if found.name != names.GPU_RUNTIME_CLASS:
+        return
+    handler = text(found.manifest, "handler")
+    if handler and reach.RUNTIME not in handler:
+        yield Finding(
+            f"{found}: handler {handler} shows no container its device, and pods with a budget run under {found.name}; "
+            "write nvidia, or name it otherwise",
+            found.urn,
+        )
+
+
+def _device_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    if f".{found.name}".endswith(ledger.names.device_class("")):
+        yield _own(found)
+        return
+    ours = (ledger.names.gpumem, ledger.names.gpu_count)
+    if (resource := text(at(found.manifest, "spec"), "extendedResourceName")) in ours:
+        yield Finding(
+            f"{found}: extendedResourceName {resource} gives other devices for it; remove it: reconcile advertises it",
+            found.urn,
+        )
+    listed = ledger.admission.device_classes if ledger.admission else ()
+    for selector in maps_at(found.manifest, "spec", "selectors"):
+        expression = text(at(selector, "cel"), "expression")
+        driver = next((d for d in (ledger.names.device_driver, _NVIDIAS_DRIVER) if d in expression), None)
+        if driver and found.name in listed:
+            yield Finding(
+                f"{found}: selects devices of {driver}, and admission.device_classes of the platform's stack lists it "
+                "as giving no GPU; select others, or take it off that list",
+                found.urn,
+            )
+
+
+def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    ours = {(queue.tenant, queue.name) for queue in ledger.local_queues}
+    if (found.namespace, found.name) in ours:
+        yield _own(found)
+        return
+    spec = at(found.manifest, "spec")
+    if is_unknown(spec.get("clusterQueue")):
+        return  # said by the rule on what queues cover
+    queue = text(spec, "clusterQueue")
+    given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
+    is_ours = queue in {quota.queue for quota in ledger.quotas}
+    if found.namespace in given_to or not ledger.local_queues:
+        return
+    if is_ours or (_is_a_tenants(ledger, found) and not _is_judged(graph, queue)):
+        whose = f"is for {', '.join(given_to)}" if is_ours else "is in neither the ledger nor this program"
+        yield Finding(
+            f"{found}: ClusterQueue {queue} {whose}; remove it, or add queues.local_queues.{found.name}: {{tenant: "
+            f"{found.namespace}, cluster_queue: {queue}}} to the platform's stack",
+            found.urn,
+        )
+
+
+def _is_judged(graph: Graph, queue: str) -> bool:
+    """By the rule on what queues may hand out."""
+    return graph.named(f"ClusterQueue.{KUEUE}", queue) is not None
+
+
+def _flavor(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    if found.name in {quota.flavor for quota in ledger.quotas}:
+        yield _own(found)
+
+
+def _is_a_tenants(ledger: Ledger, found: Object) -> bool:
+    return found.namespace in ledger.tenants_by_name
+
+
+_JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
+    # A Patch of another kind of these is refused by itself (foreign.py).
+    CLASS: _priority_class,
+    CLASS.replace(".", "Patch.", 1): _priority_class,
+    "LimitRange": _limit_range,
+    "LimitRangePatch": _limit_range,
+    "RuntimeClass.node.k8s.io": _runtime_class,
+    "RuntimeClassPatch.node.k8s.io": _runtime_class,
+    f"DeviceClass.{_GROUP}": _device_class,
+    f"DeviceClassPatch.{_GROUP}": _device_class,
+    "ResourceQuota": _taken,
+    f"LocalQueue.{KUEUE}": _local_queue,
+    f"ClusterQueue.{KUEUE}": _taken,
+    f"ResourceFlavor.{KUEUE}": _flavor,
+}
