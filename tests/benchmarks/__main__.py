@@ -21,7 +21,7 @@ from stacks.settings import load_file
 from tests.integration.preview.cli import ROOT, Workspace, workspace
 from tests.support.engine import build
 
-BENCH = ROOT / "tests" / "bench"
+BENCH = Path(__file__).parent
 SEATS_A_DEVICE = 4  # of 3000 MiB on 14000
 
 
@@ -57,7 +57,7 @@ class Bench:
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
         # At the depth that its path to the environment expects.
-        self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "bench" / "bare"))
+        self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
 
