@@ -67,7 +67,7 @@ class Bench:
         self.space.change(copy.copy(change))
         settings = load_file(self.space.stack_file)
         graph = build(lambda: build_platform(settings, ROOT))
-        objects = [(r.type, dict(r.inputs)) for r in graph.resources if r.custom]
+        objects = [(r.type, dict(r.inputs)) for r in graph.resources if r.type.startswith("kubernetes:")]
         path = self.space.folder / "objects.json"
         path.write_text(json.dumps(objects))
         count = len(graph.resources) + 1

@@ -152,7 +152,8 @@ class Account:
         """A folder in this one that has what a pod of the account has: its credentials and the code."""
         mount = folder / self.name
         mount.mkdir(exist_ok=True)
-        (mount / ARCHIVE).write_bytes(zipapp.build().content)
+        if not (mount / ARCHIVE).exists():  # another process of the account may be reading it
+            (mount / ARCHIVE).write_bytes(zipapp.build().content)
         (mount / "token").write_text(self.token(cluster))
         (mount / "ca.crt").write_bytes(cluster.folder.ca.read_bytes())
         return mount
