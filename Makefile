@@ -155,6 +155,7 @@ bench: toolchain ## Measure previews and the policy pack
 	@$(PYTHON) -m tests.benchmarks $(ARGS)
 
 bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
+	@$(PYTHON) -m tests.benchmarks.load $(ARGS)
 	@$(PYTHON) -m tests.benchmarks.scale $(ARGS)
 
 bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)

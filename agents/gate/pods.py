@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from agents.kube.client import Api
-from agents.kube.pods import PODS, UNSCHEDULED, Pod, PodError, on_node, waiting_seat
+from agents.kube.pods import PODS, UNSCHEDULED, Pod, PodError, bound_to, waiting_seat
 from agents.runtime.log import Log
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import WaitingSeat
@@ -44,10 +44,9 @@ class Seating:
 def read_seating(api: Api, ledger: Ledger, readings: Sequence[NodeTelemetry], log: Log) -> Seating:
     """As of now, after the readings. Raises ApiError."""
     nodes = dict.fromkeys(reading.node for reading in readings)
-    items = (item for node in nodes for item in api.items(PODS, fieldSelector=on_node(node)))
     return Seating(
         seats=ledger.seats,
-        pods=tuple(_bound(Pod(item), ledger, log) for item in items),
+        pods=tuple(_bound(Pod(item), ledger, log) for item in bound_to(api, nodes)),
         waiting=tuple(_waiting(api, ledger, log)),
     )
 

@@ -21,7 +21,7 @@ from stacks.settings import load_file
 from tests.integration.preview.cli import ROOT, Workspace, workspace
 from tests.support.engine import build
 
-BENCH = ROOT / "tests" / "bench"
+BENCH = Path(__file__).parent
 SEATS_A_DEVICE = 4  # of 3000 MiB on 14000
 
 
@@ -57,7 +57,7 @@ class Bench:
         self.runs = runs
         self.stack_file = space.stack_file.read_text()
         # At the depth that its path to the environment expects.
-        self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "bench" / "bare"))
+        self.bare_project = Path(shutil.copytree(BENCH / "bare", space.folder / "tests" / "benchmarks" / "bare"))
         for name, place in ((".venv", space.folder), (".toolchain", self.bare_project)):
             (place / name).symlink_to(ROOT / name)
 
@@ -67,7 +67,7 @@ class Bench:
         self.space.change(copy.copy(change))
         settings = load_file(self.space.stack_file)
         graph = build(lambda: build_platform(settings, ROOT))
-        objects = [(r.type, dict(r.inputs)) for r in graph.resources if r.custom]
+        objects = [(r.type, dict(r.inputs)) for r in graph.resources if r.type.startswith("kubernetes:")]
         path = self.space.folder / "objects.json"
         path.write_text(json.dumps(objects))
         count = len(graph.resources) + 1

@@ -6,33 +6,32 @@ are counted from the API server's audit log, so these do not depend on the machi
 
 import argparse
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agents.runtime.open_server import MetricsServer
+from agents.telemetry.resourceslice import SLICES
 from tenancy import names
 from tests.benchmarks import metered
 from tests.benchmarks.metered import Account, Audit, Run
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, container, pods
+from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, changes, container, pods
 from tests.integration.preview.cli import workspace
-from tests.support.exporters import card, gauge
-from toolchain.cluster import cluster, simulated
+from toolchain.cluster import cluster, prod, simulated
 from toolchain.cluster.api import until
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.extent import Extent
 
-PODS_A_TENANT = 20
+SEATS_A_TENANT, REPLICAS = 10, 2
+PODS_A_TENANT = SEATS_A_TENANT * REPLICAS
 SEAT_MIB = 1300  # ten on a node of 14000
+FLOOR_MIB = 1360  # what a device that is promised whole leaves free
 WRITERS = 8
-PATIENCE_SECONDS = 600
-AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
+PATIENCE_SECONDS = 1800
+AGENTS = {names.RECONCILE: "reconcile", names.WATCHDOG: "watchdog", names.GATE: "gate"}
 ENGINE = "admin"
 
 
@@ -48,7 +47,7 @@ class Size:
         return self.tenants * PODS_A_TENANT
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes, {self.tenants} tenants, {self.pods} pods"
+        return f"{self.nodes} nodes, {self.tenants * SEATS_A_TENANT} seats, {self.pods} pods"
 
 
 @dataclass
@@ -70,7 +69,12 @@ class Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
+    compare("python -m tests.benchmarks.scale", str(__doc__), measure)
+
+
+def compare(program: str, about: str, measure: Callable[[Size, Path, Table], None]) -> None:
+    """Measures two sizes, one after the other, and prints the table."""
+    parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("--tenants", type=int, default=100, help="of the larger size; it has twice as many nodes")
     tenants = parser.parse_args().tenants
     sizes = [Size(nodes=2 * number, tenants=number) for number in (tenants // 10, tenants)]
@@ -85,51 +89,14 @@ def main() -> None:
 def measure(size: Size, folder: Path, table: Table) -> None:
     """Every row of the table for one size."""
     with cluster.running(folder / "cluster", extent=Extent.REAL_NODE) as running:
-        running.add_nodes([gpu_node(f"gpu-{number}") for number in range(size.nodes)])
+        add_nodes(running, [f"gpu-{number}" for number in range(size.nodes)])
         rollout = Rollout(running, workspace(folder))
         rollout.workspace.change(lambda config: enlarge(config, size))
         rollout.init()
         measure_rollout(rollout, size, table)
         measure_container(rollout, table)
         suspend_agents(rollout)
-        measure_agents(rollout, folder, size, table)
-
-
-def measure_container(rollout: Rollout, table: Table) -> None:
-    """A whole run of reconcile by its CronJob, in its container."""
-    until(lambda: not is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "the run before ends")
-    audit = Audit.of(rollout.cluster)
-    until(lambda: is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "a run starts")
-    peak_mib = 0.0
-    while is_active(rollout, names.RECONCILE):
-        found = rollout.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
-        inside = [peak for pod in found for peak in metered.peaks_mib(pod["metadata"]["uid"])]
-        peak_mib = max([peak_mib, *inside])
-        time.sleep(1)
-    requests = audit.requests(Account(SYSTEM, names.RECONCILE).user)
-    show(requests)
-    table.add("reconcile's run of 45 s in its container: requests", requests.total())
-    table.add("reconcile's run of 45 s in its container: peak MiB", peak_mib)
-
-
-def measure_agents(rollout: Rollout, folder: Path, size: Size, table: Table) -> None:
-    """A pass of reconcile and one of the watchdog, as processes under their own accounts."""
-    running = rollout.cluster
-
-    def run(agent: str, account: str, **environ: str) -> Run:
-        given = {**environment(rollout, account), "POD_NAME": "bench", "RUN_SECONDS": "0", **environ}
-        return metered.run(running, folder, agent, Account(SYSTEM, account), given)
-
-    report("reconcile, nothing to do", run("reconcile", names.RECONCILE), table)
-    whole = run("reconcile", names.RECONCILE, RUN_SECONDS=environment(rollout, names.RECONCILE)["RUN_SECONDS"])
-    report("reconcile, a minute's run with nothing to do", whole, table)
-    each(gpu_nodes(running), lambda node: lose_keys(running, node))
-    report("reconcile, every node lost its keys", run("reconcile", names.RECONCILE), table)
-    assert advertised(running) == size.nodes + 1
-    with exporters(rollout) as port:
-        seen = run("watchdog", names.WATCHDOG, EXPORTER_PORT=str(port))
-    report("watchdog", seen, table)
-    assert seen.lines[-1]["devices"] == size.nodes + 1, seen.lines[-1]
+        measure_passes(rollout, folder, size, table)
 
 
 def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
@@ -138,37 +105,87 @@ def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
     assert advertised(rollout.cluster) == size.nodes + 1
     each(range(size.tenants), lambda tenant: create_pods(rollout, f"tenant-{tenant}"))
     until(lambda: not waiting(rollout.cluster), PATIENCE_SECONDS, "all pods run")
-    up("second up", rollout, table, "--expect-no-changes")
-    rollout.workspace.change(lambda config: config["residents"]["tenant-0"].update(gpumem_mib=SEAT_MIB + 1))
+    assert set(up("second up", rollout, table)) == {"unchanged"}
+    rollout.workspace.change(lambda config: config["residents"][seat(0, 0)].update(gpumem_mib=SEAT_MIB + 1))
     up("up with one budget changed", rollout, table)
 
 
+def measure_container(rollout: Rollout, table: Table) -> None:
+    """A whole run of reconcile by its CronJob, and the extenders, in their containers."""
+    until(lambda: not is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "the run before ends")
+    audit = Audit.of(rollout.cluster)
+    until(lambda: is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "a run starts")
+    peak_mib = 0.0
+    while is_active(rollout, names.RECONCILE):
+        peak_mib = max(peak_mib, peak_of(rollout, names.RECONCILE, AGENTS[names.RECONCILE]))
+        time.sleep(1)
+    requests = audit.requests(Account(SYSTEM, names.RECONCILE).user)
+    show(requests)
+    table.add("reconcile's run in its container: requests", requests.total())
+    table.add("reconcile's run in its container: peak MiB", peak_mib)
+    table.add("the extender in its container: peak MiB", peak_of(rollout, names.SCHEDULER, "extender"))
+
+
+def peak_of(rollout: Rollout, name: str, program: str) -> float:
+    """MiB, of the pods' processes that run now."""
+    found = rollout.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{name}")
+    return max((peak for pod in found for peak in metered.peaks_mib(pod["metadata"]["uid"], program)), default=0.0)
+
+
+def measure_passes(rollout: Rollout, folder: Path, size: Size, table: Table) -> None:
+    """Passes of reconcile, as a process under its own account."""
+    running = rollout.cluster
+    given = {**environment(rollout, names.RECONCILE), "POD_NAME": "bench", "RUN_SECONDS": "0"}
+
+    def run() -> Run:
+        return metered.run(running, folder, AGENTS[names.RECONCILE], Account(SYSTEM, names.RECONCILE), given)
+
+    report("reconcile, nothing to do", run(), table)
+    each(gpu_nodes(running), lambda node: lose_keys(running, node))
+    report("reconcile, every node lost its keys", run(), table)
+    assert advertised(running) == size.nodes + 1
+
+
 def enlarge(config: dict[str, Any], size: Size) -> None:
-    """Prod with so many more tenants, a resident of 20 replicas each, on so many more nodes."""
+    """Prod with so many more tenants, ten residents of two replicas each, on so many more nodes."""
     config["pools"]["t4"]["nodes"] += size.nodes
-    for number in range(size.tenants):
-        name = f"tenant-{number}"
+    config["pools"]["t4"]["floor_mib"] = FLOOR_MIB
+    for tenant in range(size.tenants):
+        name = f"tenant-{tenant}"
         config["tenants"][name] = {}
-        config["residents"][name] = {
-            "tenant": name,
-            "pool": "t4",
-            "gpumem_mib": SEAT_MIB,
-            "replicas": PODS_A_TENANT,
-        }
+        for number in range(SEATS_A_TENANT):
+            budget = {"tenant": name, "pool": "t4", "gpumem_mib": SEAT_MIB, "replicas": REPLICAS}
+            config["residents"][seat(tenant, number)] = budget
 
 
-def gpu_node(name: str) -> Mapping[str, Any]:
+def seat(tenant: int, number: int) -> str:
+    return f"tenant-{tenant}-{number}"
+
+
+def add_nodes(running: Cluster, found: Sequence[str]) -> None:
+    """Each with a T4, which its exporter would have published, had it an NVML to ask."""
+    running.add_nodes([gpu_node(name) for name in found])
+    each(found, lambda name: running.api.create(SLICES, devices(name)))
+
+
+def gpu_node(name: str, **resources: str) -> Mapping[str, Any]:
     labels = simulated.gpu_labels(sharing="time-slicing", replicas=100)
-    return simulated.node(name, labels=labels, resources={"nvidia.com/gpu": "100"})
+    return simulated.node(name, labels=labels, resources={"nvidia.com/gpu": "100", **resources})
 
 
-def up(title: str, rollout: Rollout, table: Table, *arguments: str) -> None:
+def devices(node: str) -> Mapping[str, Any]:
+    return simulated.devices(node, prod.cluster()["resource_domain"])
+
+
+def up(title: str, rollout: Rollout, table: Table) -> dict[str, int]:
+    """What the engine says it did."""
     audit, start = Audit.of(rollout.cluster), time.monotonic()
-    rollout.up(*arguments)
+    done = changes(rollout.up())
     table.add(f"{title}: seconds", time.monotonic() - start)
     requests = audit.requests(ENGINE)
     show(requests)
     table.add(f"{title}: requests", requests.total())
+    return done
 
 
 def report(title: str, run: Run, table: Table) -> None:
@@ -220,26 +237,7 @@ def cron_job(agent: str) -> str:
 def environment(rollout: Rollout, agent: str) -> dict[str, str]:
     """What the agent's manifest gives it, but for what only its pod knows."""
     (main,) = rollout.get(cron_job(agent))["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    return {entry["name"]: entry["value"] for entry in main["env"] if "value" in entry}
-
-
-@contextmanager
-def exporters(rollout: Rollout) -> Iterator[int]:
-    """One exporter, which shows a T4, on the address of every exporter's pod that kwok plays. Yields its port."""
-    nodes = names.node_agent_namespace(SYSTEM)
-    selector = f"labelSelector={names.LABEL_NAME}%3D{names.EXPORTER}"
-
-    def place(numbered: tuple[int, Mapping[str, Any]]) -> None:
-        number, pod = numbered
-        address = f"127.1.{number // 250}.{number % 250 + 1}"
-        status = {"podIP": address, "podIPs": [{"ip": address}]}
-        rollout.cluster.api.patch(f"{pods(nodes, pod['metadata']['name'])}/status", {"status": status})
-
-    each(enumerate(rollout.items(f"{pods(nodes)}?{selector}")), place)
-    with MetricsServer(0, gauge(card(free_mib=8000))) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    return metered.variables(main)
 
 
 def gpu_nodes(running: Cluster) -> list[Mapping[str, Any]]:
@@ -258,7 +256,7 @@ def lose_keys(running: Cluster, node: Mapping[str, Any]) -> None:
     running.api.patch(path, {"status": {"capacity": gone, "allocatable": gone}})
 
 
-def each(subjects: Iterable[Any], act: Callable[[Any], None]) -> None:
+def each(subjects: Iterable[Any], act: Callable[[Any], object]) -> None:
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(act, subjects))
 

@@ -79,6 +79,7 @@ class FakeCluster:
     held_by_budget: set[str] = field(default_factory=set)  # pods that no eviction may take now
     now: datetime | None = None  # the server's clock, where a test holds it
     ignores_patches: bool = False
+    counts: bool = True  # says of a page of a list without selectors how many objects are left
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
     # Watches: all that happened, in order. Where they do not `last`, the server ends each at once.
@@ -320,7 +321,9 @@ class FakeCluster:
     def page(self, items: list[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
         start, limit = int(query.get("continue", "0")), int(query["limit"])
         rest = str(start + limit) if start + limit < len(items) else ""
-        metadata = {"continue": rest, "resourceVersion": str(self.version)}
+        metadata: dict[str, Any] = {"continue": rest, "resourceVersion": str(self.version)}
+        if self.counts and rest and "fieldSelector" not in query and "labelSelector" not in query:
+            metadata["remainingItemCount"] = len(items) - start - limit
         return {"items": items[start : start + limit], "metadata": metadata}
 
 

@@ -1,4 +1,4 @@
-"""An informer while its thread runs, on a real clock whose pauses are short."""
+"""An informer while its thread runs, and a watch alone, on a real clock whose pauses are short."""
 
 import threading
 import time
@@ -9,8 +9,10 @@ from unittest import mock
 
 from agents.kube import informer as informers
 from agents.kube.informer import Informer
+from agents.kube.nodes import NODES
+from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, Served
 
 PATIENCE_SECONDS = 60
 
@@ -56,3 +58,10 @@ def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> It
             informer.stop()
             thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
+
+
+def watched(served: Served, *, resource_version: str = "100", seconds: float = 20, **parameters: str) -> Watch:
+    """A watch of the nodes, which lasts until the server ends it."""
+    served.cluster.watches_last = True
+    api = served.api(clock=Clock())
+    return Watch(api, NODES, clock=Clock(), resource_version=resource_version, seconds=seconds, **parameters)

@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from tenancy import names
 from tenancy.quantity import parse
 from tenancy.units import MIB
 from tests.e2e.rollout import SYSTEM, Object, Rollout, eventually, pods
+from tests.e2e.turning import turning
 from toolchain.cluster import node
 
 MONITORING = f"/apis/monitoring.coreos.com/v1/namespaces/{SYSTEM}"
@@ -57,31 +57,25 @@ class Prometheus:
             [*self._enter, "prometheus", config, data, f"--web.listen-address=127.0.0.1:{_PORT}"],
             [*self._enter, sys.executable, *series],
         ]
-        ended = threading.Event()
-        thread = threading.Thread(target=self._keep_turning, args=(ended,))
         with (self._folder / "log").open("wb") as log:
             processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
             try:
                 eventually(self.alerts, "Prometheus answers")
-                thread.start()
-                yield self
+                with turning(self._turn, TURN_SECONDS):
+                    yield self
             finally:
-                ended.set()
                 for process in processes:
                     process.kill()
                     process.wait()
-                if thread.is_alive():
-                    thread.join()
 
-    def _keep_turning(self, ended: threading.Event) -> None:
-        while not ended.wait(TURN_SECONDS):
-            with suppress(OSError):
-                self._show()
-            if (alerts := self.alerts()) is not None:
-                firing = {str(alert["labels"]["alertname"]) for alert in alerts if alert["state"] == "firing"}
-                now = time.monotonic()
-                self.since = {name: self.since.get(name, now) for name in firing}
-                self.seen |= firing
+    def _turn(self) -> None:
+        with suppress(OSError):
+            self._show()
+        if (alerts := self.alerts()) is not None:
+            firing = {str(alert["labels"]["alertname"]) for alert in alerts if alert["state"] == "firing"}
+            now = time.monotonic()
+            self.since = {name: self.since.get(name, now) for name in firing}
+            self.seen |= firing
 
     def alerts(self) -> list[Object] | None:
         """None while it does not answer."""

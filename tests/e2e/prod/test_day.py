@@ -6,7 +6,6 @@ Each test is an hour of the day and goes on from the one before. It takes a quar
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,6 +38,7 @@ from tests.e2e.rollout import (
     running_pods,
     submit,
 )
+from tests.e2e.turning import turning
 from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.api import until
@@ -224,7 +224,7 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
         try:
             with prometheus(prod, tmp_path_factory.mktemp("prometheus")) as alerts:
                 found = Day(prod, shown, alerts, wants={**STEADY_MIB, "tts": TTS_MIB})
-                with turning(found), residing(found):
+                with turning(found.turn, TURN_SECONDS), residing(found):
                     yield found
                 for row in found.table:
                     print("| {} | {} | {:.0f} |".format(*row))
@@ -236,23 +236,6 @@ def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day
             made = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
             prod.cluster.api.create("/api/v1/nodes", made)
     becomes(lambda: prod.capacity("k8s-node1").get(GPUMEM), "14k", "the played node is advertised again")
-
-
-@contextmanager
-def turning(day: Day) -> Iterator[None]:
-    ended = threading.Event()
-
-    def keep_turning() -> None:
-        while not ended.wait(TURN_SECONDS):
-            day.turn()
-
-    thread = threading.Thread(target=keep_turning)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 @contextmanager

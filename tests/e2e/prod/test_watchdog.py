@@ -1,9 +1,7 @@
 """The watchdog as its CronJob's container, under its own token, on prod; what the exporter measures is scripted."""
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +26,12 @@ from tests.e2e.rollout import (
     pods,
 )
 from tests.e2e.scripted import PORT, Scripted
+from tests.e2e.turning import turning
 from tests.support.curves import T4_MIB, Use, answer
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
+TURN_SECONDS = 0.7
 # How long two runs last that must both be there, and one that is to say something.
 TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
@@ -66,24 +66,8 @@ class Card:
     mib: dict[str, int] = field(default_factory=dict)
     turns: int = 0
 
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """The exporter shows the card of now, again and again."""
-        ended = threading.Event()
-
-        def keep_showing() -> None:
-            while not ended.wait(0.7):
-                self.show()
-
-        thread = threading.Thread(target=keep_showing)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
     def show(self) -> None:
+        """The exporter shows the card of now."""
         self.turns += 1
         found = self.prod.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{NODE}")
         uses = [
@@ -139,7 +123,7 @@ def card(prod: Rollout) -> Iterator[Card]:
     for namespace, app, mib in RESIDENTS:
         prod.cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(app, mib))
     found = Card(prod, script)
-    with found.measured():
+    with turning(found.show, TURN_SECONDS):
         yield found
     for namespace, app, _ in RESIDENTS:
         prod.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{app}")

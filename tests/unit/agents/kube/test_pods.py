@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Controller, Pod, PodError, waiting_seat
+from agents.kube.pods import Controller, Pod, PodError, bound_to, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
-from tests.support.fake_cluster import DOMAIN, NAMES, T4
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.mirrors import mirror, owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
@@ -206,3 +206,32 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
     asked = [pod(schedulerName=SCHEDULER_NAME, containers=[gpumem(mib)]).item for mib in ("3000", "3001")]
     found = [waiting_seat(item, ledger) for item in asked]
     assert [each.seats[0].name for each in found if each] == ["s", "p"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "others", "requests"),
+    [
+        (20, 0, 1 + 2),  # how many there are, and pages of 100
+        (20, 790, 1 + 10),
+        (20, 810, 1 + 20),  # more than half as many as nodes: node by node
+        (9, 0, 9),
+    ],
+)
+def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_requests(
+    served: Served, nodes: int, others: int, requests: int
+) -> None:
+    """Ten on each node, and so many that are bound elsewhere."""
+    for number in range(10 * nodes + others):
+        served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")
+    served.cluster.add_pod("ended", "n0", "0", phase="Succeeded")
+    found = [item["metadata"]["name"] for item in bound_to(served.api(), [f"n{number}" for number in range(nodes)])]
+    assert sorted(found) == sorted(f"p{number}" for number in range(10 * nodes))
+    assert len(served.cluster.requests) == requests
+
+
+def test_a_server_that_does_not_say_how_many_pods_there_are_is_asked_node_by_node(served: Served) -> None:
+    served.cluster.counts = False
+    for number in range(100):
+        served.cluster.add_pod(f"p{number}", f"n{number % 10}", "0")
+    assert len(list(bound_to(served.api(), [f"n{number}" for number in range(10)]))) == 100
+    assert len(served.cluster.requests) == 1 + 10

@@ -3,17 +3,9 @@
 import pytest
 
 from agents.kube.client import ApiError
-from agents.kube.watch import Watch
-from agents.runtime.clock import Clock
+from agents.kube.nodes import NODES
 from tests.support.fake_cluster import Fault, Served, status
-
-NODES = "/api/v1/nodes"
-
-
-def watched(served: Served, *, resource_version: str = "100", seconds: float = 20, **parameters: str) -> Watch:
-    served.cluster.watches_last = True
-    api = served.api(clock=Clock())
-    return Watch(api, NODES, clock=Clock(), resource_version=resource_version, seconds=seconds, **parameters)
+from tests.support.informing import watched
 
 
 def test_what_happens_after_the_list_is_told_in_order(served: Served) -> None:
