@@ -13,10 +13,12 @@ from typing import Any
 from agents.runtime.errors import AgentError
 from gpumem import cluster, completion, output
 from gpumem.cluster import Cluster
-from gpumem.draw import Paper, free_text, who_text
+from gpumem.draw import Paper, free_text, who_text, why_text
+from gpumem.evidence import gather, target_of
 from gpumem.free import free
 from gpumem.kubectl import Kubectl
 from gpumem.who import Filter, who
+from gpumem.why import why
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
 SYSTEM_NAMESPACE = "gpu-tenancy-system"
@@ -42,6 +44,11 @@ FREE = """examples:
   kubectl gpumem free --pool t4
   kubectl gpumem free -o json | jq '[.pools[].largest_room_mib] | max'
 """
+WHY = """examples:
+  kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
+  kubectl gpumem why -n tts deployment/tts
+  kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Report:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The exit code: 0, 1 where it failed, 2 for a wrong command."""
+    """The exit code: 0, 1 where it failed, 2 for a wrong command, 3 where something does not run."""
     if arguments[:1] == ["__complete"]:
         print("\n".join(completion.candidates(arguments[1:], parser())))
         return DONE
@@ -74,8 +81,8 @@ def parser() -> argparse.ArgumentParser:
     """All verbs and their flags."""
     top = argparse.ArgumentParser(
         prog="kubectl gpumem",
-        description="Who has which GPU memory, and what is free. All memory is whole MiB.",
-        epilog="exit codes: 0 done, 1 failed, 2 wrong command",
+        description="Who has which GPU memory, what is free, and why a pod waits. All memory is whole MiB.",
+        epilog="exit codes: 0 done, 1 failed, 2 wrong command; of why: 3 where something does not run",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
@@ -86,6 +93,8 @@ def parser() -> argparse.ArgumentParser:
     found = _verb(verbs, "free", "what is free, by the ledger and as measured", FREE)
     found.add_argument("--pool", help="of one pool")
     _watch(found)
+    found = _verb(verbs, "why", "what keeps a pod, or a workload's pods, from running", WHY)
+    found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
     found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
     found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
@@ -150,6 +159,10 @@ def _report(given: argparse.Namespace, kubectl: Kubectl) -> Report:
         wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device)
         users = who(found, wanted)
         return Report(lambda paper: who_text(users, paper), "who", users)
+    if given.verb == "why":
+        wanted_pod = target_of(given.target, namespace())
+        reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
+        return Report(lambda paper: why_text(reasons, paper), "why", reasons, DONE if reasons.fine else WAITS)
     rooms = free(found, given.pool)
     return Report(lambda paper: free_text(rooms, paper), "free", rooms)
 

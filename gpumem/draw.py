@@ -5,13 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
+from gpumem.reasons import FINE
 from gpumem.who import DeviceRow, Holder, NodeRow, Who
+from gpumem.why import Answer, Why
 from tenancy.bars import FREE, Segment, alarmed, bar
 
 NARROWEST = 60
 _NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS")
 # So many pods, and devices, are listed of each; the rest is counted. -o json has all.
 _MOST_ROWS = 500
+_MOST_LINES = 12  # of what is known beside a reason
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ def who_text(report: Who, paper: Paper) -> str:
 def free_text(report: Free, paper: Paper) -> str:
     """As `kubectl gpumem free` prints it."""
     return _text(_free(report, paper))
+
+
+def why_text(report: Why, paper: Paper) -> str:
+    """As `kubectl gpumem why` prints it."""
+    return _text(_why(report, paper))
 
 
 def _text(lines: Iterable[str]) -> str:
@@ -191,6 +199,26 @@ def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
     promised = f"{pool.promised} of {pool.gpus} GPUs promised to queues"
     held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
     yield from paper.wrapped(f"{pool.pool}: {promised}{held}")
+    yield ""
+
+
+def _why(report: Why, paper: Paper) -> Iterator[str]:
+    for answer in report.answers:
+        yield from _reason(answer, paper)
+    yield from _unknown(report.unknown, paper)
+
+
+def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
+    fine = answer.reason in FINE
+    yield from paper.wrapped(f"{answer.about}: {answer.title} [{answer.reason}]", alarm=not fine)
+    yield from paper.wrapped(answer.text, "  ")
+    for line in answer.more[:_MOST_LINES]:
+        yield from paper.wrapped(f"- {line}", "  ")
+    if len(answer.more) > _MOST_LINES:
+        yield f"  - and {len(answer.more) - _MOST_LINES} more"
+    if not fine:
+        yield from paper.wrapped(f"next: {answer.then}", "  ")
+        yield from paper.wrapped(f"do:   {answer.do}", "  ")
     yield ""
 
 

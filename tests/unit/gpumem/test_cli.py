@@ -12,8 +12,8 @@ def candidates(*words: str) -> list[str]:
 
 
 def test_verbs_are_completed() -> None:
-    assert candidates("") == ["who", "free", "completion"]
-    assert candidates("w") == ["who"]
+    assert candidates("") == ["who", "free", "why", "completion"]
+    assert candidates("w") == ["who", "why"]
 
 
 def test_flags_and_their_values_are_completed() -> None:
@@ -26,7 +26,7 @@ def test_flags_and_their_values_are_completed() -> None:
     assert candidates("nonsense", "") == []
 
 
-@pytest.mark.parametrize("verb", ["who", "free"])
+@pytest.mark.parametrize("verb", ["who", "free", "why"])
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})
