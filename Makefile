@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day caps soak check lint bench bench-scale bench-packing memory-report schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -165,6 +165,12 @@ memory-report: toolchain ## Compare memory pools with a history of use: make mem
 	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))
 	@$(PYTHON) -m stacks memory-report --stack '$(STACK)' --from $(call quoted,$(FROM)) $(if $(DAYS),--days $(DAYS))
 
+gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem ARGS="who --pool t4" (docs/gpumem.md)
+	@python3 -m gpumem $(if $(ARGS),$(ARGS),--help)
+
+plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any Python 3.11 runs
+	@python3 -m toolchain.plugin dist
+
 schema: toolchain ## Write docs/config.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new
 	@mv docs/config.schema.json.new docs/config.schema.json
@@ -187,5 +193,5 @@ cluster-stop: toolchain ## End the throw-away cluster
 
 clean: ## Remove what was installed or cached in this checkout; stacks' state (.state) and the shared cache stay
 	@[ ! -d .toolchain/clusters ] || $(PYTHON) -m toolchain.cluster stop
-	@rm -rf .toolchain .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .toolchain .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,6 +26,7 @@ from components.monitoring.args import AlertsArgs
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
+from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
 from stacks.problems import key
@@ -80,6 +81,13 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
         )
         Exporter("exporter", exporter_args, _after(system))
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
+    if settings.readers is not None:
+        readers_args = ReadersArgs(
+            spec=settings.readers,
+            system_namespace=settings.cluster.system_namespace,
+            measured=settings.exporter is not None,
+        )
+        Readers("readers", readers_args, _after(system))
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code)
     if settings.admission is not None:
         # Last: it stamps the classes, asks for budgets that must be there to be had, sends pods to the scheduler, and

@@ -25,6 +25,7 @@ from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
+from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import limits, partial, problems, references, reserved, stackfile
 from tenancy import sums
@@ -92,6 +93,9 @@ class StackSettings(Spec):
         default=None, description="Placement by device: which device of a node a pod gets, in the container as well."
     )
     alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
+    readers: ReadersSpec | None = Field(
+        default=None, description="Groups of people who may ask kubectl gpumem, and the ClusterRoles for it."
+    )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
     )

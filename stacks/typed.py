@@ -136,7 +136,7 @@ _SEED = 10**9
 # Each variable of the Makefile that a person gives, the goals that read it, and what is wrong with a value.
 TYPED: Mapping[str, tuple[Collection[str], Callable[[str], str]]] = {
     "STACK": (STACK_GOALS, stack_name),
-    "ARGS": (PULUMI_GOALS | TEST_GOALS, _words),
+    "ARGS": (PULUMI_GOALS | TEST_GOALS | {"gpumem"}, _words),
     "FULL": (GATED_GOALS, _switch),
     "COVER": (("unit",), _switch),
     "YES": (PULUMI_GOALS - {"preview"}, _switch),

@@ -6,11 +6,11 @@ are drawn and the rest is named.
 """
 
 import textwrap
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tenancy.bars import EDGE, FREE, RESERVE, Segment, alarmed, bar
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
@@ -21,22 +21,9 @@ NARROWEST = 40
 _STEPS = 10_000
 # What is drawn; the rest is counted.
 _MOST_SEATS, _MOST_POOLS, _MOST_BARS, _MOST_LISTED = 2000, 24, 32, 200
-_EDGE, _SEPARATOR, _FREE, _RESERVE, _FLOOR = "┃", "│", "·", "▒", "▲"
-_LEGEND = f"{_FREE} free   {_RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
-# Backgrounds of the 256-colour palette on which black text is readable.
-_BACKGROUNDS = (79, 110, 114, 117, 120, 144, 146, 150, 152, 173, 175, 180, 181, 183, 186, 208, 213, 216, 221, 222)
+_FLOOR = "▲"
+_LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
 _TIE = "\N{NO-BREAK SPACE}"
-_ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Segment:
-    """A part of a bar: `amount` of MiB, or of devices; `tenant` chooses the colour of what somebody holds."""
-
-    label: str
-    amount: int
-    fill: str = " "
-    tenant: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +98,10 @@ class _Chart:
             queued_mib = min(free_mib, -(-quota_mib // count))
             quota_mib = max(quota_mib - queued_mib * count, 0)
             segments = [
-                *(_Segment(label=f"{i.name} {i.mib}", amount=i.mib, tenant=self.tenants[i.name]) for i in held),
-                _Segment(label=f"queues {queued_mib}", amount=queued_mib, tenant="queues"),
-                _Segment(label=f"{free_mib - queued_mib}", amount=free_mib - queued_mib, fill=_FREE),
-                _Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=_RESERVE),
+                *(Segment(label=f"{i.name} {i.mib}", amount=i.mib, tenant=self.tenants[i.name]) for i in held),
+                Segment(label=f"queues {queued_mib}", amount=queued_mib, tenant="queues"),
+                Segment(label=f"{free_mib - queued_mib}", amount=free_mib - queued_mib, fill=FREE),
+                Segment(label=f"{pool.reserve_mib}", amount=pool.memory_mib - pool.device_mib, fill=RESERVE),
             ]
             yield from self._bar(segments, _times(count, pool.gpus), pool.gpus)
         if folded := seating.devices[_MOST_BARS:]:
@@ -130,12 +117,12 @@ class _Chart:
     def _whole_pool(self, pool: Pool) -> Iterator[str]:
         yield from self._whole_head(pool)
         segments = [
-            _Segment(label=f"{quota.queue} {quota.nominal}", amount=quota.nominal, tenant=quota.queue)
+            Segment(label=f"{quota.queue} {quota.nominal}", amount=quota.nominal, tenant=quota.queue)
             for quota in self.ledger.quotas
             if quota.pool == pool.name and quota.resource == GPU
         ]
         free = max(pool.gpus - self.ledger.quota_gpus(pool.name), 0)
-        yield from self._bar([*segments, _Segment(label=f"{free}", amount=free, fill=_FREE)], "", 1)
+        yield from self._bar([*segments, Segment(label=f"{free}", amount=free, fill=FREE)], "", 1)
         yield from self._beside(pool)
 
     def _whole_head(self, pool: Pool) -> Iterator[str]:
@@ -174,64 +161,29 @@ class _Chart:
         held = "; the driver lets no seat have more" if pool.caps else ""
         yield from self._text(f"{where}: {free}{floor if pool.floor_mib else ''}{held}", alarm=full.over_mib > 0)
 
-    def _bar(self, segments: Sequence[_Segment], times: str, devices: int) -> Iterator[str]:
-        drawn = [segment for segment in segments if segment.amount]
+    def _bar(self, segments: Sequence[Segment], times: str, devices: int) -> Iterator[str]:
         margin = " " * len(_times(devices, devices))
-        columns = self.width - len(margin) - 2 * len(_EDGE)
-        separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a crowd has only its colours
-        gaps = len(separator) * max(len(drawn) - 1, 0)
-        widths = apportion([segment.amount for segment in drawn], columns - gaps)
-        cells = [self._cell(segment, cell_width) for segment, cell_width in zip(drawn, widths, strict=True)]
-        yield f"{times:>{len(margin)}}{_EDGE}{separator.join(cells)}{_EDGE}"
-        cut = [s.label for s, w in zip(drawn, widths, strict=True) if s.tenant is not None and len(s.label) > w]
+        drawn, cut = bar(segments, self.width - len(margin), colour=self.colour)
+        yield f"{times:>{len(margin)}}{drawn}"
         if cut:
             yield from self._text(_listed(cut), indent=f"{margin} ")
-
-    def _cell(self, segment: _Segment, width: int) -> str:
-        if segment.tenant is None:
-            label = f" {segment.label} "
-            return label.center(width, segment.fill) if len(label) + 2 <= width else segment.fill * width
-        name = segment.label.partition(" ")[0]
-        text = next((text for text in (segment.label, name) if len(text) <= width), f"{name[: width - 1]}…"[:width])
-        return self._painted(f"{text:<{width}}", segment.tenant)
 
     def _floor(self, pool: Pool) -> Iterator[str]:
         """A mark under the bars: what is used beyond it is pressure."""
         if not 0 < pool.floor_mib < pool.memory_mib:
             return
-        margin = len(_times(pool.gpus, pool.gpus)) + len(_EDGE)
-        columns = self.width - margin - len(_EDGE)
+        margin = len(_times(pool.gpus, pool.gpus)) + len(EDGE)
+        columns = self.width - margin - len(EDGE)
         at = margin + columns * (pool.memory_mib - pool.floor_mib) // pool.memory_mib
         label = f"floor {pool.floor_mib} "
         yield f"{label:>{at}}{_FLOOR}" if at >= len(label) else f"{_FLOOR:>{at + 1}} {label.rstrip()}"
-
-    def _painted(self, text: str, tenant: str) -> str:
-        if not self.colour or not text:
-            return text
-        background = _BACKGROUNDS[zlib.crc32(tenant.encode()) % len(_BACKGROUNDS)]
-        return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
 
     def _text(self, text: str, *, indent: str = "  ", alarm: bool = False) -> Iterator[str]:
         for line in textwrap.wrap(
             text, self.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         ):
             spaced = line.replace(_TIE, " ")
-            yield f"{_ALARM}{spaced}{_RESET}" if alarm and self.colour else spaced
-
-
-def apportion(amounts: Sequence[int], columns: int) -> list[int]:
-    """`columns` split in proportion to positive `amounts`, by largest remainder; 2 for the least if they suffice."""
-    if not amounts:
-        return []
-    least = min(columns // len(amounts), 2)
-    total = sum(amounts)
-    widths = [max(amount * columns // total, least) for amount in amounts]
-    by_remainder = sorted(range(len(amounts)), key=lambda i: widths[i] * total - amounts[i] * columns)
-    for index in by_remainder:
-        widths[index] += sum(widths) < columns
-    while sum(widths) > columns:
-        widths[widths.index(max(widths))] -= 1
-    return widths
+            yield alarmed(spaced) if alarm and self.colour else spaced
 
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:

@@ -97,6 +97,10 @@ ALERT_LABEL = "part_of"
 JOURNAL_KEY = "journal.json"
 JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
+# ClusterRoles of people who ask kubectl gpumem.
+VIEWER = "gpumem-viewer"
+OPERATOR = "gpumem-operator"
+
 # Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
 AGENTS_DIGEST = "gpu-tenancy/sha256"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
@@ -17,7 +17,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from tenancy.names import PROJECT
 
-__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Object", "Stream", "in_cluster"]
+__all__ = ["PAGE", "Api", "ApiError", "Endpoint", "Lister", "Object", "Stream", "in_cluster"]
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
@@ -39,6 +39,13 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
         )
     mount = Path(environ.get("SERVICE_ACCOUNT_DIRECTORY", SERVICE_ACCOUNT))
     return Endpoint(host=host, port=int(port), token_file=mount / "token", ca_file=mount / "ca.crt")
+
+
+class Lister(Protocol):
+    """Who can list."""
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        """The objects of a list. Raises ApiError."""
 
 
 class Api:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from agents.kube.client import Api
+from agents.kube.client import Lister
 from agents.kube.nodes import Node, excluded
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
@@ -115,7 +115,7 @@ def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
 
 
 def read(
-    api: Api,
+    api: Lister,
     ledger: Ledger,
     nodes: Sequence[Node],
     *,
@@ -163,7 +163,7 @@ def _unowned(node: Node, error: SeveralPoolsError) -> Iterator[NodeTelemetry]:
             yield NodeTelemetry(pool=pool, node=node.name, trouble=Trouble.UNOWNED, problem=str(error))
 
 
-def _addresses(api: Api, namespace: str) -> Mapping[str, Sequence[str]]:
+def _addresses(api: Lister, namespace: str) -> Mapping[str, Sequence[str]]:
     """Addresses of the running exporters by node."""
     addresses: dict[str, list[str]] = {}
     path = f"/api/v1/namespaces/{namespace}/pods"

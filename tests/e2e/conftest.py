@@ -33,6 +33,7 @@ LANES = {
         "api",
         "",
         "prod/test_examples",
+        "prod/test_gpumem",
         "prod/test_rights",
         "prod/test_runs",
         "prod/test_tenants",

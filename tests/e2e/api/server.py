@@ -25,6 +25,7 @@ class ApiServer:
     """A running API server, and what was created on it."""
 
     api: ClusterApi
+    kubeconfig: Path
     created: list[str] = field(default_factory=list)
 
     def request(
@@ -78,5 +79,5 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
     """A new one, which knows nothing but Kubernetes' own objects, as long as the block. Nothing of it outlives that."""
     with cluster.running(folder, extent=Extent.API_SERVER) as started:
         processes = [Path("/proc", str(started.pid_of(name))) for name in ("etcd", "kube-apiserver")]
-        yield ApiServer(started.api)
+        yield ApiServer(started.api, started.kubeconfig)
     assert not [process for process in processes if process.exists()]

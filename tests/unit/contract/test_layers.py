@@ -9,13 +9,22 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("tenancy", "agents", "components", "stacks", "policy")
+PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "gpumem")
 MAY_IMPORT = {
     "tenancy": set(),
     "agents": {"tenancy"},
     "components": {"tenancy"},
     "stacks": {"components", "tenancy"},
     "policy": {"tenancy"},
+    "gpumem": {"agents", "tenancy"},
+}
+# What kubectl's plugin takes of an agent is what counts and what is said, never what acts.
+OF_AGENTS = {
+    "agents.extender.cache",
+    "agents.gate.config",
+    "agents.kube",
+    "agents.runtime.errors",
+    "agents.telemetry",
 }
 # What each package inside agents/ may import of the others.
 SHARED = {"runtime", "kube", "telemetry"}
@@ -31,7 +40,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-STANDARD_LIBRARY_ONLY = ("tenancy", "agents")
+STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")
 VENDORED = {"nvml.py": {"pynvml"}}  # for the exporter, whose zipapp alone carries it
 # pulumi_policy stays at the edge, so that rules run and are tested without an engine.
 POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
@@ -89,6 +98,17 @@ def test_inside_agents_a_package_imports_only_the_layers_below_it(layer: str) ->
     }
     assert modules(f"agents/{layer}")
     assert upward == {}
+
+
+def test_the_plugin_takes_of_the_agents_what_counts_and_not_what_acts() -> None:
+    def modules_of_agents(path: Path) -> set[str]:
+        froms = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+        named = {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        return {name for name in named if name.startswith("agents.")}
+
+    used = {name for path in modules("gpumem") for name in modules_of_agents(path)}
+    assert {name for name in used if not any(f"{name}.".startswith(f"{each}.") for each in OF_AGENTS)} == set()
+    assert {each for each in OF_AGENTS if not any(f"{name}.".startswith(f"{each}.") for name in used)} == set()
 
 
 def test_every_package_inside_agents_has_its_layer() -> None:

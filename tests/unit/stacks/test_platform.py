@@ -219,6 +219,13 @@ def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None
     assert components(prod) - components(graph) == GONE[part]
 
 
+def test_who_reads_is_declared_where_the_settings_say_so(prod: Graph) -> None:
+    graph = graph_of(changed(put("readers", {"viewers": ["team-a"], "operators": ["platform"]})))
+    assert components(graph) - components(prod) == {"Readers"}
+    nodes = graph.one("Role", "readers-exporters-role").inputs["metadata"]["namespace"]
+    assert nodes == graph.one("DaemonSet", "exporter-daemon-set").inputs["metadata"]["namespace"]
+
+
 def test_a_pool_without_the_guard_gets_none(prod: Graph) -> None:
     graph = graph_of(changed(put("memory_pools node-4 guard", False)))
     assert components(prod) - components(graph) == {"Guard"}

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.chart import apportion, seating_chart
+from tenancy.bars import apportion
+from tenancy.chart import seating_chart
 from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Tenant, Unbudgeted
 from tests.support.ledgers import ledgers
 

@@ -1,0 +1,199 @@
+"""The command: arguments, the cluster, a report, an exit code."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents.runtime.errors import AgentError
+from gpumem import cluster, completion, output
+from gpumem.cluster import Cluster
+from gpumem.draw import Paper, free_text, who_text, why_text
+from gpumem.evidence import gather, target_of
+from gpumem.free import free
+from gpumem.kubectl import Kubectl
+from gpumem.who import Filter, who
+from gpumem.why import why
+
+DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
+SYSTEM_NAMESPACE = "gpu-tenancy-system"
+# What is handed on to kubectl.
+CONNECTION = {
+    "context": "the kubeconfig's context to use",
+    "cluster": "the kubeconfig's cluster to use",
+    "user": "the kubeconfig's user to use",
+    "kubeconfig": "the kubeconfig's path",
+    "as": "a user to impersonate",
+    "as-group": "a group to impersonate; may be given several times",
+}
+_CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+
+WHO = """examples:
+  kubectl gpumem who                     everything
+  kubectl gpumem who -n immich           one namespace's pods
+  kubectl gpumem who --pool t4 --watch   one pool, every two seconds
+  kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, room_mib}'
+"""
+FREE = """examples:
+  kubectl gpumem free
+  kubectl gpumem free --pool t4
+  kubectl gpumem free -o json | jq '[.pools[].largest_room_mib] | max'
+"""
+WHY = """examples:
+  kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
+  kubectl gpumem why -n tts deployment/tts
+  kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a verb found: for people, for programs, and the exit code."""
+
+    text: Callable[[Paper], str]
+    kind: str
+    found: Any
+    code: int = DONE
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """The exit code: 0, 1 where it failed, 2 for a wrong command, 3 where something does not run."""
+    if arguments[:1] == ["__complete"]:
+        print("\n".join(completion.candidates(arguments[1:], parser())))
+        return DONE
+    given = parser().parse_args(arguments)
+    if given.verb == "completion":
+        print(completion.SCRIPTS[given.shell])
+        return DONE
+    try:
+        return _run(given, environ)
+    except AgentError as error:
+        print(f"gpumem: {error}", file=sys.stderr)
+        return FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    """All verbs and their flags."""
+    top = argparse.ArgumentParser(
+        prog="kubectl gpumem",
+        description="Who has which GPU memory, what is free, and why a pod waits. All memory is whole MiB.",
+        epilog="exit codes: 0 done, 1 failed, 2 wrong command; of why: 3 where something does not run",
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
+    found.add_argument("--node", help="of one node")
+    found.add_argument("--pool", help="of one pool")
+    found.add_argument("--device", help="of one device, by its index or UUID")
+    _watch(found)
+    found = _verb(verbs, "free", "what is free, by the ledger and as measured", FREE)
+    found.add_argument("--pool", help="of one pool")
+    _watch(found)
+    found = _verb(verbs, "why", "what keeps a pod, or a workload's pods, from running", WHY)
+    found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
+    found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
+    found.add_argument("shell", choices=sorted(completion.SCRIPTS))
+    return top
+
+
+def _verb(verbs: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
+    made.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="default: text")
+    made.add_argument(
+        "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
+    )
+    connection = made.add_argument_group("connection, as kubectl has it")
+    for flag, meaning in CONNECTION.items():
+        connection.add_argument(f"--{flag}", action="append", help=meaning, metavar=flag.upper())
+    return made
+
+
+def _watch(made: argparse.ArgumentParser) -> None:
+    made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
+    made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two looks; default: 2")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.2 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds from 0.2 to 3600")
+    return seconds
+
+
+def _run(given: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    with Kubectl(_connection(given)) as kubectl:
+        while True:
+            report = _report(given, kubectl)
+            _print(report, given, environ)
+            if not getattr(given, "watch", False):
+                return report.code
+            time.sleep(given.interval)
+
+
+def _connection(given: argparse.Namespace) -> list[str]:
+    """kubectl's own flags."""
+    values = {flag: getattr(given, flag.replace("-", "_")) or () for flag in CONNECTION}
+    return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
+
+
+def _report(given: argparse.Namespace, kubectl: Kubectl) -> Report:
+    def namespace() -> str:
+        return given.namespace or kubectl.namespace()
+
+    found: Cluster = cluster.read(kubectl, given.system_namespace, namespace)
+    if given.verb == "who":
+        wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device)
+        users = who(found, wanted)
+        return Report(lambda paper: who_text(users, paper), "who", users)
+    if given.verb == "why":
+        wanted_pod = target_of(given.target, namespace())
+        reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
+        return Report(lambda paper: why_text(reasons, paper), "why", reasons, DONE if reasons.fine else WAITS)
+    rooms = free(found, given.pool)
+    return Report(lambda paper: free_text(rooms, paper), "free", rooms)
+
+
+def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    watched = getattr(given, "watch", False)
+    if given.output == "text":
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else 100
+        colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        text = (_CLEAR if watched and terminal else "") + report.text(Paper(width, colour))
+    elif given.output == "json":
+        text = output.as_json(output.data(report.kind, report.found))
+    else:
+        text = ("---\n" if watched else "") + output.as_yaml(output.data(report.kind, report.found))
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def run() -> int:
+    """Of this process."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
+    arguments = sys.argv[1:]
+    if os.path.basename(sys.argv[0]) == completion.PROGRAM:
+        arguments = ["__complete", *arguments]
+    try:
+        return main(arguments, os.environ)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # `| head` is no error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE

@@ -1,0 +1,236 @@
+"""Reports for people: columns and bars. Pure."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
+from gpumem.reasons import FINE
+from gpumem.who import DeviceRow, Holder, NodeRow, Who
+from gpumem.why import Answer, Why
+from tenancy.bars import FREE, Segment, alarmed, bar
+
+NARROWEST = 60
+_NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS")
+# So many pods, and devices, are listed of each; the rest is counted. -o json has all.
+_MOST_ROWS = 500
+_MOST_LINES = 12  # of what is known beside a reason
+
+
+@dataclass(frozen=True)
+class Paper:
+    """How wide, and whether in colour."""
+
+    width: int = 100
+    colour: bool = False
+
+    def wrapped(self, text: str, indent: str = "", *, alarm: bool = False) -> Iterator[str]:
+        lines = textwrap.wrap(
+            text, max(self.width, NARROWEST), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        yield from (alarmed(line) if alarm and self.colour else line for line in lines)
+
+    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
+        """Columns that hold nothing but dashes are left out; numbers are to the right."""
+        shown = [[*row] for row in rows]
+        if not shown:
+            return
+        kept = [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in shown)]
+        widths = {i: max(len(header[i]), *(len(row[i]) for row in shown)) for i in kept}
+        for row in (header, *shown):
+            cells = (row[i].rjust(widths[i]) if header[i] in _NUMBERS else row[i].ljust(widths[i]) for i in kept)
+            yield (indent + "  ".join(cells)).rstrip()
+
+    def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
+        """What its labels lack is in the table below."""
+        return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
+
+
+def who_text(report: Who, paper: Paper) -> str:
+    """As `kubectl gpumem who` prints it."""
+    return _text(_who(report, paper))
+
+
+def free_text(report: Free, paper: Paper) -> str:
+    """As `kubectl gpumem free` prints it."""
+    return _text(_free(report, paper))
+
+
+def why_text(report: Why, paper: Paper) -> str:
+    """As `kubectl gpumem why` prints it."""
+    return _text(_why(report, paper))
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _who(report: Who, paper: Paper) -> Iterator[str]:
+    for node in report.nodes:
+        yield from _node(node, report.scope, paper)
+    for row in report.whole:
+        offered = "advertises none" if row.offered is None else f"{row.held} of {row.offered} GPUs held"
+        yield f"{row.node} ({row.pool}): {offered}"
+        yield from paper.wrapped(", ".join(row.pods), "  ")
+        yield ""
+    if not report.nodes and not report.whole:
+        yield "no node of a pool is among them"
+        yield ""
+    if report.waiting:
+        yield "waiting"
+        header = ("NAMESPACE", "POD", "SEAT", "GPUMEM", "GPUS", "AGE")
+        yield from paper.table(
+            header,
+            [(w.namespace, w.name, w.seat or "-", str(w.mib), str(w.gpus), w.age) for w in report.waiting[:_MOST_ROWS]],
+        )
+        yield from _more(len(report.waiting), "pods")
+        yield ""
+    if report.gates:
+        yield "on demand"
+        yield from paper.table(
+            ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE"),
+            [(g.namespace, g.name, g.pool, str(g.need_mib), g.state) for g in report.gates],
+        )
+        yield ""
+    yield from _unknown(report.unknown, paper)
+
+
+def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
+    yield f"{node.node} ({node.pool or 'no pool'})"
+    if node.unusable:
+        yield from paper.wrapped(f"takes no new pod: {node.unusable}", "  ", alarm=True)
+    for device in node.devices:
+        yield from _device(device, scope, paper)
+    if node.adrift:
+        yield from paper.wrapped("their device is gone, or not known:", "  ", alarm=True)
+        yield from _pods(node.adrift, paper)
+    yield ""
+
+
+def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]:
+    held = f"{device.held_mib} of {device.offered_mib} MiB held"
+    room = f", {device.room_mib} free by the ledger" if scope is None else f" by {scope}; what others hold is not known"
+    over = device.held_mib > device.offered_mib
+    yield from paper.wrapped(f"gpu {device.index} {device.uuid}: {held}{room}", "  ", alarm=over)
+    if device.measured_free_mib is not None:
+        under = device.measured_free_mib < device.floor_mib
+        used = f"measured: {device.measured_used_mib} used, {device.measured_free_mib} free"
+        floor = f", {'under' if under else 'above'} the floor of {device.floor_mib}" if device.floor_mib else ""
+        yield from paper.wrapped(used + floor, "  ", alarm=under)
+    for wrong, what in ((not device.healthy, "unhealthy"), (device.excluded, "excluded by its node's annotation")):
+        if wrong:
+            yield from paper.wrapped(f"{what}: it takes no new pod", "  ", alarm=True)
+    holders = [pod for pod in device.pods if pod.declared_mib]
+    rest = device.offered_mib - device.held_mib if scope is None else 0
+    segments = [
+        Segment(label=f"{p.seat or p.name} {p.declared_mib}", amount=p.declared_mib, tenant=p.namespace)
+        for p in holders
+    ]
+    others = device.held_mib - sum(pod.declared_mib for pod in holders)
+    segments.append(Segment(label=f"others {others}", amount=max(others, 0), tenant="others"))
+    segments.append(Segment(label=str(rest), amount=max(rest, 0), fill=FREE))
+    if any(segment.amount for segment in segments):
+        yield paper.bar(segments)
+    yield from _pods(device.pods, paper)
+
+
+def _pods(pods: Sequence[Holder], paper: Paper) -> Iterator[str]:
+    header = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
+    rows = [
+        (
+            pod.namespace,
+            pod.name or "(ended, or not known yet)",
+            pod.seat or "-",
+            str(pod.declared_mib or "-"),
+            _number(pod.used_mib),
+            str(pod.over_mib or "-"),
+            "-" if pod.capped is None else f"no: {pod.capped}" if pod.capped else "yes",
+            pod.state,
+        )
+        for pod in pods[:_MOST_ROWS]
+    ]
+    yield from paper.table(header, rows)
+    yield from _more(len(pods), "pods")
+
+
+def _free(report: Free, paper: Paper) -> Iterator[str]:
+    for pool in report.pools:
+        yield from _pool(pool, paper)
+    for whole in report.whole:
+        yield from _whole(whole, paper)
+    if report.scope is not None:
+        yield f"{report.scope}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
+        yield ""
+    if not report.pools and not report.whole:
+        yield "there is no such pool"
+        yield ""
+    yield from _unknown(report.unknown, paper)
+
+
+def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
+    promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
+    yield from paper.wrapped(
+        f"{pool.pool}: {promised}, {pool.unpromised_mib} to promise", alarm=pool.unpromised_mib < 0
+    )
+    if pool.room_mib is not None:
+        where = f"; {pool.largest_room_mib} on one device" if len(pool.devices) > 1 else ""
+        yield from paper.wrapped(f"for a seat: {pool.room_mib} free by the ledger{where}", "  ")
+        where = f"; {pool.largest_free_mib} on one device" if len(pool.devices) > 1 else ""
+        less = f", less the floor of {pool.floor_mib} where that is less" if pool.measured_free_mib is not None else ""
+        yield from paper.wrapped(f"for other pods: {pool.free_mib} free{where}{less}", "  ")
+    if pool.measured_free_mib is not None:
+        lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
+        yield from paper.wrapped(f"measured: {pool.measured_free_mib} free{lent}", "  ")
+    for device in pool.devices[:_MOST_ROWS]:
+        yield from _free_device(device, paper)
+    yield from _more(len(pool.devices), "devices")
+    yield ""
+
+
+def _free_device(device: FreeDevice, paper: Paper) -> Iterator[str]:
+    wrong = "" if device.healthy and not device.excluded else ", takes no new pod"
+    measured = "" if device.measured_free_mib is None else f", {device.measured_free_mib} measured free"
+    yield f"  {device.node}, gpu {device.index}: {device.room_mib} of {device.offered_mib} free{measured}{wrong}"
+    held = Segment(label=f"held {device.held_mib}", amount=device.held_mib, tenant="held")
+    yield paper.bar([held, Segment(label=str(device.room_mib), amount=device.room_mib, fill=FREE)])
+
+
+def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
+    promised = f"{pool.promised} of {pool.gpus} GPUs promised to queues"
+    held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
+    yield from paper.wrapped(f"{pool.pool}: {promised}{held}")
+    yield ""
+
+
+def _why(report: Why, paper: Paper) -> Iterator[str]:
+    for answer in report.answers:
+        yield from _reason(answer, paper)
+    yield from _unknown(report.unknown, paper)
+
+
+def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
+    fine = answer.reason in FINE
+    yield from paper.wrapped(f"{answer.about}: {answer.title} [{answer.reason}]", alarm=not fine)
+    yield from paper.wrapped(answer.text, "  ")
+    for line in answer.more[:_MOST_LINES]:
+        yield from paper.wrapped(f"- {line}", "  ")
+    if len(answer.more) > _MOST_LINES:
+        yield f"  - and {len(answer.more) - _MOST_LINES} more"
+    if not fine:
+        yield from paper.wrapped(f"next: {answer.then}", "  ")
+        yield from paper.wrapped(f"do:   {answer.do}", "  ")
+    yield ""
+
+
+def _unknown(gaps: Iterable[str], paper: Paper) -> Iterator[str]:
+    for gap in gaps:
+        yield from paper.wrapped(f"not known: {gap}")
+
+
+def _more(count: int, what: str) -> Iterator[str]:
+    if count > _MOST_ROWS:
+        yield f"  and {count - _MOST_ROWS} more {what}"
+
+
+def _number(mib: int | None) -> str:
+    return "-" if mib is None else str(mib)

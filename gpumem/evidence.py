@@ -1,0 +1,246 @@
+"""What is known of one pod or workload: the objects that made it, its Events, its place in Kueue's queue, and what was
+started elsewhere to make room."""
+
+import http.client
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from agents.kube.client import ApiError, Object
+from agents.kube.pods import Pod
+from agents.runtime.errors import AgentError
+from gpumem.cluster import Cluster
+from gpumem.kubectl import Source
+from tenancy.names import (
+    EVENT_BLOCKED,
+    EVENT_CAPPED,
+    EVENT_GATE_CLOSED,
+    EVENT_RECYCLED,
+    EVENT_SPARED,
+    KUEUE_API,
+    LABEL_NAME,
+    SCHEDULER,
+)
+
+_KINDS = {
+    "pod": ("pod", "/api/v1", "pods"),
+    "deployment": ("deployment", "/apis/apps/v1", "deployments"),
+    "statefulset": ("statefulset", "/apis/apps/v1", "statefulsets"),
+    "job": ("job", "/apis/batch/v1", "jobs"),
+}
+_SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
+# Of watchdog and gate: what was done to make room, or why it was not.
+_ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_GATE_CLOSED)
+
+
+class TargetError(AgentError):
+    """What was asked for cannot be looked up; the message says what to write."""
+
+
+@dataclass(frozen=True)
+class Target:
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Said:
+    """An Event. `about` is the kind and the name of its object; `at` is when it was last seen."""
+
+    uid: str
+    about: str
+    namespace: str
+    reason: str
+    note: str
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A Job's Workload. `ahead` are the pending ones before it in its ClusterQueue, of those that may be read."""
+
+    workload: Object
+    queue: str
+    ahead: int
+    pending: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """`workload` is None for a pod that nobody was asked to make, or that is gone. `pods` are its own. `acts` are what
+    was done elsewhere to make room, the newest first. `schedulers` is None where they may not be read."""
+
+    cluster: Cluster
+    target: Target
+    workload: Object | None = None
+    pods: tuple[Pod, ...] = ()
+    events: tuple[Said, ...] = ()
+    queued: Queued | None = None
+    acts: tuple[Said, ...] = ()
+    schedulers: tuple[Pod, ...] | None = None
+    gaps: tuple[str, ...] = field(default=())
+
+    def said(self, *reasons: str) -> Said | None:
+        """The newest Event of one of these reasons."""
+        return next((each for each in self.events if each.reason in reasons), None)
+
+
+def target_of(text: str, namespace: str) -> Target:
+    """`POD`, or `kind/NAME`. Raises TargetError."""
+    kind, slash, name = text.rpartition("/")
+    kind = (kind or "pod").lower().partition(".")[0]
+    kind = _SHORT.get(kind, kind)
+    kind = kind if kind in _KINDS else kind.removesuffix("s")
+    if kind not in _KINDS or not name:
+        known = ", ".join(f"{each}/NAME" for each in _KINDS)
+        raise TargetError(f"{text!r}: write a pod's name, or {known}")
+    del slash
+    return Target(kind, namespace, name)
+
+
+def gather(source: Source, cluster: Cluster, target: Target, system: str) -> Evidence:
+    """Raises ApiError, TargetError where there is no such workload."""
+    gaps: list[str] = []
+    _, group, plural = _KINDS[target.kind]
+    base = f"/namespaces/{target.namespace}"
+    with ThreadPoolExecutor(8) as threads:
+        found = threads.submit(_find, source, f"{group}{base}/{plural}/{target.name}")
+        events = threads.submit(_list, source, f"/api/v1{base}/events", gaps)
+        sets = threads.submit(_list, source, f"/apis/apps/v1{base}/replicasets", gaps)
+        placing = threads.submit(_schedulers, source, system)
+        acts = [threads.submit(_acts, source, reason) for reason in _ACTS] if cluster.whole else []
+        workload = found.result()
+        if workload is None and target.kind != "pod":
+            raise TargetError(f"there is no {target}")
+        pods, makers = _pods(cluster, target, workload, sets.result() if target.kind == "deployment" else ())
+        told = sorted(map(_said, events.result()), key=_moment, reverse=True)
+        uids = {pod.uid for pod in pods} | makers
+        queued = _queued(source, cluster, target, workload, gaps) if target.kind == "job" and workload else None
+        return Evidence(
+            cluster=cluster,
+            target=target,
+            workload=workload,
+            pods=pods,
+            events=tuple(each for each in told if each.uid in uids or _is_about(each, target)),
+            queued=queued,
+            acts=tuple(sorted((each for act in acts for each in act.result()), key=_moment, reverse=True)),
+            schedulers=placing.result(),
+            gaps=(*cluster.gaps, *gaps),
+        )
+
+
+def _find(source: Source, path: str) -> Object | None:
+    try:
+        return source.get(path)
+    except ApiError as error:
+        if error.status == http.client.NOT_FOUND:
+            return None
+        raise
+
+
+def _list(source: Source, path: str, gaps: list[str], **parameters: str) -> list[Object]:
+    """What may be read; a gap where it may not be."""
+    try:
+        return [*source.items(path, **parameters)]
+    except ApiError as error:
+        gaps.append(str(error))
+        return []
+
+
+def _schedulers(source: Source, system: str) -> tuple[Pod, ...] | None:
+    try:
+        items = [*source.items(f"/api/v1/namespaces/{system}/pods", labelSelector=f"{LABEL_NAME}={SCHEDULER}")]
+    except ApiError:
+        return None
+    return tuple(map(Pod, items))
+
+
+def _acts(source: Source, reason: str) -> list[Said]:
+    try:
+        return [*map(_said, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
+    except ApiError:
+        return []
+
+
+def _pods(
+    cluster: Cluster, target: Target, workload: Object | None, sets: Iterable[Object]
+) -> tuple[tuple[Pod, ...], set[str]]:
+    """The target's pods, and the uids of all that made them."""
+    mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
+    if workload is None:
+        return (), set()
+    if target.kind == "pod":
+        return (Pod(workload),), set()
+    uid = workload["metadata"]["uid"]
+    makers = {uid, *(each["metadata"]["uid"] for each in sets if _owner(each) == uid)}
+    owned = [pod for pod in mine if pod.controller is not None and pod.controller.uid in makers]
+    return tuple(sorted(owned, key=lambda pod: (pod.created, pod.name))), makers
+
+
+def _owner(item: Object) -> str | None:
+    owners: Sequence[Mapping[str, str]] = item["metadata"].get("ownerReferences") or ()
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def _said(event: Object) -> Said:
+    about = event.get("involvedObject") or {}
+    series = event.get("series") or {}
+    at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return Said(
+        uid=about.get("uid", ""),
+        about=f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+        namespace=about.get("namespace", ""),
+        reason=event.get("reason") or "",
+        note=event.get("message") or "",
+        at=datetime.fromisoformat(at) if at else None,
+    )
+
+
+def _is_about(event: Said, target: Target) -> bool:
+    """Also of one that is gone."""
+    return event.about == f"{target.kind}/{target.name}"
+
+
+def _moment(event: Said) -> float:
+    return event.at.timestamp() if event.at else 0.0
+
+
+def _queued(source: Source, cluster: Cluster, target: Target, job: Object, gaps: list[str]) -> Queued | None:
+    """The Job's Workload and its place. Of a ClusterQueue the first is of the highest priority, then the oldest."""
+    path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
+    own = _list(source, path, gaps)
+    mine = next((each for each in own if _owner(each) == job["metadata"]["uid"]), None)
+    if mine is None:
+        return None
+    queues = {(each.tenant, each.name): each.queue for each in cluster.ledger.local_queues}
+
+    def queue_of(workload: Object) -> str | None:
+        return queues.get((workload["metadata"]["namespace"], workload["spec"].get("queueName", "")))
+
+    everyone = own
+    if cluster.whole:
+        everyone = _list(source, f"/apis/{KUEUE_API}/workloads", gaps) or own
+    queue = queue_of(mine)
+    pending = [each for each in everyone if queue_of(each) == queue and is_pending(each)]
+    ahead = sum(_place(each) < _place(mine) for each in pending)
+    return Queued(workload=mine, queue=queue or mine["spec"].get("queueName", ""), ahead=ahead, pending=len(pending))
+
+
+def is_pending(workload: Object) -> bool:
+    """It waits for quota."""
+    states = {each["type"]: each["status"] for each in (workload.get("status") or {}).get("conditions") or ()}
+    ended, reserved = states.get("Finished") == "True", states.get("QuotaReserved") == "True"
+    return not ended and not reserved and workload["spec"].get("active", True)
+
+
+def _place(workload: Object) -> tuple[int, str, str]:
+    return (
+        -int(workload["spec"].get("priority") or 0),
+        workload["metadata"]["creationTimestamp"],
+        workload["metadata"]["name"],
+    )

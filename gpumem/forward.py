@@ -1,0 +1,87 @@
+"""Pods by `kubectl port-forward`, as far as the kubelet: where the API server itself reaches no pod, since a
+NetworkPolicy keeps it out or the network is not its own. A process for each, so of a few pods only."""
+
+import re
+import select
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.kube.errors import unanswered
+
+MOST = 8
+_STARTED_SECONDS = 5.0
+_ANSWER_SECONDS = 3.0
+_FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One pod's port, here."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+
+    def get(self, path: str) -> bytes:
+        """Raises ApiError."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://127.0.0.1:{self.port}{path}", timeout=_ANSWER_SECONDS) as answer:
+                body: bytes = answer.read()
+        except OSError as error:  # also URLError and HTTPError
+            raise unanswered(f"GET {path}", error) from None
+        return body
+
+
+class Forwards:
+    """Those that are open; any thread. `kubectl` is the command with its connection's flags."""
+
+    def __init__(self, kubectl: Sequence[str]) -> None:
+        self._kubectl = kubectl
+        self._open: dict[tuple[str, str, int], Forward | None] = {}
+        self._lock = threading.Lock()
+
+    def to(self, namespace: str, pod: str, port: int) -> Forward | None:
+        """None where there are too many, or there is no right to it."""
+        key = namespace, pod, port
+        with self._lock:
+            known = self._open.get(key)
+            if known is not None and known.process.poll() is None:
+                return known
+            if key not in self._open and len(self._open) >= MOST:
+                return None
+            self._open[key] = None
+        made = self._start(namespace, pod, port)
+        with self._lock:
+            self._open[key] = made
+        return made
+
+    def close(self) -> None:
+        """Ends them all."""
+        for each in self._open.values():
+            if each is not None:
+                _end(each.process)
+
+    def _start(self, namespace: str, pod: str, port: int) -> Forward | None:
+        process = subprocess.Popen(
+            [*self._kubectl, "port-forward", f"--namespace={namespace}", f"pod/{pod}", f":{port}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None  # noqa: S101 (it was asked for)
+        readable, _, _ = select.select([process.stdout], [], [], _STARTED_SECONDS)
+        found = _FORWARDING.match(process.stdout.readline()) if readable else None
+        if found is None:
+            _end(process)
+            return None
+        return Forward(process, int(found[1]))
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    process.wait()
+    if process.stdout:
+        process.stdout.close()

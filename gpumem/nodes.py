@@ -1,0 +1,144 @@
+"""Why a pod is not on each node of the pools, by the extender's own cache. Pure."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.extender.cache.cache import Fits
+from agents.extender.cache.pod_info import Standing
+from agents.kube.client import Object
+from agents.kube.pods import Pod
+from gpumem.cluster import Cluster
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import seats_for
+from tenancy.names import REFUSED_AS_MEASURED
+from tenancy.quantity import whole
+from tenancy.workload import at, maps_at
+
+# From what is furthest from a place to what is nearest: of several nodes the nearest says why.
+NEARNESS = (
+    "selector",
+    "taint",
+    "too-large",
+    "unusable",
+    "capacity",
+    "not-ready",
+    "cordoned",
+    "node-sum",
+    "device",
+    "measured",
+    "held",
+    "resources",
+    "untried",
+)
+_REPELLENT = ("NoSchedule", "NoExecute")
+_CORDON = "node.kubernetes.io/unschedulable"
+_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Of one node: a key of REASONS, and its numbers."""
+
+    node: str
+    reason: str
+    text: str
+
+
+def verdicts(cluster: Cluster, pod: Pod, ask: Ask) -> tuple[Verdict, ...]:
+    """Of each node of a pool that shares memory, the nearest first; those that fit are `untried`."""
+    shared = [
+        name
+        for name in cluster.devices
+        if any(each.matches(at(cluster.nodes[name], "metadata", "labels")) for each in cluster.ledger.shared_pools)
+    ]
+    found = [_verdict(cluster, pod, ask, name) for name in shared]
+    return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
+
+
+def standing_of(cluster: Cluster, pod: Pod, ask: Ask) -> Standing:
+    """As the extender's filter has it."""
+    seats = seats_for(cluster.ledger, pod.namespace, ask, at(pod.spec, "nodeSelector"))
+    return Standing(pod.priority, frozenset(seat.pool for seat in seats))
+
+
+def _verdict(cluster: Cluster, pod: Pod, ask: Ask, name: str) -> Verdict:
+    for found in _by_node(cluster, pod, ask, name):
+        return Verdict(name, *found)
+    standing, now = standing_of(cluster, pod, ask), time.monotonic()
+    if name in cluster.cache.feasible_nodes(ask, now, pod.uid, standing):
+        return Verdict(name, "untried", "has room by now")
+    fits = cluster.cache.fit(pod.uid, ask, [name], now, standing)  # it promises nothing where nothing fits
+    return Verdict(name, *_by_device(cluster.devices[name].pool in standing.pools, name, fits))
+
+
+def _by_node(cluster: Cluster, pod: Pod, ask: Ask, name: str) -> Iterator[tuple[str, str]]:
+    """What kube-scheduler's own plugins would say, in their order."""
+    node, names = cluster.nodes[name], cluster.ledger.names
+    labels = at(node, "metadata", "labels")
+    if lacking := [f"{k}={v}" for k, v in at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
+        yield "selector", f"has not the label {', '.join(lacking)}"
+    if at(node, "spec").get("unschedulable") and not _tolerates(pod, {"key": _CORDON, "effect": _REPELLENT[0]}):
+        yield "cordoned", "is cordoned"
+    ready: Object = next((c for c in maps_at(at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
+    if ready.get("status") != "True":
+        yield "not-ready", f"is not ready: {ready.get('message') or 'its kubelet has not reported'}"
+    taints = [t for t in maps_at(at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
+    for taint in taints:
+        if not _tolerates(pod, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):
+            yield "taint", f"has the taint {taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
+    devices = cluster.devices[name]
+    if devices.unusable:
+        yield "unusable", devices.unusable
+    advertised = whole(at(node, "status", "allocatable").get(names.gpumem, "0"))
+    if not advertised:
+        yield "capacity", f"advertises no {names.gpumem}"
+    if ask.total_mib > advertised:
+        yield "too-large", f"advertises {advertised} MiB in all, not {ask.total_mib}"
+    held = sum(each.ask.total_mib for each in cluster.cache.pods(name))
+    if ask.total_mib > advertised - held:
+        yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {ask.total_mib}"
+
+
+def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
+    """In the words of the extender's filter."""
+    if name in fits.hopeless:
+        return "too-large", fits.hopeless[name]
+    text = fits.refused[name]
+    holders = [str(holder) for short in fits.short for holder in short.holders]
+    over = f"; over their budgets there: {', '.join(holders)}" if holders else ""
+    if REFUSED_AS_MEASURED not in text:
+        return "device", text
+    return "held" if seated else "measured", text + over
+
+
+def _tolerates(pod: Pod, taint: Mapping[str, object]) -> bool:
+    """Source: ToleratesTaint in k8s.io/api core/v1 toleration.go."""
+    return any(_matches(each, taint) for each in maps_at(pod.spec, "tolerations"))
+
+
+def _matches(toleration: Mapping[str, object], taint: Mapping[str, object]) -> bool:
+    key, operator = toleration.get("key"), toleration.get("operator") or "Equal"
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if key not in (None, "", taint.get("key")):
+        return False
+    if operator == "Exists":
+        return True
+    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def by_message(message: str, gpumem: str) -> str | None:
+    """What kube-scheduler's message says, for who sees no more than that; None where it is none of ours."""
+    ways: Sequence[tuple[str, bool]] = (
+        ("held", "the seat is held back" in message),
+        ("measured", REFUSED_AS_MEASURED in message),
+        ("device", "MiB free" in message),
+        ("node-sum", f"Insufficient {gpumem}" in message),
+        ("too-large", "MiB to share" in message),
+        ("resources", "Insufficient " in message.replace(f"Insufficient {gpumem}", "")),
+        ("cordoned", "were unschedulable" in message),
+        ("taint", "untolerated taint" in message),
+        ("selector", "didn't match" in message),
+    )
+    return next((reason for reason, said in ways if said), None)

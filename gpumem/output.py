@@ -1,0 +1,51 @@
+"""Reports as JSON and YAML: their fields as documented in docs/gpumem.md, none left out. Pure."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+VERSION = 1
+_INDENT = 2
+
+
+def data(kind: str, report: Any) -> dict[str, Any]:
+    """A report as JSON has it: `kind`, `version`, then its fields."""
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(report)))
+    return {"kind": kind, "version": VERSION, **plain}
+
+
+def as_json(found: Mapping[str, Any]) -> str:
+    return json.dumps(found, indent=_INDENT) + "\n"
+
+
+def as_yaml(found: Mapping[str, Any]) -> str:
+    """Every string quoted: what is left of JSON's escapes, YAML has too."""
+    return "\n".join(_lines(found)) + "\n"
+
+
+def _lines(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            yield from _entry(f"{key}:", each)
+    elif isinstance(value, list) and value:
+        for each in value:
+            inner = [*_lines(each)]
+            yield f"- {inner[0]}"
+            yield from (f"  {line}" for line in inner[1:])
+    else:
+        yield _scalar(value)
+
+
+def _entry(key: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping | list) and value:
+        yield key
+        yield from (" " * _INDENT + line for line in _lines(value))
+    else:
+        yield f"{key} {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    """JSON writes a character beyond the first plane as two halves, which YAML does not put together."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

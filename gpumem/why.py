@@ -1,0 +1,337 @@
+"""why: what keeps a pod, or a workload's pods, from running. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agents.kube.client import Object
+from agents.kube.pods import Pod, PodError
+from gpumem.cluster import age
+from gpumem.evidence import Evidence, Queued, Said, is_pending
+from gpumem.nodes import by_message, verdicts
+from gpumem.reasons import FINE, REASONS
+from tenancy import names
+from tenancy.workload import at, maps_at
+
+_DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
+_NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
+_CLASSES = (names.PRIORITY_USE, names.PRIORITY_SYSTEM, names.HOST_MEMORY_CLASSES)
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_GATE_EVENTS = (
+    names.EVENT_GATE_WAITS,
+    names.EVENT_GATE_LEFT_ALONE,
+    names.EVENT_GATE_UNANSWERED,
+    names.EVENT_GATE_REFUSED,
+    names.EVENT_GATE_WOULD_OPEN,
+    names.EVENT_GATE_CLOSED,
+)
+_ACTS_SECONDS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """`reason` is a key of REASONS; `text` has the numbers; `then` and `do` are the reason's. `more` are further lines:
+    each node, Events, what was started to make room."""
+
+    about: str
+    reason: str
+    title: str
+    text: str
+    then: str
+    do: str
+    more: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Why:
+    """`fine`: nothing is in the way. There is at least one answer: of pods alike the first."""
+
+    target: str
+    fine: bool
+    answers: tuple[Answer, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    reason: str
+    text: str
+    more: tuple[str, ...] = ()
+
+
+def why(evidence: Evidence) -> Why:
+    """Each of the target's pods, or why there are none."""
+    about = str(evidence.target)
+    if not evidence.pods:
+        answers = [_answer(about, _without_pods(evidence))]
+    else:
+        answers = [_answer(f"pod {pod}", _pod(pod, evidence)) for pod in evidence.pods]
+        missing = _missing(evidence)
+        if missing is not None:
+            answers.append(_answer(about, missing))
+    shown = _distinct(answers)
+    return Why(
+        target=about,
+        fine=all(each.reason in FINE for each in shown),
+        answers=tuple(shown),
+        unknown=evidence.gaps,
+    )
+
+
+def _answer(about: str, found: _Found) -> Answer:
+    reason = REASONS[found.reason]
+    return Answer(
+        about=about,
+        reason=found.reason,
+        title=reason.title,
+        text=found.text,
+        then=reason.then,
+        do=reason.do,
+        more=found.more,
+    )
+
+
+def _distinct(answers: Sequence[Answer]) -> list[Answer]:
+    """Those in need first, and of those for the same reason, in the same words, one."""
+    first: dict[tuple[str, str], Answer] = {}
+    for each in sorted(answers, key=lambda each: each.reason in FINE):
+        first.setdefault((each.reason, each.text), each)
+    return [*first.values()]
+
+
+def _without_pods(evidence: Evidence) -> _Found:
+    workload, kind = evidence.workload, evidence.target.kind
+    if workload is None:
+        return _gone(evidence)
+    if kind == "job":
+        return _job(evidence, workload)
+    replicas = at(workload, "spec").get("replicas")
+    if replicas == 0:
+        return _closed(evidence)
+    return _missing(evidence) or _Found("uncreated", f"{replicas or 1} wanted, none is there")
+
+
+def _gone(evidence: Evidence) -> _Found:
+    """A pod that is not there: what its Events say of its end."""
+    recycled = evidence.said(names.EVENT_RECYCLED)
+    if recycled:
+        return _Found("recycled", recycled.note)
+    evicted = evidence.said("Preempted", "Evicted", "TaintManagerEviction", "EvictionByEvictionAPI")
+    if evicted:
+        return _Found("evicted", f"{evicted.reason}: {evicted.note}")
+    return _Found("gone", "it is not there")
+
+
+def _closed(evidence: Evidence) -> _Found:
+    target = evidence.target
+    gates = [
+        each for each in evidence.cluster.gates if (each.namespace, each.deployment) == (target.namespace, target.name)
+    ]
+    if not gates or target.kind != "deployment":
+        return _Found("scaled", "0 replicas are wanted")
+    gate, said = gates[0], evidence.said(*_GATE_EVENTS)
+    needs = f"it needs {gate.need_mib} MiB of {gate.pool} above the floor and its margin"
+    text = f"{said.note} ({_ago(said, evidence)})" if said else needs
+    return _Found("gate", text, (needs,) if said else ())
+
+
+def _missing(evidence: Evidence) -> _Found | None:
+    """Why its controller could not make a pod; None where it could, or did since."""
+    failed = evidence.said("FailedCreate")
+    if failed is None or evidence.target.kind == "pod":
+        return None
+    newest = max((pod.created for pod in evidence.pods), default=None)
+    if newest and failed.at and newest > failed.at:
+        return None
+    return _refused(failed.note)
+
+
+def _refused(note: str) -> _Found:
+    """In the API server's words."""
+    if "exceeded quota" in note:
+        return _Found("quota", note[note.index("exceeded quota") :])
+    denied = _DENIED.search(note)
+    if denied:
+        return _Found("class" if denied[1] in _CLASSES else "admission", f"{denied[1]}: {denied[2].strip()}")
+    if _NO_CLASS.search(note):
+        return _Found("class", note)
+    return _Found("admission", note) if "forbidden" in note or "denied" in note else _Found("uncreated", note)
+
+
+def _job(evidence: Evidence, job: Object) -> _Found:
+    spec, conditions = at(job, "spec"), _conditions(job)
+    if "Complete" in conditions:
+        return _Found("completed", "the Job is complete")
+    if "Failed" in conditions:
+        return _Found("failed", str(conditions["Failed"].get("message") or "the Job has failed"))
+    if evidence.queued:
+        return _queue(evidence.queued)
+    if spec.get("suspend"):
+        return _Found("unqueued", "spec.suspend is true")
+    return _missing(evidence) or _Found("uncreated", "no pod of it is there")
+
+
+def _queue(queued: Queued) -> _Found:
+    workload, conditions = queued.workload, _conditions(queued.workload)
+    if not workload["spec"].get("active", True):
+        return _Found("deactivated", f"Workload {workload['metadata']['name']}: spec.active is false")
+    if not is_pending(workload):
+        return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
+    place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
+    said = _message(workload, "QuotaReserved")
+    more = (said,) if said else ()
+    if "Preempted" in conditions:
+        return _Found("preempted", f"{place}; {conditions['Preempted'].get('message')}", more)
+    return _Found("queue", place, more)
+
+
+def _pod(pod: Pod, evidence: Evidence) -> _Found:
+    if pod.status.get("phase") == "Succeeded":
+        return _Found("completed", "its containers ended with status 0")
+    if pod.ended:
+        return _ended(pod)
+    if pod.terminating:
+        by = f"until {pod.gone_by:%H:%M:%S} UTC at the latest" if pod.gone_by else "its deletion began"
+        recycled = evidence.said(names.EVENT_RECYCLED)
+        return _Found("terminating", by, (recycled.note,) if recycled else ())
+    return _on_node(pod, evidence) if pod.node else _waits(pod, evidence)
+
+
+def _ended(pod: Pod) -> _Found:
+    """Of a disruption says DisruptionTarget, of an eviction by the kubelet the status."""
+    disrupted = _conditions(pod.item).get("DisruptionTarget")
+    if disrupted:
+        return _Found("evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
+    if pod.status.get("reason") == "Evicted":
+        return _Found("evicted", str(pod.status.get("message")))
+    return _Found("failed", str(pod.status.get("message") or pod.status.get("reason") or "a container failed"))
+
+
+def _on_node(pod: Pod, evidence: Evidence) -> _Found:
+    lost = evidence.said(names.EVENT_DEVICE_LOST)
+    if lost:
+        return _Found("device-lost", lost.note)
+    stuck = next(_stuck(pod), None)
+    if stuck:
+        return stuck
+    node = evidence.cluster.nodes.get(pod.node or "")
+    if node is not None and _conditions(node).get("Ready") is None:
+        return _Found("not-ready", f"it is on {pod.node}, which is not ready")
+    if pod.running:
+        crowded = evidence.said(names.EVENT_SEAT_OVERCROWDED)
+        return _Found("runs", f"on {pod.node}{_devices(pod, evidence)}", (crowded.note,) if crowded else ())
+    failing = evidence.said("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume")
+    return _Found("starting", f"on {pod.node}{_devices(pod, evidence)}", (failing.note,) if failing else ())
+
+
+def _stuck(pod: Pod) -> Iterator[_Found]:
+    """Containers that do not start."""
+    for status in _containers(pod):
+        waiting = at(status, "state", "waiting")
+        reason, text = waiting.get("reason", ""), _container(status, waiting)
+        if reason in _IMAGE:
+            yield _Found("image", text)
+        elif reason in _CONFIG:
+            yield _Found("config", text)
+        elif reason == "CrashLoopBackOff":
+            yield _Found("crash", f"{text}; {_last_end(status)}")
+
+
+def _waits(pod: Pod, evidence: Evidence) -> _Found:
+    held_by = [gate.get("name", "") for gate in maps_at(pod.spec, "schedulingGates")]
+    if held_by:
+        return _Found("scheduling-gate", f"spec.schedulingGates: {', '.join(held_by)}")
+    last = next((c for c in maps_at(pod.status, "conditions") if c.get("type") == "PodScheduled"), None)
+    message = str((last or {}).get("message") or "")
+    ours = pod.spec.get("schedulerName") == names.SCHEDULER_NAME
+    if ours and evidence.schedulers is not None and not any(map(_ready, evidence.schedulers)):
+        count = len(evidence.schedulers)
+        return _Found("scheduler", f"{count} pods of {names.SCHEDULER} are there, none is ready", _also(message))
+    if last is not None and last.get("reason") == "SchedulerError":
+        return _Found("extender", message)
+    try:
+        ask = pod.ask(evidence.cluster.ledger)
+    except PodError as error:
+        return _Found("too-large", str(error))
+    if ask is None or not evidence.cluster.whole:
+        found = by_message(message, evidence.cluster.ledger.names.gpumem)
+        waited = _Found("untried", f"it was made {_age(pod, evidence)} ago")
+        return _Found(found or "resources", message, tuple(_said_of(pod, evidence))) if message else waited
+    return _by_nodes(pod, evidence, message)
+
+
+def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
+    ask = pod.ask(evidence.cluster.ledger)
+    judged = verdicts(evidence.cluster, pod, ask) if ask else ()
+    more = (*(f"{each.node}: {each.text}" for each in judged), *_said_of(pod, evidence), *_also(message))
+    if not judged:
+        return _Found("selector", "no node is in a pool that shares memory", more)
+    nearest = judged[0]
+    total = f"asks for {ask.total_mib} MiB" if ask else ""
+    asked = f"{total} on {ask.count} devices" if ask and ask.count > 1 else total
+    if nearest.reason == "untried" and by_message(message, evidence.cluster.ledger.names.gpumem) == "resources":
+        return _Found("resources", f"{asked}; {message}", more)
+    return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)
+
+
+def _said_of(pod: Pod, evidence: Evidence) -> Iterator[str]:
+    """The extender's Event on it; then what was begun elsewhere since it waits."""
+    for each in evidence.events:
+        if each.uid == pod.uid and each.reason == names.EVENT_SEAT_HELD:
+            yield f"{each.reason} ({_ago(each, evidence)}): {each.note}"
+            break
+    for act in evidence.acts:
+        if act.at and act.at >= pod.created and (evidence.cluster.now - act.at).total_seconds() < _ACTS_SECONDS:
+            yield f"{act.reason} on {act.namespace}/{act.about.partition('/')[2]} ({_ago(act, evidence)}): {act.note}"
+
+
+def _also(message: str) -> tuple[str, ...]:
+    return (f"kube-scheduler: {message}",) if message else ()
+
+
+def _verb(text: str) -> str:
+    """After a node's name: `its largest GPU has ...` needs a colon."""
+    return text if text.startswith(("has ", "is ", "advertises ")) else f"has no room: {text}"
+
+
+def _ready(pod: Pod) -> bool:
+    return "Ready" in _conditions(pod.item) and not pod.terminating
+
+
+def _conditions(item: Object) -> dict[str, Object]:
+    """Those that are true, by type."""
+    return {c["type"]: c for c in maps_at(at(item, "status"), "conditions") if c.get("status") == "True"}
+
+
+def _message(item: Object, kind: str) -> str:
+    found: Object = next((c for c in maps_at(at(item, "status"), "conditions") if c.get("type") == kind), {})
+    return str(found.get("message") or "")
+
+
+def _containers(pod: Pod) -> list[Object]:
+    return [*maps_at(pod.status, "initContainerStatuses"), *maps_at(pod.status, "containerStatuses")]
+
+
+def _container(status: Object, waiting: Object) -> str:
+    message = waiting.get("message")
+    return f"container {status.get('name')}: {waiting.get('reason')}{f': {message}' if message else ''}"
+
+
+def _last_end(status: Object) -> str:
+    ended = at(status, "lastState", "terminated")
+    code, reason = ended.get("exitCode"), ended.get("reason")
+    return f"it ended {status.get('restartCount', 0)} times, last with exit code {code} ({reason})"
+
+
+def _devices(pod: Pod, evidence: Evidence) -> str:
+    index = pod.annotations.get(evidence.cluster.ledger.names.device_index)
+    return f", gpu {index}" if index else ""
+
+
+def _age(pod: Pod, evidence: Evidence) -> str:
+    return age((evidence.cluster.now - pod.created).total_seconds())
+
+
+def _ago(said: Said, evidence: Evidence) -> str:
+    return f"{age((evidence.cluster.now - said.at).total_seconds())} ago" if said.at else "at an unknown time"

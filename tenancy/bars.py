@@ -1,0 +1,69 @@
+"""Bars to scale: what is on a device, or of a pool, in one line of text."""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EDGE, FREE, RESERVE = "┃", "·", "▒"
+_SEPARATOR = "│"
+# Backgrounds of the 256-colour palette on which black text is readable.
+_BACKGROUNDS = (79, 110, 114, 117, 120, 144, 146, 150, 152, 173, 175, 180, 181, 183, 186, 208, 213, 216, 221, 222)
+_ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A part of a bar: `amount` of MiB, or of devices; `tenant` chooses the colour of what somebody holds."""
+
+    label: str
+    amount: int
+    fill: str = " "
+    tenant: str | None = None
+
+
+def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, Sequence[str]]:
+    """The bar in `width` columns, and the labels of holders that did not fit their part of it."""
+    drawn = [segment for segment in segments if segment.amount]
+    columns = width - 2 * len(EDGE)
+    separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a crowd has only its colours
+    gaps = len(separator) * max(len(drawn) - 1, 0)
+    widths = apportion([segment.amount for segment in drawn], columns - gaps)
+    cells = [_cell(segment, columns, colour=colour) for segment, columns in zip(drawn, widths, strict=True)]
+    cut = [s.label for s, w in zip(drawn, widths, strict=True) if s.tenant is not None and len(s.label) > w]
+    return f"{EDGE}{separator.join(cells)}{EDGE}", cut
+
+
+def apportion(amounts: Sequence[int], columns: int) -> list[int]:
+    """`columns` split in proportion to positive `amounts`, by largest remainder; 2 for the least if they suffice."""
+    if not amounts:
+        return []
+    least = min(columns // len(amounts), 2)
+    total = sum(amounts)
+    widths = [max(amount * columns // total, least) for amount in amounts]
+    by_remainder = sorted(range(len(amounts)), key=lambda i: widths[i] * total - amounts[i] * columns)
+    for index in by_remainder:
+        widths[index] += sum(widths) < columns
+    while sum(widths) > columns:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def painted(text: str, tenant: str) -> str:
+    """On the tenant's own background."""
+    background = _BACKGROUNDS[zlib.crc32(tenant.encode()) % len(_BACKGROUNDS)]
+    return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
+
+
+def alarmed(text: str) -> str:
+    """In bold red."""
+    return f"{_ALARM}{text}{_RESET}"
+
+
+def _cell(segment: Segment, width: int, *, colour: bool) -> str:
+    if segment.tenant is None:
+        label = f" {segment.label} "
+        return label.center(width, segment.fill) if len(label) + 2 <= width else segment.fill * width
+    name = segment.label.partition(" ")[0]
+    text = next((text for text in (segment.label, name) if len(text) <= width), f"{name[: width - 1]}…"[:width])
+    text = f"{text:<{width}}"
+    return painted(text, segment.tenant) if colour and text else text

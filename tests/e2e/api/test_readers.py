@@ -1,0 +1,68 @@
+"""What the role gpumem-viewer lets a tenant see with kubectl gpumem, and what it does not. A real API server."""
+
+import json
+from subprocess import CompletedProcess
+
+import pytest
+
+from components.readers import binding, viewer_role
+from tenancy import names
+from tests.e2e.api.server import ApiServer
+from tests.e2e.api.tenant import TENANT, let_edit
+from tests.e2e.plugin import gpumem
+from tests.e2e.rollout import eventually
+from tests.support.kubectl import LEDGER_OF_PROD, SYSTEM, device_slice, node, pod
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+VIEWERS = "team-immich"
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    """A device with a pod of two tenants on it."""
+    for name in ("immich", "llama-swap", SYSTEM):
+        server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
+    data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}
+    server.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", {"metadata": {"name": names.LEDGER}, "data": data})
+    shown = node("k8s-node1")
+    shown["metadata"] = {key: shown["metadata"][key] for key in ("name", "labels")}
+    server.apply({"apiVersion": "v1", "kind": "Node", **shown}, "nodes")
+    server.create("/apis/resource.k8s.io/v1/resourceslices", device_slice("k8s-node1", 15360))
+    for made in (pod("ml", 3000, on="k8s-node1"), pod("swap", 5000, "llama-swap", on="k8s-node1")):
+        metadata = {key: made["metadata"][key] for key in ("name", "annotations")}
+        made["spec"]["containers"][0]["image"] = "model"
+        body = {"metadata": metadata, "spec": {**made["spec"], "automountServiceAccountToken": False}}
+        server.create(f"/api/v1/namespaces/{made['metadata']['namespace']}/pods", body)
+    server.create(f"{RBAC}/clusterroles", viewer_role())
+    server.create(f"{RBAC}/clusterrolebindings", binding(names.VIEWER, [VIEWERS]))
+    let_edit(server, "immich")
+    eventually(lambda: server.request("GET", "/api/v1/namespaces/immich/pods", user=TENANT).refusal is None, "may edit")
+    return server
+
+
+def typed(server: ApiServer, *arguments: str) -> "CompletedProcess[str]":
+    return gpumem(server.kubeconfig, *arguments, f"--as={TENANT}")
+
+
+def test_a_viewer_sees_his_own_pods_and_the_sums(cluster: ApiServer) -> None:
+    eventually(lambda: typed(cluster, "free", "-n", "immich", f"--as-group={VIEWERS}").returncode == 0, "may view")
+    done = typed(cluster, "who", "-n", "immich", "-o", "json", f"--as-group={VIEWERS}")
+    report = json.loads(done.stdout)
+    assert report["scope"] == "immich"
+    assert [p["name"] for n in report["nodes"] for d in n["devices"] for p in d["pods"]] == ["ml"]
+    assert report["unknown"][0].startswith("the pods of other namespaces than immich may not be read")
+    rooms = json.loads(typed(cluster, "free", "-n", "immich", "-o", "json", f"--as-group={VIEWERS}").stdout)
+    assert (rooms["own_budget_mib"], rooms["own_held_mib"], rooms["pools"][0]["promised_mib"]) == (4800, 3000, 9800)
+
+
+def test_of_another_namespace_he_sees_no_pod(cluster: ApiServer) -> None:
+    done = typed(cluster, "who", "-n", "llama-swap", f"--as-group={VIEWERS}")
+    assert done.returncode == 1
+    assert 'cannot list resource "pods" in API group "" in the namespace "llama-swap"' in done.stderr
+    assert "swap-" not in done.stdout
+
+
+def test_who_has_not_the_role_is_told_what_he_may_not_read(cluster: ApiServer) -> None:
+    done = typed(cluster, "who", "-n", "immich")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert 'cannot get resource "configmaps"' in done.stderr

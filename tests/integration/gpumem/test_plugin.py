@@ -1,0 +1,109 @@
+"""The file that `make plugin` writes, over a kubectl that is a few lines of Python: no cluster."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.kubectl import SYSTEM, api, pod
+from toolchain import plugin
+
+# It answers `proxy` from a file of JSON by path, and prints what it was called with.
+KUBECTL = """#!{python}
+import http.server, json, os, pathlib, socketserver, sys
+from urllib.parse import urlsplit
+
+here = pathlib.Path(__file__).parent
+with (here / "calls").open("a") as calls:
+    print(*sys.argv[1:], file=calls)
+if "nobody" in " ".join(sys.argv):
+    sys.exit("error: context nobody does not exist")
+if sys.argv[1] != "proxy":
+    sys.exit(1)
+answers = json.loads((here / "answers").read_text())
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        found = answers.get(urlsplit(self.path).path)
+        body = json.dumps(found or {{"reason": "NotFound", "message": "none"}}).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+    def address_string(self):
+        return ""
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+path = sys.argv[2].partition("=")[2]
+assert oct(os.stat(os.path.dirname(path)).st_mode)[-3:] == "700"
+server = Server(path, Handler)
+print("Starting to serve on", path, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bin")
+    plugin.main(folder)
+    kubectl = folder / "kubectl"
+    kubectl.write_text(KUBECTL.format(python=sys.executable))
+    kubectl.chmod(kubectl.stat().st_mode | stat.S_IXUSR)
+    found = api([pod("ml", 3000, on="k8s-node1")])
+    lists = {path: {"items": items} for path, items in found.lists.items()}
+    (folder / "answers").write_text(json.dumps({**found.objects, **lists}))
+    return folder
+
+
+def run(installed: Path, *arguments: str, program: str = plugin.NAME) -> "subprocess.CompletedProcess[str]":
+    """As somebody whose PATH has no other kubectl; Python is this one."""
+    path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
+    return subprocess.run(
+        [installed / program, *arguments], env={"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_file_alone_answers(installed: Path) -> None:
+    done = run(installed, "who", "-o", "json", "--context", "lab")
+    assert (done.returncode, done.stderr) == (0, "")
+    (node,) = json.loads(done.stdout)["nodes"]
+    assert [each["name"] for each in node["devices"][0]["pods"]] == ["ml"]
+    assert "--context=lab" in (installed / "calls").read_text()
+
+
+def test_nothing_is_left_behind(installed: Path) -> None:
+    run(installed, "free")
+    (called,) = {line.split("=")[1].split(" ")[0] for line in (installed / "calls").read_text().splitlines()[-1:]}
+    assert not Path(called).parent.exists()
+
+
+def test_what_kubectl_refuses_is_one_sentence(installed: Path) -> None:
+    done = run(installed, "free", "--context", "nobody")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpumem: error: context nobody does not exist\n")
+
+
+def test_without_a_ledger_it_says_so(installed: Path) -> None:
+    done = run(installed, "free", "--system-namespace", "elsewhere")
+    assert done.returncode == 1
+    assert done.stderr.startswith("gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere")
+    assert SYSTEM not in done.stderr
+
+
+def test_its_other_name_completes(installed: Path) -> None:
+    assert run(installed, "f", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
+
+
+def test_it_is_the_same_file_whenever_it_is_built() -> None:
+    assert plugin.build() == plugin.build()

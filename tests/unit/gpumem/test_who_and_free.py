@@ -1,0 +1,258 @@
+"""who and free count as the extender counts, and say what they do not know."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.extender import status
+from agents.extender.cache.pod_info import Standing
+from agents.kube.client import ApiError
+from agents.kube.ledger import LedgerError
+from gpumem import cluster, output
+from gpumem.cluster import Cluster
+from gpumem.draw import Paper, free_text, who_text
+from gpumem.free import free
+from gpumem.who import Filter, who
+from tenancy.devices.allocate import Ask
+from tests.support import kubectl
+from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
+
+PODS = "/api/v1/pods"
+
+
+def read(found: FakeApi, namespace: str = "immich") -> Cluster:
+    return cluster.read(found, SYSTEM, lambda: namespace)
+
+
+def measured() -> FakeApi:
+    found = api(
+        [
+            pod("ml", 3000, on="k8s-node1"),
+            pod("swap", 5000, "llama-swap", on="k8s-node1"),
+            pod("tts-1", 0, "tts", on="k8s-node1"),
+        ]
+    )
+    uses = {"immich/ml": 2900, "llama-swap/swap": 6996, "tts/tts-1": 1500}
+    add_exporter(found, "k8s-node1", page("k8s-node1", 3500, uses))
+    return found
+
+
+def test_who_has_what_of_a_device_declared_and_in_use() -> None:
+    (row,) = who(read(measured())).nodes
+    (device,) = row.devices
+    assert (device.offered_mib, device.held_mib, device.room_mib) == (14000, 8000, 6000)
+    assert (device.measured_used_mib, device.measured_free_mib, device.free_mib) == (11860, 3500, 3500 - 1536)
+    assert [(p.name, p.seat, p.declared_mib, p.used_mib, p.over_mib, p.state) for p in device.pods] == [
+        ("swap", "llama-swap", 5000, 6996, 1996, "running"),
+        ("ml", "immich-ml", 3000, 2900, 0, "running"),
+        ("tts-1", None, 0, 1500, 1500, "unbudgeted"),
+    ]
+
+
+def test_what_is_lent_out_is_what_pods_use_that_declare_nothing() -> None:
+    (pool,) = free(read(measured()), "t4").pools
+    assert (pool.lent_mib, pool.measured_free_mib) == (1500, 3500)
+    assert (pool.advertised_mib, pool.promised_mib, pool.unpromised_mib) == (14000, 9800, 4200)
+
+
+def test_without_an_exporter_a_line_says_what_is_not_known() -> None:
+    report = who(read(api([pod("ml", 3000, on="k8s-node1")])))
+    assert report.unknown == ("what is in use is not known: no exporter runs in gpu-tenancy-system-nodes",)
+    (holder,) = report.nodes[0].devices[0].pods
+    assert (holder.used_mib, holder.over_mib, report.nodes[0].devices[0].free_mib) == (None, None, 11000)
+
+
+def test_an_exporter_that_does_not_answer_is_named_and_the_ledger_counts() -> None:
+    found = api([pod("ml", 3000, on="k8s-node1")])
+    add_exporter(found, "k8s-node1", page("k8s-node1", 12000, {}))
+    found.texts.clear()
+    (gap,) = who(read(found)).unknown
+    assert gap.startswith("k8s-node1: what is in use: GET ")
+
+
+def test_a_stale_reading_does_not_count() -> None:
+    found = api()
+    text = page("k8s-node1", 100, {}).replace("sample_age_seconds 1", "sample_age_seconds 40")
+    add_exporter(found, "k8s-node1", text)
+    report = free(read(found), "t4")
+    assert report.pools[0].largest_free_mib == 14000
+    assert "sample_age_seconds is [40.0]" in report.unknown[0]
+
+
+def test_a_tenant_sees_his_own_pods_and_what_is_promised() -> None:
+    found = measured()
+    found.refused |= {PODS, f"/api/v1/namespaces/{kubectl.EXPORTERS}/pods"}
+    report = who(read(found))
+    assert report.scope == "immich"
+    assert [p.name for row in report.nodes for device in row.devices for p in device.pods] == ["ml"]
+    assert len(report.unknown) == 2
+    rooms = free(read(found))
+    (pool,) = rooms.pools
+    assert (pool.promised_mib, pool.room_mib, pool.free_mib, pool.devices) == (9800, None, None, ())
+    assert (rooms.own_budget_mib, rooms.own_held_mib) == (4800, 3000)
+    assert "swap" not in who_text(report, Paper()) + free_text(rooms, Paper())
+
+
+def test_another_error_than_no_rights_is_an_error() -> None:
+    found = api()
+    del found.lists[PODS]
+    with pytest.raises(ApiError, match="404"):
+        read(found)
+
+
+def test_without_a_ledger_one_sentence_says_what_to_do() -> None:
+    found = api()
+    found.objects.clear()
+    with pytest.raises(LedgerError, match="--system-namespace"):
+        read(found)
+
+
+def test_a_node_that_takes_no_pod_says_why() -> None:
+    report = who(read(api(nodes=[node("k8s-node1")], slices=[])))
+    assert report.nodes[0].unusable
+    assert "its devices are not published" in who_text(report, Paper())
+
+
+def test_a_device_that_is_unhealthy_has_no_room() -> None:
+    found = api(slices=[device_slice("k8s-node1", 15360, taints=["NoSchedule"])])
+    (pool,) = free(read(found), "t4").pools
+    assert (pool.room_mib, pool.free_mib, pool.devices[0].healthy) == (0, 0, False)
+
+
+def test_who_waits_is_listed_oldest_first_with_the_seat() -> None:
+    found = api([pod("new", 3000), pod("big", 9000), pod("ended", 100, status={"phase": "Succeeded"}), pod("none")])
+    report = who(read(found))
+    assert [(w.name, w.mib, w.seat, w.age) for w in report.waiting] == [
+        ("big", 9000, None, "10m"),
+        ("new", 3000, "immich-ml", "10m"),
+    ]
+
+
+@pytest.mark.parametrize(("replicas", "shown"), [(1, "open"), (0, "closed"), (None, "no Deployment"), (-1, "unknown")])
+def test_a_gate_is_open_or_closed_as_its_deployment_says(replicas: int | None, shown: str) -> None:
+    found = api()
+    if replicas == -1:
+        found.refused.add("/apis/apps/v1/namespaces/tts/deployments/tts")
+    if replicas is not None:
+        found.objects["/apis/apps/v1/namespaces/tts/deployments/tts"] = {"spec": {"replicas": replicas}}
+    assert who_text(who(read(found)), Paper()).rstrip().splitlines()[-3].endswith(shown)
+
+
+def test_the_gates_deployment_may_have_another_name() -> None:
+    found = api()
+    terms = {"name": "tts", "namespace": "tts", "deployment": "voices", "pool": "t4", "need_mib": 2048}
+    times = {"margin_mib": 0, "samples": 1, "idle_seconds": 1, "cool_down_seconds": 1}
+    gates = json.dumps([{**terms, **times, "demand": {"kind": "free_memory"}}])
+    container = {"env": [{"name": "GATES", "value": gates}]}
+    found.objects[f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/gpu-demand-gate"] = {
+        "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [container]}}}}}
+    }
+    found.objects["/apis/apps/v1/namespaces/tts/deployments/voices"] = {"spec": {"replicas": 1}}
+    assert who(read(found)).gates[0].state == "open"
+
+
+def test_whole_devices_are_counted_by_the_device() -> None:
+    found = api([pod("job", 0, "team-a", on="k8s-node2", limits={"nvidia.com/gpu": "1"})])
+    (row,) = who(read(found)).whole
+    assert (row.node, row.offered, row.held, row.pods) == ("k8s-node2", 1, 1, ("team-a/job",))
+    (pool,) = free(read(found)).whole
+    assert (pool.gpus, pool.promised, pool.offered, pool.held) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        (Filter(), {"ml", "swap", "tts-1"}),
+        (Filter(namespace="immich"), {"ml"}),
+        (Filter(node="k8s-node2"), set()),
+        (Filter(pool="t4"), {"ml", "swap", "tts-1"}),
+        (Filter(pool="batch"), set()),
+        (Filter(device="0"), {"ml", "swap", "tts-1"}),
+        (Filter(device="GPU-k8s-node1-0"), {"ml", "swap", "tts-1"}),
+        (Filter(device="1"), set()),
+    ],
+)
+def test_a_filter_leaves_out_the_rest(wanted: Filter, shown: set[str]) -> None:
+    report = who(read(measured()), wanted)
+    assert {p.name for row in report.nodes for device in row.devices for p in device.pods} == shown
+
+
+def test_what_others_hold_stays_in_the_sum_when_one_namespace_is_shown() -> None:
+    text = who_text(who(read(measured()), Filter(namespace="immich")), Paper())
+    assert "8000 of 14000 MiB held, 6000 free by the ledger" in text
+    assert "others 5000" in text
+
+
+def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
+    odd = [pod("odd", on="k8s-node1", limits={"cpu": "x"}), pod("odder", limits={kubectl.NAMES.gpumem: "y"})]
+    report = who(read(api(odd)))
+    assert [line[:30] for line in report.unknown[1:]] == ["is not counted: pod immich/odd"] * 2
+    assert report.waiting == ()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
+    """/inspect's, and what it would let through: a seat as large as the room, another pod as large as what is free."""
+    sizes = data.draw(st.lists(st.integers(2000, 20000), min_size=1, max_size=3))
+    pods = [
+        pod(
+            f"p{number}",
+            data.draw(st.integers(1, 9000)),
+            data.draw(st.sampled_from(["immich", "llama-swap"])),
+            on="k8s-node1",
+            devices=(data.draw(st.integers(0, len(sizes) - 1)),),
+        )
+        for number in range(data.draw(st.integers(0, 5)))
+    ]
+    found = read(api(pods, slices=[device_slice("k8s-node1", *sizes)]))
+    report, rooms = who(found), free(found, "t4").pools[0]
+    inspected = status.nodes(found.cache.snapshot())["nodes"]
+    shown = [row for row in report.nodes if row.devices]
+    assert [[(d.index, d.offered_mib, d.held_mib, d.free_mib) for d in row.devices] for row in shown] == [
+        [(d["id"], d["totalGPU"], d["usedGPU"], d["freeGPU"]) for d in each["devs"]] for each in inspected
+    ]
+    assert rooms.held_mib == sum(each["usedGPU"] for each in inspected)
+    seat, anybody = Standing(0, frozenset({"t4"})), Standing()
+    for mib, standing in ((rooms.largest_room_mib, seat), (rooms.largest_free_mib, anybody)):
+        assert mib is not None
+        fits = found.cache.feasible_nodes
+        assert not mib or fits(Ask(mib), 0, "", standing, by_ledger=True)
+        assert not fits(Ask(mib + 1), 0, "", standing, by_ledger=True)
+
+
+def _shown(report: Any) -> dict[str, Any]:
+    return output.data("who", report)
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    found = _shown(who(read(measured())))
+    assert (found["kind"], found["version"]) == ("who", 1)
+    assert yaml.safe_load(output.as_yaml(found)) == json.loads(output.as_json(found)) == found
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda each: st.lists(each) | st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), each),
+        max_leaves=12,
+    )
+)
+def test_whatever_is_written_as_yaml_is_read_back(value: object) -> None:
+    assert yaml.safe_load(output.as_yaml({"x": value})) == {"x": value}
+
+
+@pytest.mark.parametrize("width", [10, 60, 80, 200])
+def test_text_keeps_to_its_width(width: int) -> None:
+    text = free_text(free(read(measured())), Paper(width)) + who_text(who(read(measured())), Paper(width))
+    assert max(map(len, text.splitlines())) <= max(width, 60) + 20  # a table's columns are not broken
+
+
+def test_colour_is_asked_for() -> None:
+    report = who(read(measured()))
+    assert "\x1b" not in who_text(report, Paper())
+    assert "\x1b" in who_text(report, Paper(colour=True))

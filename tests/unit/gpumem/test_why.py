@@ -1,0 +1,407 @@
+"""Every reason for which a pod does not run is made to happen, in objects as the API server shows them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpumem import cluster
+from gpumem.draw import Paper, why_text
+from gpumem.evidence import TargetError, gather, target_of
+from gpumem.nodes import NEARNESS, by_message
+from gpumem.reasons import FINE, REASONS
+from gpumem.why import Answer, Why, why
+from tenancy import names
+from tenancy.ledger import LocalQueue
+from tests.support.kubectl import (
+    LEDGER_OF_PROD,
+    NAMES,
+    SYSTEM,
+    FakeApi,
+    add_exporter,
+    api,
+    device_slice,
+    node,
+    page,
+    pod,
+)
+from tests.support.paths import ROOT
+
+EVENTS = "/api/v1/namespaces/{}/events"
+WORKLOADS = f"/apis/{names.KUEUE_API}"
+DENIED = "pods \"x\" is forbidden: ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {}"
+
+
+def ask(found: FakeApi, target: str = "ml", namespace: str = "immich") -> Why:
+    seen = cluster.read(found, SYSTEM, lambda: namespace)
+    return why(gather(found, seen, target_of(target, namespace), SYSTEM))
+
+
+def one(found: FakeApi, target: str = "ml", namespace: str = "immich") -> Answer:
+    (answer,) = ask(found, target, namespace).answers
+    return answer
+
+
+def with_pods(*pods: dict[str, Any], ready: bool = True, **fields: Any) -> FakeApi:
+    """Each may also be asked for alone; a scheduler is ready."""
+    found = api(pods, **fields)
+    for each in pods:
+        metadata = each["metadata"]
+        found.objects[f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"] = each
+    status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    scheduler = pod("scheduler", 0, SYSTEM, on="k8s-node2", status=status)
+    scheduler["metadata"]["labels"] = {names.LABEL_NAME: names.SCHEDULER}
+    found.lists[f"/api/v1/namespaces/{SYSTEM}/pods"] = [scheduler]
+    return found
+
+
+def event(about: str, reason: str, message: str, namespace: str = "immich", *, uid: str = "", at: str = "55:00") -> Any:
+    kind, _, name = about.partition("/")
+    return {
+        "involvedObject": {"kind": kind, "name": name, "namespace": namespace, "uid": uid},
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": f"2026-11-22T11:{at}Z",
+        "metadata": {"namespace": namespace},
+    }
+
+
+def say(found: FakeApi, *events: Any, namespace: str = "immich") -> FakeApi:
+    found.lists.setdefault(EVENTS.format(namespace), []).extend(events)
+    return found
+
+
+def deployment(found: FakeApi, name: str = "ml", namespace: str = "immich", replicas: int = 1) -> FakeApi:
+    """With a ReplicaSet that has made no pod."""
+    base = f"/apis/apps/v1/namespaces/{namespace}"
+    owner = [{"uid": f"uid-{name}", "controller": True, "kind": "Deployment", "name": name}]
+    made = {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"}, "spec": {"replicas": replicas}}
+    found.objects[f"{base}/deployments/{name}"] = made
+    found.lists[f"{base}/replicasets"] = [{"metadata": {"uid": f"rs-{name}", "ownerReferences": owner}}]
+    return found
+
+
+def cannot_create(message: str) -> FakeApi:
+    return say(deployment(with_pods()), event("ReplicaSet/ml-1", "FailedCreate", message, uid="rs-ml"))
+
+
+def scheduled(message: str, reason: str = "Unschedulable") -> dict[str, Any]:
+    return {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]}
+
+
+def job(found: FakeApi, workload: dict[str, Any] | None = None, **fields: Any) -> FakeApi:
+    found.objects["/apis/batch/v1/namespaces/team-a/jobs/train"] = {
+        "metadata": {"name": "train", "namespace": "team-a", "uid": "uid-job"},
+        "spec": {"suspend": True},
+        **fields,
+    }
+    found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"] = [workload] if workload else []
+    return found
+
+
+def workload(name: str = "job-train", uid: str = "uid-job", minute: int = 30, **fields: Any) -> dict[str, Any]:
+    conditions = fields.pop("conditions", [("QuotaReserved", "False", "couldn't assign flavors: 1 more needed")])
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "creationTimestamp": f"2026-11-22T11:{minute}:00Z",
+            "ownerReferences": [{"uid": uid, "controller": True}],
+        },
+        "spec": {"queueName": "gpu", "priority": 0, **fields},
+        "status": {"conditions": [{"type": t, "status": s, "message": m} for t, s, m in conditions]},
+    }
+
+
+def waits_for(state: str, message: str = "") -> dict[str, Any]:
+    waiting = {"reason": state, "message": message}
+    last = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    status = {"name": "main", "state": {"waiting": waiting}, "lastState": last, "restartCount": 4}
+    return {"phase": "Pending", "containerStatuses": [status]}
+
+
+def full(*more: dict[str, Any], **fields: Any) -> FakeApi:
+    return with_pods(pod("ml", 3000, **fields), pod("swap", 12000, "llama-swap", on="k8s-node1"), *more)
+
+
+def in_use(free_mib: int, wanted_mib: int, namespace: str) -> FakeApi:
+    found = with_pods(pod("ml", wanted_mib, namespace), pod("swap", 5000, "llama-swap", on="k8s-node1"))
+    add_exporter(found, "k8s-node1", page("k8s-node1", free_mib, {"llama-swap/swap": 12000}))
+    return found
+
+
+def two_devices() -> FakeApi:
+    held = [pod(f"p{n}", 10000, "llama-swap", on="k8s-node1", devices=(n,)) for n in (0, 1)]
+    big = node("k8s-node1", mib=28000)
+    return with_pods(pod("ml", 5000), *held, nodes=[big], slices=[device_slice("k8s-node1", 15360, 15360)])
+
+
+def on_node(found_status: dict[str, Any]) -> FakeApi:
+    return with_pods(pod("ml", 3000, on="k8s-node1", status=found_status))
+
+
+def of_nodes(**fields: Any) -> FakeApi:
+    return with_pods(pod("ml", 3000), nodes=[node("k8s-node1", **fields)])
+
+
+def queueing(*ahead: dict[str, Any], **fields: Any) -> FakeApi:
+    ledger = replace(LEDGER_OF_PROD, local_queues=(LocalQueue(name="gpu", tenant="team-a", queue="gpu-cq"),))
+    mine = workload(**fields)
+    found = job(with_pods(ledger=ledger), mine)
+    found.lists[f"{WORKLOADS}/workloads"] = [mine, *ahead]
+    return found
+
+
+TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+QUOTA = (
+    'Error creating: pods "ml-1" is forbidden: exceeded quota: gpumem-seats, requested: '
+    f"requests.{NAMES.gpumem}=3k, used: requests.{NAMES.gpumem}=4800, limited: requests.{NAMES.gpumem}=4800"
+)
+OTHER_CPU = "0/1 nodes are available: 1 Insufficient cpu."
+# By reason: the cluster, what is asked, and words of the answer.
+CASES: dict[str, tuple[Callable[[], FakeApi], str, str, str]] = {
+    "runs": (lambda: with_pods(pod("ml", 3000, on="k8s-node1")), "ml", "immich", "on k8s-node1, gpu 0"),
+    "completed": (
+        lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Succeeded"})),
+        "ml",
+        "immich",
+        "0",
+    ),
+    "quota": (lambda: cannot_create(QUOTA), "deployment/ml", "immich", "exceeded quota: gpumem-seats, requested"),
+    "admission": (
+        lambda: cannot_create(DENIED.format(names.GPU_BUDGET, names.GPU_BUDGET, "it asks for no gpumem")),
+        "deployment/ml",
+        "immich",
+        f"{names.GPU_BUDGET}: it asks for no gpumem",
+    ),
+    "class": (
+        lambda: cannot_create(DENIED.format(names.PRIORITY_USE, names.PRIORITY_USE, "tier-2-gpu is for tts")),
+        "deployment/ml",
+        "immich",
+        "tier-2-gpu is for tts",
+    ),
+    "gate": (
+        lambda: say(
+            deployment(with_pods(), "tts", "tts", 0),
+            event("Deployment/tts", names.EVENT_GATE_WAITS, "there is demand, but no room: 2048", "tts", uid="uid-tts"),
+            namespace="tts",
+        ),
+        "deploy/tts",
+        "tts",
+        "there is demand, but no room: 2048 (5m ago)",
+    ),
+    "scaled": (lambda: deployment(with_pods(), replicas=0), "deployments/ml", "immich", "0 replicas"),
+    "queue": (
+        lambda: queueing(workload("a", "u1", 10), workload("b", "u2", 40), workload("c", "u3", 50, priority=9)),
+        "job/train",
+        "team-a",
+        "ClusterQueue gpu-cq: 2 of 4 waiting are before it",
+    ),
+    "preempted": (
+        lambda: queueing(conditions=[("Preempted", "True", "to accommodate a workload of gpu-urgent")]),
+        "job/train",
+        "team-a",
+        "0 of 1 waiting are before it; to accommodate a workload",
+    ),
+    "deactivated": (lambda: queueing(active=False), "job/train", "team-a", "spec.active is false"),
+    "unqueued": (lambda: job(with_pods()), "job/train", "team-a", "spec.suspend"),
+    "uncreated": (lambda: deployment(with_pods()), "deployment/ml", "immich", "1 wanted, none is there"),
+    "scheduling-gate": (
+        lambda: full(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]),
+        "ml",
+        "immich",
+        "kueue.x-k8s.io/admission",
+    ),
+    "scheduler": (lambda: with_pods(pod("ml", 3000), ready=False), "ml", "immich", "1 pods of gpu-tenancy-scheduler"),
+    "extender": (
+        lambda: with_pods(pod("ml", 3000, status=scheduled("extender: no ledger has been read", "SchedulerError"))),
+        "ml",
+        "immich",
+        "no ledger has been read",
+    ),
+    "untried": (lambda: with_pods(pod("ml", 3000)), "ml", "immich", "k8s-node1 has room by now"),
+    "held": (
+        lambda: in_use(2000, 3000, "immich"),
+        "ml",
+        "immich",
+        "its largest GPU has 464 MiB free, not 3000, as measured and less the floor; over their budgets there: "
+        "llama-swap/swap by 7000 MiB",
+    ),
+    "measured": (lambda: in_use(2000, 3000, "tts"), "ml", "tts", "464 MiB free, not 3000, as measured"),
+    "device": (two_devices, "ml", "immich", "its largest GPU has 4000 MiB free, not 5000"),
+    "node-sum": (full, "ml", "immich", "2000 of its 14000 MiB are free, not 3000"),
+    "too-large": (lambda: with_pods(pod("ml", 15000)), "ml", "immich", "advertises 14000 MiB in all, not 15000"),
+    "resources": (lambda: with_pods(pod("ml", 3000, status=scheduled(OTHER_CPU))), "ml", "immich", OTHER_CPU),
+    "capacity": (lambda: of_nodes(mib=0), "ml", "immich", f"advertises no {NAMES.gpumem}"),
+    "unusable": (lambda: with_pods(pod("ml", 3000), slices=[]), "ml", "immich", "its devices are not published"),
+    "not-ready": (lambda: of_nodes(ready="Unknown"), "ml", "immich", "k8s-node1 is not ready"),
+    "cordoned": (lambda: of_nodes(spec={"unschedulable": True}), "ml", "immich", "k8s-node1 is cordoned"),
+    "taint": (lambda: of_nodes(spec={"taints": [TAINT]}), "ml", "immich", "has the taint dedicated=x:NoSchedule"),
+    "selector": (
+        lambda: with_pods(pod("ml", 3000, nodeSelector={"gpu": "a100"})),
+        "ml",
+        "immich",
+        "k8s-node1 has not the label gpu=a100",
+    ),
+    "image": (lambda: on_node(waits_for("ImagePullBackOff", "Back-off")), "ml", "immich", "main: ImagePullBackOff"),
+    "config": (lambda: on_node(waits_for("CreateContainerConfigError", "no secret")), "ml", "immich", "no secret"),
+    "crash": (lambda: on_node(waits_for("CrashLoopBackOff")), "ml", "immich", "last with exit code 137 (OOMKilled)"),
+    "starting": (lambda: on_node({"phase": "Pending"}), "ml", "immich", "on k8s-node1, gpu 0"),
+    "device-lost": (
+        lambda: say(
+            with_pods(pod("ml", 3000, on="k8s-node1")),
+            event("Pod/ml", names.EVENT_DEVICE_LOST, "k8s-node1 no longer has the device", uid="uid-immich-ml"),
+        ),
+        "ml",
+        "immich",
+        "no longer has the device",
+    ),
+    "recycled": (
+        lambda: say(with_pods(), event("Pod/ml", names.EVENT_RECYCLED, "evicted because GPU 0 has 100 MiB free")),
+        "ml",
+        "immich",
+        "evicted because GPU 0",
+    ),
+    "evicted": (
+        lambda: say(with_pods(), event("Pod/ml", "Preempted", "Preempted by pod x on node k8s-node1")),
+        "ml",
+        "immich",
+        "Preempted by pod x",
+    ),
+    "failed": (
+        lambda: with_pods(pod("ml", 3000, on="k8s-node1", status={"phase": "Failed", "message": "exit 1"})),
+        "ml",
+        "immich",
+        "exit 1",
+    ),
+    "gone": (with_pods, "ml", "immich", "not there"),
+}
+
+
+def terminating() -> FakeApi:
+    found = pod("ml", 3000, on="k8s-node1")
+    found["metadata"]["deletionTimestamp"] = "2026-11-22T12:00:30Z"
+    return with_pods(found)
+
+
+CASES["terminating"] = (terminating, "ml", "immich", "until 12:00:30 UTC")
+
+
+def test_each_reason_has_its_case() -> None:
+    assert CASES.keys() == REASONS.keys()
+
+
+@pytest.mark.parametrize("reason", CASES)
+def test_a_reason_is_told_with_its_numbers(reason: str) -> None:
+    made, target, namespace, words = CASES[reason]
+    report = ask(made(), target, namespace)
+    (answer,) = report.answers
+    assert answer.reason == reason, answer
+    assert words in answer.text
+    assert report.fine is (reason in FINE)
+    assert answer.then == REASONS[reason].then
+    assert REASONS[reason].title in why_text(report, Paper(200))
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_the_page_lists_each_reason_in_its_words(reason: str) -> None:
+    row = f"| `{reason}` | {REASONS[reason].title} | {REASONS[reason].then} | {REASONS[reason].do} |"
+    assert row in (ROOT / "docs" / "gpumem.md").read_text()
+
+
+def test_what_a_reason_sends_people_to_is_in_the_run_book() -> None:
+    runbook = (ROOT / "docs" / "operations.md").read_text()
+    named = {name for each in REASONS.values() for name in re.findall(r"Gpu[A-Z]\w+", each.do)}
+    assert {name for name in named if f"### {name}\n" not in runbook} == set()
+
+
+def test_every_verdict_on_a_node_is_a_reason() -> None:
+    assert set(NEARNESS) <= set(REASONS)
+
+
+def test_of_several_nodes_the_nearest_says_why_and_each_is_listed() -> None:
+    nodes = [node("k8s-node1", mib=0), node("k8s-node3", ready="False"), node("k8s-node4", spec={"taints": [TAINT]})]
+    slices = [device_slice(each["metadata"]["name"], 15360) for each in nodes]
+    answer = one(with_pods(pod("ml", 3000), nodes=nodes, slices=slices))
+    assert answer.reason == "not-ready"
+    assert [line.partition(":")[0] for line in answer.more] == ["k8s-node3", "k8s-node1", "k8s-node4"]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "reason"),
+    [
+        ({"key": "dedicated", "value": "x", "effect": "NoSchedule"}, "untried"),
+        ({"key": "dedicated", "operator": "Exists"}, "untried"),
+        ({"operator": "Exists"}, "untried"),
+        ({"key": "dedicated", "value": "y"}, "taint"),
+        ({"key": "dedicated", "value": "x", "effect": "NoExecute"}, "taint"),
+        ({"key": "other", "operator": "Exists"}, "taint"),
+    ],
+)
+def test_a_toleration_counts_as_the_scheduler_reads_it(toleration: dict[str, str], reason: str) -> None:
+    found = with_pods(pod("ml", 3000, tolerations=[toleration]), nodes=[node("k8s-node1", spec={"taints": [TAINT]})])
+    assert one(found).reason == reason
+
+
+def test_a_seat_that_is_held_back_says_what_the_extender_said_and_what_was_begun() -> None:
+    note = "the ledger has room for this seat, but memory in use keeps it from loading"
+    found = say(in_use(2000, 3000, "immich"), event("Pod/ml", names.EVENT_SEAT_HELD, note, uid="uid-immich-ml"))
+    found.lists["/api/v1/events"] = [event("Deployment/tts", names.EVENT_GATE_CLOSED, "a seat needs its memory", "tts")]
+    more = one(found).more
+    assert f"{names.EVENT_SEAT_HELD} (5m ago): {note}" in more
+    assert f"{names.EVENT_GATE_CLOSED} on tts/tts (5m ago): a seat needs its memory" in more
+
+
+def test_pods_that_wait_for_the_same_are_one_answer_and_come_before_those_that_run() -> None:
+    pods = [pod(f"ml-{n}", 3000) for n in (1, 2)] + [pod("ml-0", 3000, on="k8s-node1")]
+    for each in pods:
+        each["metadata"]["ownerReferences"] = [{"uid": "rs-ml", "controller": True, "kind": "ReplicaSet", "name": "x"}]
+    report = ask(deployment(with_pods(*pods, pod("swap", 9000, "llama-swap", on="k8s-node1"))), "deployment/ml")
+    assert [(each.about, each.reason) for each in report.answers] == [
+        ("pod immich/ml-1", "node-sum"),
+        ("pod immich/ml-0", "runs"),
+    ]
+    assert not report.fine
+
+
+def test_a_refusal_from_before_the_pod_was_made_is_over() -> None:
+    made = pod("ml-1", 3000, on="k8s-node1")
+    made["metadata"]["ownerReferences"] = [{"uid": "rs-ml", "controller": True, "kind": "ReplicaSet", "name": "x"}]
+    found = say(deployment(with_pods(made)), event("ReplicaSet/ml-1", "FailedCreate", QUOTA, uid="rs-ml", at="40:00"))
+    assert one(found, "deployment/ml").reason == "runs"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (f"0/2 nodes are available: 2 Insufficient {NAMES.gpumem}.", "node-sum"),
+        ("0/2 nodes are available: 1 its largest GPU has 4000 MiB free, not 5000, 1 Insufficient cpu.", "device"),
+        ("0/1: its largest GPU has 464 MiB free, not 3000, as measured and less the floor", "measured"),
+        ("...as measured and less the floor; the seat is held back for at most 60 s", "held"),
+        ("0/1: its largest GPU has 14000 MiB to share, not 15000", "too-large"),
+        ("0/1 nodes are available: 1 Insufficient cpu.", "resources"),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint(s).", "taint"),
+        ("0/1 nodes are available: 1 node(s) were unschedulable.", "cordoned"),
+        ("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", "selector"),
+        ("something new", None),
+    ],
+)
+def test_without_a_sight_of_the_others_the_schedulers_message_is_what_there_is(message: str, reason: str) -> None:
+    assert by_message(message, NAMES.gpumem) == reason
+    found = full(status=scheduled(message))
+    found.refused |= {"/api/v1/pods", f"/api/v1/namespaces/{SYSTEM}/pods"}
+    answer = one(found)
+    assert (answer.reason, answer.text) == (reason or "resources", message)
+
+
+@pytest.mark.parametrize("text", ["service/x", "deployment/", "/", ""])
+def test_what_cannot_be_looked_up_is_one_sentence(text: str) -> None:
+    with pytest.raises(TargetError, match="write a pod's name, or pod/NAME"):
+        target_of(text, "immich")
+
+
+def test_a_workload_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(TargetError, match="there is no job team-a/train"):
+        ask(with_pods(), "job/train", "team-a")
