@@ -201,7 +201,7 @@ def _passes(number: int, path: KeyPath, model: type[BaseModel]) -> bool:
     if not _is_model(owner):
         return True
     field = owner.model_fields[str(path[-1])]
-    kind: Any = Annotated[field.annotation, *field.metadata]
+    kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     try:
         TypeAdapter(kind).validate_python(number)
     except ValidationError:
