@@ -62,6 +62,7 @@ class Invariants:
         self.recycled_on: dict[str, list[float]] = {}  # by node
         self.blocked: dict[str, float] = {}  # workloads that no eviction can end, until
         self.hidden: dict[str, float] = {}  # namespaces of which nothing can be asked, until
+        self.bound: dict[str, float] = {}  # when, by the pod's UID
         self._since: dict[tuple[str, str], float] = {}
         self._said: set[tuple[str, str]] = set()
         self._at = 0.0
@@ -426,6 +427,7 @@ class Invariants:
         names = self.system.stack.ledger.names
         annotations = pod["metadata"].get("annotations") or {}
         self.world.see("action: bound")
+        self.bound[pod["metadata"]["uid"]] = self.world.now
         uuid, node = annotations.get(names.device_uuid), pod["spec"]["nodeName"]
         if not uuid:
             return
@@ -463,7 +465,7 @@ class Invariants:
             return
         mine = {each.card.node for each in self.system.kubelets.of(self.system.workload(name))}
         least = {card.uuid: min(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()}
-        looked = self._gate_looked()
+        looked = self._looked(GATE)
         going = {card.uuid: self._going(card, looked) for card in self._in_pool()}
         need = [c for c in self._in_pool() if (c.node in mine or not mine)]
         waits = any(
@@ -490,25 +492,29 @@ class Invariants:
     def _used(self, name: str) -> int:
         return sum(each.used_mib for each in self.system.kubelets.of(self.system.workload(name)))
 
-    def _gate_looked(self) -> float:
-        """Until when its passes that are under way may have looked: what ends since then they need not know."""
-        gates = (agent for agent in (*self.system.crons.values(), *self.system.twins) if agent.name == GATE)
-        return min((began for gate in gates for began in gate.busy.values()), default=self.world.now)
+    def _looked(self, name: str) -> float:
+        """Until when the agent's passes that are under way may have looked: what happens since then they need not
+        know."""
+        agents = (agent for agent in (*self.system.crons.values(), *self.system.twins) if agent.name == name)
+        return min((began for agent in agents for began in agent.busy.values()), default=self.world.now)
 
     def _going(self, card: Card, looked: float) -> int:
         on = [each for each in self.system.kubelets.running.values() if each.card is card and not self._hangs(each)]
         return sum(each.used_mib for each in on if each.ends_since is not None and each.ends_since <= looked)
 
     def _advertised(self, node: Object) -> None:
-        """Capacity is never below what is bound."""
+        """Capacity is never below what was bound when the pass began that writes it; what the scheduler binds since
+        then, while the API is slow, the next pass counts."""
         names, name = self.system.stack.ledger.names, node["metadata"]["name"]
-        held = advertised(node, names.gpumem)
-        bound = self.system.scheduler.bound_mib(name)
+        looked = self._looked(RECONCILE)
+        pods = [
+            pod for pod in self.system.scheduler.bound_to(name) if self.bound.get(pod["metadata"]["uid"], 0.0) <= looked
+        ]
+        held, bound = advertised(node, names.gpumem), sum(gpumem_of(pod, names.gpumem) for pod in pods)
         self.world.see("action: capacity written")
         if held < bound:
             self.violated("capacity below what is bound", f"{name} advertises {held}, {bound} are bound")
         count = advertised(node, names.gpu_count)
-        pods = [pod for pod in self.system.server.pods.values() if pod["spec"].get("nodeName") == name]
         devices = sum(gpumem_of(pod, names.gpu_count) for pod in pods)
         if count < devices:
             self.violated("gpu-count below what is bound", f"{name} advertises {count} devices, {devices} are bound")

@@ -192,11 +192,15 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def bound_mib(self, node: str) -> int:
-        return sum(
-            gpumem_of(pod, self.names.gpumem)
+        return sum(gpumem_of(pod, self.names.gpumem) for pod in self.bound_to(node))
+
+    def bound_to(self, node: str) -> list[Object]:
+        """Those that have ended hold nothing."""
+        return [
+            pod
             for pod in self.server.pods.values()
             if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed")
-        )
+        ]
 
 
 def advertised(node: Object, resource: str) -> int:
