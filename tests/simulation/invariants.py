@@ -355,11 +355,13 @@ class Invariants:
             used[each.workload.name] = used.get(each.workload.name, 0) + min(each.used_mib, each.workload.declared_mib)
         return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
 
-    def _absent_seats_mib(self) -> int:
-        """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads."""
+    def _absent_seats_mib(self, card: Card | None = None) -> int:
+        """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads; of those
+        with a pod the ones on this card."""
         there: dict[str, int] = {}
         for each in self.system.kubelets.running.values():
-            if each.up and each.loaded and not each.ends and each.short_since is None:
+            elsewhere = card is not None and each.card is not card
+            if (elsewhere or (each.up and each.loaded and each.short_since is None)) and not each.ends:
                 there[each.workload.name] = there.get(each.workload.name, 0) + each.workload.declared_mib
         seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self._seats())
         jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
@@ -451,10 +453,11 @@ class Invariants:
                 if n != name and self.system.pods_of(n)
             )
             most = min((max(seen[card.uuid] for _, seen in self._free) for card in self._in_pool()), default=0)
-            absent = self._absent_seats_mib()
-            if self.system.shape.nodes == 1 and self.up() and absent and most - floor - absent < gate.need_mib:
-                text = f"{name} needs {gate.need_mib} of {most} less {floor}; seats that are away declare {absent}"
-                self.violated("an absent seat's memory lent", text, name)
+            for card in self._in_pool() if self.system.shape.nodes == 1 and self.up() else ():
+                free, absent = max(seen[card.uuid] for _, seen in self._free), self._absent_seats_mib(card)
+                if absent and free - floor - absent < gate.need_mib:
+                    text = f"{name} needs {gate.need_mib} of {free} less {floor}; seats that are away declare {absent}"
+                    self.violated("an absent seat's memory lent", text, name)
             if most - floor - outstanding < gate.need_mib:
                 text = f"{name} needs {gate.need_mib} of {most} less {floor}, others may still take {outstanding}"
                 self.violated("two in one slack", text)
