@@ -74,7 +74,7 @@ def fungible_flavors_with_one_gpu(config: Config) -> None:
 def borrowing_beyond_the_cohort(config: Config) -> None:
     queue = config["queues"]["cluster_queues"]["gpu-cq"]
     queue["cohort"] = "gpus"
-    queue["quotas"] = {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "borrowing_limit": 1}}}
+    queue["quotas"] = {"gpu-any": {"viktorbarzin.me/gpumem": {"nominal": 1, "borrowing_limit": 1}}}
 
 
 TOO_MANY_GPUS = (
@@ -235,7 +235,7 @@ REFUSED: dict[str, Mistake] = {
     ),
     "borrowing reaches beyond the cohort": Mistake(
         borrowing_beyond_the_cohort,
-        "nvidia.com/gpu.borrowing_limit: must be at most 0, which the others of cohort gpus lend (got 1)",
+        "viktorbarzin.me/gpumem.borrowing_limit: must be at most 0, which the others of cohort gpus lend (got 1)",
     ),
     "a driver that is to hold containers on whole devices": Mistake(
         set_at("pools/batch/enforce", "driver"),
