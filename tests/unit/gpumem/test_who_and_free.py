@@ -239,7 +239,7 @@ def test_json_and_yaml_say_the_same() -> None:
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda each: st.lists(each) | st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), each),
-        max_leaves=12,
+        max_leaves=6,
     )
 )
 def test_whatever_is_written_as_yaml_is_read_back(value: object) -> None:
