@@ -9,6 +9,7 @@
        retiring                        pages wait for a reset; without such a line the device knows no page retirement
        remapping failed|fine           a row could not be remapped; without such a line it knows no remapping
        accounting misc|dmem            the driver holds control groups to limits; without such a line it does not
+       refusing <status>               the call that sets a limit fails with it
 
    What groups are held to is in `limits` beside that file, a line for each set and each charge in their order:
 
@@ -70,7 +71,7 @@ static int each_line(unsigned long index, void (*visit)(const char *line, void *
 typedef struct {
     char uuid[96], accounting[8];
     memory_t memory;
-    int broken, mig, retiring, remaps, remapping_failed;
+    int broken, refusing, mig, retiring, remaps, remapping_failed;
 } card_t;
 
 static void read_card(const char *line, void *result) {
@@ -78,6 +79,7 @@ static void read_card(const char *line, void *result) {
     char state[16];
     sscanf(line, "device %95s %llu %llu %llu", card->uuid, &card->memory.total, &card->memory.free, &card->memory.used);
     sscanf(line, "broken %d", &card->broken);
+    sscanf(line, "refusing %d", &card->refusing);
     sscanf(line, "accounting %7s", card->accounting);
     if (strncmp(line, "retiring", 8) == 0) card->retiring = 1;
     if (strncmp(line, "mig", 3) == 0) card->mig = 1;
@@ -118,7 +120,9 @@ static int list(void *handle, const char *kind, unsigned *count, process_t *into
 
 int nvmlInitWithFlags(unsigned flags) { (void)flags; initialized = 1; return SUCCESS; }
 int nvmlShutdown(void) { initialized = 0; return SUCCESS; }
-const char *nvmlErrorString(int status) { return status == 15 ? "GPU is lost" : "Invalid Argument"; }
+const char *nvmlErrorString(int status) {
+    return status == 15 ? "GPU is lost" : status == NOT_SUPPORTED ? "Not Supported" : "Invalid Argument";
+}
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
     card_t card;
@@ -241,6 +245,7 @@ int nvmlDeviceSetMemoryLimits_v1(void *handle, const set_limits_t *limits) {
     char line[1400];
     int status = card_of(handle, &card);
     if (status == SUCCESS && (card.mig || !*card.accounting)) status = NOT_SUPPORTED;
+    if (status == SUCCESS) status = card.refusing;
     if (status == SUCCESS && strcmp(limits->directory, "/sys/fs/cgroup") == 0) status = NOT_SUPPORTED;
     if (status == SUCCESS && strcmp(card.accounting, "dmem") == 0)
         status = write_dmem(limits->directory, limits->hard);

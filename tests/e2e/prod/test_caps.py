@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -48,7 +49,9 @@ LABELS = {
     "nvidia.com/gpu.memory": str(TOTAL_MIB),
     "nvidia.com/gpu.count": str(len(GPUS)),
 }
-SERVED_SECONDS, FIRES_SECONDS = 20, 60
+SERVED_SECONDS = 20
+MISSING, UNABLE = "GpuCapMissing", "GpuCapUnable"
+FIRES_SECONDS = {MISSING: 60, UNABLE: 100}
 MARK = f"caps-{os.getpid()}"
 # The first line of a container's log is what was set before its process began.
 MODEL = "import signal; print(open('/opt/nvidia/limits').read(), flush=True); signal.sigwait([signal.SIGTERM])"
@@ -59,7 +62,7 @@ Reasons = Mapping[tuple[str, str, str], str]
 
 @dataclass
 class Caps:
-    """`rows` are the faults: what was done, what is shown then, after how many seconds, and until the alert."""
+    """`rows` are the faults: what was done, what is shown then, after how many seconds, and until each alert."""
 
     stack: Rollout
     alerts: Prometheus
@@ -69,9 +72,9 @@ class Caps:
     def libraries(self) -> Path:
         return nvidia.libraries(self.stack.cluster.folder)
 
-    def show(self, *lines: str) -> None:
+    def show(self, *lines: str, accounting: str = "accounting misc") -> None:
         """Both devices, each with these lines."""
-        device = [(f"device {uuid} {TOTAL_MIB * MIB} {20000 * MIB} {4564 * MIB}", "accounting misc") for uuid in GPUS]
+        device = [(f"device {uuid} {TOTAL_MIB * MIB} {20000 * MIB} {4564 * MIB}", accounting) for uuid in GPUS]
         fake_nvml.write(self.libraries / "card", "\n".join(["0", *(x for d in device for x in (*d, *lines))]) + "\n")
 
     def show_on(self, uuid: str, line: str) -> None:
@@ -132,27 +135,33 @@ class Caps:
             if s.name == names.METRIC_CAPPED
         }
 
-    def become(self, wanted: Reasons, what: str) -> None:
-        until(lambda: self.reasons() == wanted, SERVED_SECONDS * 3, what, self.reasons)
-
-    def served(self, fault: str, reason: str, shown: Callable[[], bool], *, since: float, alert: str = "") -> None:
-        """It is shown in time, and the alert names it in time."""
+    def served(self, fault: str, reason: str, shown: Callable[[], bool], *alerts: str, since: float) -> None:
+        """It is shown in time, and the alerts name it in time."""
         until(shown, SERVED_SECONDS * 3, f"{fault}: {reason}", self.reasons)
         served = time.monotonic() - since
-        fires = "-"
-        if alert:
-            until(lambda: self.firing(alert, reason), FIRES_SECONDS * 2, f"{fault}: {alert} fires", self.alerts.alerts)
+        fires = dict.fromkeys(FIRES_SECONDS, "-")
+        for alert in alerts:
+            limit = FIRES_SECONDS[alert]
+            until(lambda: self.firing(alert, reason), limit * 2, f"{fault}: {alert} fires", self.alerts.alerts)  # noqa: B023
             seconds = time.monotonic() - since
-            assert seconds <= FIRES_SECONDS, f"{fault}: {alert} after {seconds:.0f} s"
-            fires = f"{seconds:.0f}"
+            assert seconds <= limit, f"{fault}: {alert} after {seconds:.0f} s"
+            fires[alert] = f"{seconds:.0f}"
         assert served <= SERVED_SECONDS, f"{fault}: {reason} after {served:.0f} s"
-        self.rows.append((fault, f"`{reason}`" if reason else "capped", f"{served:.0f}", fires))
-        print("\n| {} | {} | {} | {} |".format(*self.rows[-1]), flush=True)
+        self.rows.append((fault, f"`{reason}`" if reason else "capped", f"{served:.0f}", *fires.values()))
+        print("\n" + _row(self.rows[-1]), flush=True)
+
+    def over(self, reason: str) -> None:
+        """The next fault with that reason is to fire of its own."""
+        eventually(lambda: not self.firing(MISSING, reason), f"{MISSING} of {reason} is over", self.reasons)
 
     def firing(self, alert: str, reason: str) -> list[Mapping[str, str]]:
         """The labels of those that fire."""
         found = [each["labels"] for each in self.alerts.alerts() or () if each["state"] == "firing"]
         return [labels for labels in found if labels["alertname"] == alert and labels.get("reason") == reason]
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def model(name: str, gpumem: str | None = None, devices: str | None = None) -> dict[str, Any]:
@@ -204,9 +213,8 @@ def caps(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with prometheus(stack, tmp_path_factory.mktemp("prometheus")) as alerts:
             found.alerts = alerts
             yield found
-        print("\n| fault | shown as | after s | alert after s |\n|---|---|---|---|")
-        for row in found.rows:
-            print("| {} | {} | {} | {} |".format(*row))
+        print("", _row(("fault", "shown as", "after s", *(f"{alert} after s" for alert in FIRES_SECONDS))), sep="\n")
+        print(*map(_row, (("---",) * 5, *found.rows)), sep="\n")
 
 
 def test_a_budget_is_at_nvml_before_its_process_runs_and_is_read_back(caps: Caps) -> None:
@@ -331,10 +339,75 @@ def test_a_container_without_a_budget_that_uses_a_device_is_named(caps: Caps) ->
     caps.show_on("GPU-0", f"compute {process} {MIB * 900}")
     key = ("two", "proxy", "GPU-0")
     shown = lambda: caps.reasons().get(key) == "no-budget"  # noqa: E731
-    caps.served("a container without gpumem uses the device", "no-budget", shown, since=began, alert="GpuCapMissing")
-    assert {labels["container"] for labels in caps.firing("GpuCapMissing", "no-budget")} == {"proxy"}
+    caps.served("a container without gpumem uses the device", "no-budget", shown, MISSING, since=began)
+    assert {labels["container"] for labels in caps.firing(MISSING, "no-budget")} == {"proxy"}
     caps.show()
     eventually(lambda: key not in caps.reasons(), "it is no longer named")
+
+
+def test_a_limit_that_is_lost_on_one_of_several_devices_is_named_on_that_one(caps: Caps) -> None:
+    limits, identity = caps.libraries / "limits", caps.started("photos", "two")["search"]
+    whole, began = limits.read_text(), time.monotonic()
+    lost = [line for line in whole.splitlines(keepends=True) if line.startswith("set GPU-1 ") and identity in line]
+    assert lost
+    fake_nvml.write(limits, "".join(line for line in whole.splitlines(keepends=True) if line not in lost))
+    shown = lambda: caps.reasons().get(("two", "search", "GPU-1")) == "no-limit"  # noqa: E731
+    caps.served("one of several devices without", "no-limit", shown, MISSING, since=began)
+    assert caps.reasons()["two", "search", "GPU-0"] == ""
+    assert {labels["container"] for labels in caps.firing(MISSING, "no-limit")} == {"search"}
+    fake_nvml.write(limits, whole)
+    caps.over("no-limit")
+
+
+def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None:
+    """Its group has the very limit of another's budget."""
+    directory = f"{caps.limits()[-1][1].partition('/kubepods/')[0]}/kubepods/pod{uuid4()}/{'f' * 64}"
+    with (caps.libraries / "limits").open("a") as limits:
+        limits.write(f"set GPU-1 {directory} {4096 * MIB} {4096 * MIB}\n")
+    enter = ["nsenter", f"--target={caps.stack.cluster.pid_on_node(program('kubelet'))}", "--pid", "--mount"]
+    script = f"mkdir -p {directory}; echo $$ > {directory}/cgroup.procs; echo $$; exec sleep 1000"
+    with subprocess.Popen([*enter, "sh", "-c", script], stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout
+        process, began = stranger.stdout.readline().strip(), time.monotonic()
+        try:
+            caps.show_on("GPU-1", f"compute {process} {MIB * 900}")
+            shown = lambda: caps.reasons().get(("", "", "GPU-1")) == "unknown-container"  # noqa: E731
+            caps.served("unknown container id", "unknown-container", shown, MISSING, since=began)
+        finally:
+            subprocess.run([*enter, "kill", process], check=True)
+    caps.show()
+    caps.over("unknown-container")
+
+
+def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
+    """Nothing goes from the node to the API meanwhile, or back."""
+    caps.create("photos", pod("race", model("race", "4096")))
+    old = caps.started("photos", "race")["race"]
+    uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]
+    capped = lambda: caps.reasons().get(("race", "race", uuid)) == ""  # noqa: E731
+    until(capped, SERVED_SECONDS * 3, "it is capped", caps.reasons)
+    ((process, _),) = processes("race")
+    unshare = caps.stack.cluster.pid_of("node")
+    relay = int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text())
+    os.kill(relay, signal.SIGSTOP)
+    try:
+        os.kill(process, signal.SIGKILL)
+        other = lambda: next((each for each in processes("race") if each[0] != process), None)  # noqa: E731
+        _, on_node = eventually(other, "the container runs again")
+        began = time.monotonic()
+        caps.show_on(uuid, f"compute {on_node} {MIB * 900}")
+        shown = lambda: "unknown-container" in caps.reasons().values()  # noqa: E731
+        caps.served("restart race", "unknown-container", shown, MISSING, since=began)
+        assert caps.started("photos", "race")["race"] == old
+        shown_now = {key: why for key, why in caps.reasons().items() if key[0] == "race"}
+        assert shown_now == {("race", "race", uuid): "no-cgroup", ("race", "", uuid): "unknown-container"}
+    finally:
+        os.kill(relay, signal.SIGCONT)
+    restarted(caps, "photos", "race", old)
+    caps.show()
+    caps.over("unknown-container")
+    until(capped, SERVED_SECONDS * 3, "it is capped again", caps.reasons)
+    caps.delete("photos", "race")
 
 
 def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it_runs(caps: Caps) -> None:
@@ -344,10 +417,48 @@ def test_a_container_whose_group_is_gone_is_named_while_the_kubelet_says_that_it
         (process, _), began = next(processes("faces")), time.monotonic()
         os.kill(process, signal.SIGKILL)
         shown = lambda: "no-cgroup" in caps.reasons().values()  # noqa: E731
-        caps.served("a container's group is gone", "no-cgroup", shown, since=began, alert="GpuCapMissing")
-        assert {labels["container"] for labels in caps.firing("GpuCapMissing", "no-cgroup")} == {"faces"}
+        caps.served("a container's group is gone", "no-cgroup", shown, MISSING, since=began)
+        assert {labels["container"] for labels in caps.firing(MISSING, "no-cgroup")} == {"faces"}
     finally:
         os.kill(kubelet, signal.SIGCONT)
+
+
+def refusal(caps: Caps, name: str) -> str:
+    """What the kubelet says of the pod's container that does not start, in its status and in an Event."""
+
+    def said() -> str:
+        for each in caps.state("photos", name).get("containerStatuses", []):
+            return str(each["state"].get("waiting", {}).get("message", ""))
+        return ""
+
+    words = eventually(lambda: said() if "error running hook" in said() else "", f"{name} is refused", said)
+    notes = lambda: [event["note"] for event in caps.stack.events("photos", "Failed")]  # noqa: E731
+    eventually(lambda: any(words in note for note in notes()), "an Event says the same", notes)
+    print(f"\nthe kubelet: {words}")
+    return str(words)
+
+
+REFUSALS: Mapping[str, tuple[Callable[[Caps], None], str]] = {
+    "accounting is off": (lambda caps: caps.show(accounting=""), "Not Supported"),
+    "the driver refuses the limit": (lambda caps: caps.show("refusing 2"), "Invalid Argument"),
+}
+
+
+@pytest.mark.parametrize(("fault", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_a_node_that_cannot_refuses_the_pod_in_words_and_starts_it_once_it_can(
+    caps: Caps, fault: Callable[[Caps], None], words: str
+) -> None:
+    """What no scheduler can know beforehand."""
+    fault(caps)
+    try:
+        caps.create("photos", pod("refused", model("refused", "4096")))
+        said = refusal(caps, "refused")
+        assert re.search(rf'failed to set memory limits for gpu \\"GPU-[01]\\": {words}', said), said
+    finally:
+        caps.show()
+    caps.started("photos", "refused")
+    caps.delete("photos", "refused")
+    caps.over("no-limit")
 
 
 def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(caps: Caps) -> None:
@@ -363,9 +474,9 @@ def test_a_container_that_restarts_under_a_toolkit_without_the_hook_is_named(cap
         new, began = restarted(caps, "photos", "photo-search", old), time.monotonic()
         assert not [limit for limit in caps.limits() if new in limit[1]]
         shown = lambda: "no-limit" in held()  # noqa: E731
-        caps.served("a toolkit without the hook", "no-limit", shown, since=began, alert="GpuCapMissing")
+        caps.served("a toolkit without the hook", "no-limit", shown, MISSING, since=began)
         assert held() == {"no-limit"}
-        (labels,) = caps.firing("GpuCapMissing", "no-limit")
+        (labels,) = caps.firing(MISSING, "no-limit")
         assert (labels["namespace"], labels["pod"], labels["container"]) == ("photos", "photo-search", "search")
         notes = lambda: [event["note"] for event in caps.stack.events("photos", names.EVENT_UNCAPPED)]  # noqa: E731
         eventually(
@@ -382,15 +493,35 @@ def test_a_node_that_mig_divides_is_named_and_takes_no_pod(caps: Caps) -> None:
     key, began = alone(caps), time.monotonic()
     caps.show("mig")
     shown = lambda: caps.reasons().get(key) == "mig"  # noqa: E731
-    caps.served("MIG is turned on", "mig", shown, since=began, alert="GpuCapMissing")
-    slice_says = lambda: {  # noqa: E731
-        each["attributes"].get("memoryCap", {}).get("string") for each in caps.stack.get(SLICE)["spec"]["devices"]
-    }
-    eventually(lambda: slice_says() == {"mig"}, "the node's slice says so", slice_says)
+    caps.served("MIG is turned on", "mig", shown, MISSING, UNABLE, since=began)
+    takes_no_pod(caps, "mig")
+    caps.show()
+    eventually(lambda: slice_says(caps) != {"mig"}, "the node can again")
+
+
+def slice_says(caps: Caps) -> set[str | None]:
+    devices = caps.stack.get(SLICE)["spec"]["devices"]
+    return {each["attributes"].get("memoryCap", {}).get("string") for each in devices}
+
+
+def takes_no_pod(caps: Caps, why: str) -> None:
+    eventually(lambda: slice_says(caps) == {why}, "the node's slice says so", lambda: slice_says(caps))
     caps.create("photos", pod("waits", model("waits", "4096")))
     said = lambda: condition(caps.stack.get(pods("photos", "waits")), "PodScheduled").get("message", "")  # noqa: E731
-    eventually(lambda: "mig" in said(), "the scheduler says why it does not place it", said)
+    eventually(lambda: why in said(), "the scheduler says why it does not place it", said)
     print(f"\nthe scheduler: {said()}")
     caps.delete("photos", "waits")
-    caps.show()
-    eventually(lambda: slice_says() != {"mig"}, "the node can again")
+
+
+def test_an_older_driver_refuses_the_pod_in_words_and_its_node_takes_no_more(caps: Caps) -> None:
+    key = alone(caps)
+    (caps.libraries / fake_nvml.LIBRARY).unlink()
+    fake_nvml.build(caps.libraries, old_driver=True)
+    caps.create("photos", pod("refused", model("refused", "4096")))  # the exporter has the library of before
+    assert "undefined symbol: nvmlDeviceSetMemoryLimits_v1" in refusal(caps, "refused")
+    caps.delete("photos", "refused")
+    began = time.monotonic()
+    restart_exporter(caps)
+    shown = lambda: caps.reasons().get(key) == "driver-too-old"  # noqa: E731
+    caps.served("an older driver", "driver-too-old", shown, MISSING, UNABLE, since=began)
+    takes_no_pod(caps, "driver-too-old")
