@@ -28,7 +28,7 @@ from tests.e2e.rollout import (
 T4_NODE = "/api/v1/nodes/k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 WHOLE_WITHIN, TRIES = timedelta(seconds=10), 3
-SOMEBODYS = "kube-public"  # a namespace that no `up` makes, and none takes away
+SOMEBODYS = "somebodys"  # a namespace that no `up` makes, and none takes away
 PLAIN = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -61,6 +61,8 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     assert answer.refusal is None, answer.refusal
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
     removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEBODYS}}
+    prod.cluster.api.create("/api/v1/namespaces", namespace)
     prod.workspace.change(changed_in_place)
     outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
