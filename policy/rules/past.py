@@ -75,6 +75,8 @@ _KEPT_BY = (
     _Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
     _Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
     _Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
+    # Pods of a class above the GPU's preempt seats.
+    _Right("scheduling.k8s.io", ("priorityclasses",), _CHANGES, _CLUSTER),
 )
 _BECOMES = (
     _Right(RBAC, ("roles", "clusterroles"), ("escalate", "bind"), _IN_NAMESPACES),
@@ -115,6 +117,8 @@ _HARMLESS = (
     *(f"system:{role}" for role in ("public-info-viewer", "service-account-issuer-discovery")),
 )
 # The last is Kueue's for who runs Jobs.
+# Add-ons bring these under such a name.
+_OF_ADD_ONS = ("system:aggregated-metrics-reader", "system:coredns", "system:metrics-server")
 _LIKE_EDIT = (
     "admin",
     "edit",
@@ -130,6 +134,8 @@ def rules_of_built_in(role: str) -> Sequence[Rule] | None:
         return ()
     if role in _LIKE_EDIT:
         return _EDIT
+    if role in _OF_ADD_ONS:
+        return None
     return EVERYTHING if role == "cluster-admin" or role.startswith("system:") else None
 
 

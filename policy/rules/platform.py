@@ -149,6 +149,33 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         )
 
 
+def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    """Its labels say which pool it is of, its status what it has."""
+    labels = at(found.manifest, "metadata", "labels")
+    pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
+    changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""
+    if changed:
+        what = "what is promised there goes by it"
+        yield Finding(f"{found}: changes a node's {changed}, and {what}; remove it", found.urn)
+
+
+def _slice(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    driver = at(found.manifest, "spec").get("driver")
+    if is_unknown(driver) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
+        shown = "a driver that is unknown until the update" if is_unknown(driver) else driver
+        yield Finding(f"{found}: shows devices of {shown}, which its agents show; remove it", found.urn)
+
+
+def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
+    driver = at(found.manifest, "spec", "deviceSelector").get("driver")
+    if not isinstance(driver, str) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
+        yield Finding(
+            f"{found}: taints devices of every driver or of the GPUs', which ends who has a seat there; write "
+            "spec.deviceSelector.driver of another",
+            found.urn,
+        )
+
+
 def _is_judged(graph: Graph, queue: str) -> bool:
     """By the rule on what queues may hand out."""
     return graph.named(f"ClusterQueue.{KUEUE}", queue) is not None
@@ -177,4 +204,10 @@ _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
     f"LocalQueue.{KUEUE}": _local_queue,
     f"ClusterQueue.{KUEUE}": _taken,
     f"ResourceFlavor.{KUEUE}": _flavor,
+    "Node": _node,
+    "NodePatch": _node,
+    f"ResourceSlice.{_GROUP}": _slice,
+    f"ResourceSlicePatch.{_GROUP}": _slice,
+    f"DeviceTaintRule.{_GROUP}": _taint,
+    f"DeviceTaintRulePatch.{_GROUP}": _taint,
 }

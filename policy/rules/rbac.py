@@ -40,7 +40,7 @@ _OWN = "resourceNames"
 _OF_AGENTS = ("ConfigMap", "Lease.coordination.k8s.io", "Secret", "ServiceAccount")
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
 # With this label its rules become those of the role that every tenant has.
-_AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("admin", "edit", "view"))
+_AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("view", "edit", "admin"))
 _AGGREGATES = "what every ClusterRole may that aggregationRule selects, of which the graph may lack some"
 
 
@@ -208,7 +208,9 @@ def _given(graph: Graph, role: Object) -> Iterator[_Given]:
     label = next((label for label in _AGGREGATED if text(role.labels, label) == "true"), None)
     if label is not None:
         whom = f"whoever has the role {label.rpartition('-')[2]}, by the label {label},"
-        yield _Given(whom, places_of(graph, role), beyond_edit=True)
+        yield _Given(whom, places_of(graph, role), beyond_edit=not label.endswith("-view"))
+    elif role.kind == "ClusterRole" and rules_of_built_in(role.name) is not None:
+        yield _Given(f"whoever has the role {role.name}, also from another program,", ANYWHERE)
     elif not bound:
         yield _Given("whoever it is bound to", places_of(graph, role), beyond_edit=True)
 

@@ -55,7 +55,27 @@ def of_cpus(name: str) -> Manifest:
 
 
 GIVES = "to every container in {}, or asks it of them; remove it: quota and admission bound who has it"
+NODES = "and what is promised there goes by it; remove it"
 REFUSED: dict[str, tuple[Manifest, str]] = {
+    "what a node has": (
+        an_object("v1", "NodePatch", "gpu", status={"capacity": {GPUMEM: "999999"}}),
+        f"changes a node's status, {NODES}",
+    ),
+    "a node's pool": (
+        an_object(
+            "v1", "NodePatch", "gpu", metadata={"name": "gpu", "labels": {"nvidia.com/gpu.sharing-strategy": "none"}}
+        ),
+        f"changes a node's label nvidia.com/gpu.sharing-strategy, {NODES}",
+    ),
+    "a node's devices": (
+        an_object(RESOURCE, "ResourceSlice", "x", spec={"driver": "gpumem.viktorbarzin.me"}),
+        "shows devices of gpumem.viktorbarzin.me, which its agents show; remove it",
+    ),
+    "a taint of every device": (
+        an_object("resource.k8s.io/v1alpha3", "DeviceTaintRule", "x", spec={}),
+        "taints devices of every driver or of the GPUs', which ends who has a seat there; write "
+        "spec.deviceSelector.driver of another",
+    ),
     "the GPU's class": (priority("gpu-workload", 2_000_000), OWN),
     "the GPU's class as it is": (priority("gpu-workload", 1_200_000), OWN),
     "a tenant's class": (priority("tier-2-gpu", 5), OWN),
@@ -140,6 +160,10 @@ ACCEPTED: dict[str, Manifest] = {
     "a class as high as the GPU's": priority("mine", 1_200_000),
     "a class above it that preempts nobody": priority("mine", 1_000_000_000, preemptionPolicy="Never"),
     "a class above it for the exempt": priority("longhorn-critical", 1_000_000_000),
+    "a node's other label": an_object(
+        "v1", "NodePatch", "gpu", metadata={"name": "gpu", "labels": {"example.com/rack": "3"}}
+    ),
+    "another driver's devices": an_object(RESOURCE, "ResourceSlice", "x", spec={"driver": "nic.example.com"}),
     "another quota of a tenant": quota("cpus", "immich", **{"requests.cpu": "10"}),
     "a quota of nobody's": quota(names.SEATS, "web", pods="5"),
     "cores for every container": limit_range("immich", "default", cpu="1", memory="1Gi"),

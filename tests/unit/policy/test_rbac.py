@@ -218,6 +218,21 @@ REFUSED: dict[str, tuple[Program, str]] = {
         {"a": binding("edit", called("User", f"system:serviceaccount:{SYSTEM}:{names.WATCHDOG}"), within="immich")},
         f"cannot be proven: {names.WATCHDOG} gets ClusterRole edit, which is not in the graph",
     ),
+    "what editors have for those who look": (
+        {
+            "a": cluster_role(on("secrets", "create"), labels={f"{RBAC}/aggregate-to-view": "true"}),
+            "b": binding("view", account("immich")),
+        },
+        "lets whoever has the role view, by the label rbac.authorization.k8s.io/aggregate-to-view, create secrets",
+    ),
+    "a role that others know as harmless": (
+        {
+            "a": cluster_role(on("nodes", "patch"), name="kueue-x-viewer-role"),
+            "b": binding("kueue-x-viewer-role", account("immich"), within="immich"),
+        },
+        "lets whoever has the role kueue-x-viewer-role, also from another program, patch nodes",
+    ),
+    "priorities": (everywhere(on("priorityclasses", "create", group="scheduling.k8s.io")), "create priorityclasses"),
     "a namespace that is not known": (within(UNKNOWN, on("resourcequotas", "patch")), "patch resourcequotas"),
 }
 
@@ -276,6 +291,10 @@ ACCEPTED: dict[str, Program] = {
     "a metrics API": {
         "a": binding("system:auth-delegator", account("web")),
         "b": binding("extension-apiserver-authentication-reader", account("web"), within="kube-system", kind="Role"),
+    },
+    "an add-on's role of a system's name": {
+        "a": cluster_role(on("nodes/metrics", "get"), name="system:metrics-server"),
+        "b": binding("system:metrics-server", account("monitoring", "metrics-server")),
     },
     "edit for its own kinds": {
         "a": cluster_role(on("certificates", "*", group="cert-manager.io"), labels={LABEL: "true"})
