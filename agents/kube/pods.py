@@ -52,7 +52,9 @@ def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
 def _pages(api: Api) -> float:
     """How many requests a list of all pods takes, about; infinite where the server does not say."""
     metadata = api.get(f"{PODS}?limit=1")["metadata"]
-    left: float = metadata.get("remainingItemCount", math.inf if metadata.get("continue") else 0)
+    left: float | None = metadata.get("remainingItemCount")
+    if left is None:
+        left = math.inf if metadata.get("continue") else 0
     return left / PAGE
 
 
