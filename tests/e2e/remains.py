@@ -16,11 +16,13 @@ _OF_NO_NAMESPACE = {
     "rbac.authorization.k8s.io/v1": ("clusterroles", "clusterrolebindings"),
     "scheduling.k8s.io/v1": ("priorityclasses",),
 }
+# A namespace that no `up` makes, and none takes away; one test makes it.
+SOMEBODYS = "somebodys"
 # The throw-away cluster's, and every cluster's.
 _CLUSTERS_OWN = {
     "mutatingadmissionpolicies gpu-tenancy-real-pods",
     "mutatingadmissionpolicybindings gpu-tenancy-real-pods",
-    *(f"namespace {name}" for name in ("default", "kube-node-lease", "kube-public", "kube-system")),
+    *(f"namespace {name}" for name in ("default", "kube-node-lease", "kube-public", "kube-system", SOMEBODYS)),
 }
 
 

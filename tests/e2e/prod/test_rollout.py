@@ -10,6 +10,7 @@ from typing import Any
 from tenancy import names
 from tests.e2e import audit
 from tests.e2e.faults.agents import start, without_runs
+from tests.e2e.remains import SOMEBODYS
 from tests.e2e.rollout import (
     GPU_COUNT,
     GPUMEM,
@@ -28,7 +29,6 @@ from tests.e2e.rollout import (
 T4_NODE = "/api/v1/nodes/k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 WHOLE_WITHIN, TRIES = timedelta(seconds=10), 3
-SOMEBODYS = "somebodys"  # a namespace that no `up` makes, and none takes away
 PLAIN = {
     "apiVersion": "v1",
     "kind": "Pod",
