@@ -116,9 +116,9 @@ _HARMLESS = (
     *(f"system:{role}" for role in ("kube-aggregator", "kube-dns", "monitoring", "node-bootstrapper", "node-proxier")),
     *(f"system:{role}" for role in ("public-info-viewer", "service-account-issuer-discovery")),
 )
-# The last is Kueue's for who runs Jobs.
 # Add-ons bring these under such a name.
 _OF_ADD_ONS = ("system:aggregated-metrics-reader", "system:coredns", "system:metrics-server")
+# The last is Kueue's for who runs Jobs.
 _LIKE_EDIT = (
     "admin",
     "edit",

@@ -209,7 +209,7 @@ def _given(graph: Graph, role: Object) -> Iterator[_Given]:
     if label is not None:
         whom = f"whoever has the role {label.rpartition('-')[2]}, by the label {label},"
         yield _Given(whom, places_of(graph, role), beyond_edit=not label.endswith("-view"))
-    elif role.kind == "ClusterRole" and rules_of_built_in(role.name) is not None:
+    elif role.kind == "ClusterRole" and rules_of_built_in(role.name) not in (None, EVERYTHING):
         yield _Given(f"whoever has the role {role.name}, also from another program,", ANYWHERE)
     elif not bound:
         yield _Given("whoever it is bound to", places_of(graph, role), beyond_edit=True)

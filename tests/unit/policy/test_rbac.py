@@ -261,6 +261,10 @@ KYVERNO = {"rbac.kyverno.io/aggregate-to-admission-controller": "true"}
 ACCEPTED: dict[str, Program] = {
     "the driver": everywhere(*DETECTOR, to="nvidia"),
     "what is in kube-system": everywhere(*DETECTOR, to="kube-system"),
+    "a cloud's controllers, by the name that others give them everything under": {
+        "role": cluster_role(on("nodes", "patch"), name="system:cloud-controller-manager"),
+        "binding": binding("system:cloud-controller-manager", account("kube-system")),
+    },
     "a reader": everywhere(
         on("pods", "list", "watch"), on("secrets", "get"), on("nodes", "list"), on("configmaps", "get")
     ),
