@@ -34,7 +34,7 @@ _STEADY_STEPS = 10
 
 class KueueRunner:
     """Follows the release; `step` is called about twice a second. Once all is in place it asks each time for the
-    Deployment alone, and every few seconds for the rest."""
+    Deployment and the Service alone, by which it sees an upgrade, and every few seconds for the rest."""
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
         self._api, self._folder, self._ports = api, folder, ports
@@ -45,7 +45,7 @@ class KueueRunner:
     def step(self) -> None:
         """Raises OSError when the API server is away, ClusterError when it refuses."""
         deployment = self._deployment()
-        if self._steady_steps and deployment is not None and self._runs(deployment):
+        if self._steady_steps and deployment is not None and self._runs(deployment) and self._is_redirected(deployment):
             self._steady_steps -= 1
             return
         self._steady_steps = 0
@@ -87,6 +87,11 @@ class KueueRunner:
             f"/api/v1/namespaces/{namespace}/services/{service}",
             {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
         )
+
+    def _is_redirected(self, deployment: Mapping[str, Any]) -> bool:
+        metadata = deployment["metadata"]
+        service = self._api.get(f"/api/v1/namespaces/{metadata['namespace']}/services/{_service(metadata)}") or {}
+        return bool(service.get("spec", {}).get("type") == "ExternalName")
 
     def _has_ports(self, service: str) -> bool:
         """Gives the API server's calls the process's port. False until the release has created all that make some."""
