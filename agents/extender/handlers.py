@@ -51,6 +51,14 @@ class Readiness:
             raise NotReadyError("no ledger has been read")
         return self.informers.names
 
+    def serves(self) -> bool:
+        """Whether the scheduler's requests are answered."""
+        try:
+            self.names()
+        except NotReadyError:
+            return False
+        return True
+
     def problem(self) -> str | None:
         """Why nothing could be placed even by a leader; None where it could."""
         if self.informers.problem:

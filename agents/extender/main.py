@@ -147,7 +147,12 @@ class Extender:
         self._claims, self._lists, self._telemetry = api(), api(), api()
         cache = Cache(Scoring(settings.scoring))
         self._waiting = PendingPods(
-            cache=cache, ledger=lambda: self._informers.ledger, nudge=self._nudge, clock=clock, log=log
+            cache=cache,
+            ledger=lambda: self._informers.ledger,
+            nudge=self._nudge,
+            serves=self._serves,
+            clock=clock,
+            log=log,
         )
         self._informers = Informers(
             api=api(),
@@ -181,7 +186,7 @@ class Extender:
             clock=clock,
             log=log,
         )
-        readiness = Readiness(
+        self._readiness = readiness = Readiness(
             informers=self._informers,
             leadership=self._leadership,
             measured=lambda: exporters is None or self._measured.tried,
@@ -228,6 +233,9 @@ class Extender:
             self._clock.sleep(SETTLE_SECONDS)
             if self._informers.names:
                 self._binder.settle(self._informers.names)
+
+    def _serves(self) -> bool:
+        return self._readiness.serves()
 
     def _nudge(self) -> None:
         """An event for kube-scheduler that changes nothing."""

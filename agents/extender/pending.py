@@ -40,13 +40,17 @@ class PendingPod:
 
 @dataclass(kw_only=True)
 class PendingPods:
-    """Any thread tells of pods, one runs `keep`. `nudge` makes the event; it raises AgentError."""
+    """Any thread tells of pods, one runs `keep`. `nudge` makes the event; it raises AgentError. `serves`: whether this
+    process answers the scheduler now. Whom another process refused, or this one before it was restarted, is not known:
+    an event is made whenever it begins to."""
 
     cache: Cache
     ledger: Callable[[], Ledger | None]
     nudge: Callable[[], None]
+    serves: Callable[[], bool]
     clock: Clock
     log: Log
+    _served: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _refused: dict[str, PendingPod] = field(default_factory=dict)
     _grown: threading.Event = field(default_factory=threading.Event)
@@ -70,7 +74,9 @@ class PendingPods:
         self._grown.set()
 
     def look(self) -> bool:
-        """Whether an event was made, because pods would fit by now that were not tried. Raises AgentError."""
+        """Whether an event was made, because pods would, or may, fit by now that were not tried. Raises AgentError."""
+        if self._begins():
+            return True
         now = self.clock.monotonic()
         with self._lock:
             self._refused = {uid: each for uid, each in self._refused.items() if now - each.at < _GONE_SECONDS}
@@ -95,6 +101,14 @@ class PendingPods:
             recovered="pods that were refused are retried as soon as there is room",
         )
         keep_running(self.look, problem, self._pause)
+
+    def _begins(self) -> bool:
+        serves = self.serves()
+        begins = serves and not self._served
+        if begins:
+            self.nudge()
+        self._served = serves
+        return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
         """Those who would be let through by now, or, of seats not held back yet, be held back. For those who ask alike

@@ -257,6 +257,18 @@ CASES = (
     ),
     Case(
         "new",
+        "an extender that restarts forgets whom it held back",
+        "seat waits",
+        plan(
+            (600.0, "burst", {"name": "immich-server", "mib": 2500, "seconds": 5400.0, "lies": True}),
+            (1370.0, "leak", {"name": "llama-swap", "mib": 500, "seconds": 5400.0, "lies": True}),
+            (3211.2, "extender_restarts", {"seconds": 120.0}),
+            minutes=75,
+            shape=Shape(outside_mib=800),
+        ),
+    ),
+    Case(
+        "new",
         "a recycle that was written down and not done spares the offender",
         "pressure stays",
         plan(

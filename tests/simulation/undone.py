@@ -11,6 +11,7 @@ from unittest import mock
 
 from agents.exporter.pod_names import Registry
 from agents.extender.filter import Verbs
+from agents.extender.pending import PendingPods
 from agents.gate import main as gate_main
 from agents.gate.seats import SeatClaims
 from agents.kube import pods as kube_pods
@@ -137,6 +138,7 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a job beyond its quota has what another that Kueue admitted waits for": lambda: (
         _put(kube_pods, "_quota_seats", lambda *_: ()),
     ),
+    "an extender that restarts forgets whom it held back": lambda: (_put(PendingPods, "_begins", lambda _: False),),
     "a recycle that was written down and not done spares the offender": lambda: (
         _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),
     ),

@@ -53,7 +53,14 @@ class Desks:
             connections=Connections(served.api, clock), cache=self.cache, requests=placing.requests,
             ledger=lambda: self.informers.ledger, leads=lambda: self.led.since is not None, clock=clock, log=log,
         )  # fmt: skip
-        self.waiting = PendingPods(cache=self.cache, ledger=lambda: None, nudge=lambda: None, clock=clock, log=log)
+        self.waiting = PendingPods(
+            cache=self.cache,
+            ledger=lambda: None,
+            nudge=lambda: None,
+            serves=lambda: True,
+            clock=clock,
+            log=log,
+        )
         self.verbs = VerbHandler(self.readiness, placing, binder, self.waiting)
         series = ExtenderMetrics(
             readiness=self.readiness, desk=self.verbs, cache=self.cache, drift=dict, ages=dict,

@@ -23,6 +23,7 @@ class Held:
     served: Served
     cache: Cache = field(default_factory=Cache)
     events: int = 0
+    serves: bool = False
 
     def __post_init__(self) -> None:
         self.cache.update_node(NODE)
@@ -33,6 +34,7 @@ class Held:
             cache=self.cache,
             ledger=lambda: None,
             nudge=self.nudge,
+            serves=lambda: self.serves,
             clock=self.served.time.clock(),
             log=self.served.log(),
         )
@@ -54,6 +56,16 @@ def held(served: Served) -> Held:
 def test_while_nothing_is_released_no_event_is_made(held: Held) -> None:
     assert not held.look_after(10)
     assert held.events == 0
+
+
+def test_whom_another_process_refused_is_retried_when_this_one_begins_to_answer(held: Held) -> None:
+    """What a hold of it was waiting for is known to nobody."""
+    for _ in range(2):
+        held.serves = True
+        assert [held.look_after(5), held.look_after(5)] == [True, False]
+        held.serves = False
+        assert not held.look_after(5)
+    assert held.events == 2
 
 
 def test_a_release_after_a_refusal_makes_one_event(held: Held) -> None:
