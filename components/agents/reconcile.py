@@ -173,6 +173,9 @@ def _canonical_json(value: object) -> str:
 # The ledger's finalizer says which keys are on the nodes. An update would leave them there for good; a replacement has
 # reconcile take them off first: for another resource domain, and where reconcile itself is left out.
 _RETIRES = ("metadata.finalizers",)
+# The old Job goes first. An `up` that failed between the two would leave it to be deleted one day, and an `up` back to
+# what was before would meet it under the name of the Job that it makes.
+_RUNS_ANEW = ("metadata.name",)
 
 
 class Capacity(pulumi.ComponentResource):
@@ -214,9 +217,13 @@ class Capacity(pulumi.ComponentResource):
             replace_on_changes=_RETIRES,
             custom_timeouts=pulumi.CustomTimeouts(delete="5m"),
         )
-        job = advertise_job(reconcile_agent(args, spec, run_seconds=0), ledger)
         return register(
-            job, f"{name}-job", parent=self, depends_on=[stored], custom_timeouts=pulumi.CustomTimeouts(create="5m")
+            advertise_job(reconcile_agent(args, spec, run_seconds=0), ledger),
+            f"{name}-job",
+            parent=self,
+            depends_on=[stored],
+            replace_on_changes=_RUNS_ANEW,
+            custom_timeouts=pulumi.CustomTimeouts(create="5m"),
         )
 
     def _declare_guard(self, name: str, policy: Manifest) -> pulumi.Resource:

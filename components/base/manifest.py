@@ -34,7 +34,8 @@ def register(
 ) -> pulumi.CustomResource:
     """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`.
 
-    A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable.
+    A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable;
+    the old object goes first.
     `provider` is None for the stack's default one. A `patch` applies what the manifest says to an object that is
     somebody else's, and takes it back when it goes.
     """
@@ -44,7 +45,7 @@ def register(
         parent=parent,
         depends_on=list(depends_on),
         replace_on_changes=immutable or None,
-        delete_before_replace=True if immutable else None,  # the name stays the same
+        delete_before_replace=True if immutable else None,  # the name stays the same, or comes back
         custom_timeouts=custom_timeouts,
         provider=provider,
     )

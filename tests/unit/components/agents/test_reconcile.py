@@ -114,6 +114,8 @@ def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) ->
     assert "ttlSecondsAfterFinished" not in job.inputs["spec"]
     assert job.inputs["metadata"]["annotations"] == {"pulumi.com/replaceUnready": "true"}
     assert job.request.customTimeouts.create == "5m"
+    assert list(job.request.replaceOnChanges) == ["metadata.name"]
+    assert job.request.deleteBeforeReplace
 
 
 def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_only_then() -> None:
