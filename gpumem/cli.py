@@ -7,8 +7,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
 from gpumem import cluster, completion, output
@@ -16,7 +17,7 @@ from gpumem.cluster import Cluster
 from gpumem.draw import Paper, free_text, who_text, why_text
 from gpumem.evidence import gather, target_of
 from gpumem.free import free
-from gpumem.kubectl import Kubectl
+from gpumem.kubectl import Kubectl, Source
 from gpumem.who import Filter, who
 from gpumem.why import why
 
@@ -61,7 +62,18 @@ class Report:
     code: int = DONE
 
 
-def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+class Session(Source, Protocol):
+    """The API, and the namespace of the context in use."""
+
+    def namespace(self) -> str:
+        """Whose pods, where nothing else is said."""
+
+
+# From kubectl's flags to the API, for as long as the block lasts.
+Reach = Callable[[list[str]], AbstractContextManager[Session]]
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Kubectl) -> int:
     """The exit code: 0, 1 where it failed, 2 for a wrong command, 3 where something does not run."""
     if arguments[:1] == ["__complete"]:
         print("\n".join(completion.candidates(arguments[1:], parser())))
@@ -71,7 +83,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         print(completion.SCRIPTS[given.shell])
         return DONE
     try:
-        return _run(given, environ)
+        return _run(given, environ, reach)
     except AgentError as error:
         print(f"gpumem: {error}", file=sys.stderr)
         return FAILED
@@ -134,8 +146,8 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _run(given: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    with Kubectl(_connection(given)) as kubectl:
+def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
+    with reach(_connection(given)) as kubectl:
         while True:
             report = _report(given, kubectl)
             _print(report, given, environ)
@@ -150,7 +162,7 @@ def _connection(given: argparse.Namespace) -> list[str]:
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
-def _report(given: argparse.Namespace, kubectl: Kubectl) -> Report:
+def _report(given: argparse.Namespace, kubectl: Session) -> Report:
     def namespace() -> str:
         return given.namespace or kubectl.namespace()
 

@@ -84,7 +84,9 @@ def api(
     }
     found = FakeApi({path: stored}, {NODES: shown_nodes, SLICES: shown_slices, PODS: [*pods]})
     for pod in found.lists[PODS]:
-        found.lists.setdefault(f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", []).append(pod)
+        own = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        found.lists.setdefault(own, []).append(pod)
+        found.objects[f"{own}/{pod['metadata']['name']}"] = pod
     found.lists.setdefault(f"/api/v1/namespaces/{EXPORTERS}/pods", [])
     return found
 

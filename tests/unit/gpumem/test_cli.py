@@ -1,8 +1,15 @@
-"""What may be typed, and what is completed."""
+"""What may be typed, what is completed, and what is printed."""
+
+import json
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
+import yaml
 
 from gpumem import cli, completion
+from tests.support.kubectl import FakeApi, api, node, pod
 
 
 def candidates(*words: str) -> list[str]:
@@ -51,3 +58,89 @@ def test_the_flags_of_the_connection_are_kubectls() -> None:
 def test_a_script_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell], {}) == 0
     assert "kubectl-gpumem __complete" in capsys.readouterr().out
+
+
+class Reached(nullcontext[Any], FakeApi):
+    """Kubectl's place, for one namespace."""
+
+    def namespace(self) -> str:
+        return "immich"
+
+
+def reached(*pods: dict[str, Any]) -> Reached:
+    found = api(pods, [node("k8s-node1"), node("k8s-node2", "whole"), node("k8s-node3", mib=0)])
+    answer = Reached()
+    answer.__dict__.update(vars(found))
+    answer.enter_result = answer
+    return answer
+
+
+RUNNING = pod("ml", 3000, on="k8s-node1", status={"phase": "Running"})
+ADRIFT = pod("lost", 1000, on="k8s-node1", devices=(7,))
+
+
+def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None = None) -> int:
+    return cli.main(words.split(), environ or {}, lambda flags: reached(*pods))
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("who", "immich     ml   immich-ml      3000  running"),
+        ("who --node k8s-node9", "no node of a pool is among them"),
+        ("who --node k8s-node2", "k8s-node2 (batch): 0 of 1 GPUs held"),
+        ("who --node k8s-node3", "takes no new pod: "),
+        ("free --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
+        ("free", "batch"),
+        ("why ml", "pod immich/ml: it runs [runs]"),
+    ],
+)
+def test_a_verb_prints_what_it_found(words: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(words, RUNNING) == 0
+    assert shown in capsys.readouterr().out
+
+
+def test_a_pod_whose_device_is_gone_is_listed_and_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("who", RUNNING, ADRIFT) == 0
+    said = capsys.readouterr().out
+    assert "lost" in said.partition("their device is gone, or not known:")[2]
+
+
+def test_json_and_yaml_are_whole_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("free -o json", RUNNING) == 0
+    as_json = json.loads(capsys.readouterr().out)
+    assert typed("free -o yaml", RUNNING) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == as_json
+    assert as_json["pools"][0]["promised_mib"] == 9800
+
+
+def test_what_waits_is_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("why -o json big", pod("big", 99000)) == cli.WAITS
+    assert json.loads(capsys.readouterr().out)["answers"][0]["reason"] == "unusable"
+
+
+def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("who --system-namespace elsewhere") == cli.FAILED
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert caught.err == (
+        "gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere: name the stack's namespace "
+        "(--system-namespace), or run pulumi up\n"
+    )
+
+
+def test_watching_goes_on_until_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.time, "sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        typed("free -o yaml --watch --interval 7", RUNNING)
+    assert slept == [7, 7]
+    assert len([*yaml.safe_load_all(capsys.readouterr().out)]) == 2

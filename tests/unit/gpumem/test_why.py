@@ -45,11 +45,8 @@ def one(found: FakeApi, target: str = "ml", namespace: str = "immich") -> Answer
 
 
 def with_pods(*pods: dict[str, Any], ready: bool = True, **fields: Any) -> FakeApi:
-    """Each may also be asked for alone; a scheduler is ready."""
+    """A scheduler is ready."""
     found = api(pods, **fields)
-    for each in pods:
-        metadata = each["metadata"]
-        found.objects[f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"] = each
     status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
     scheduler = pod("scheduler", 0, SYSTEM, on="k8s-node2", status=status)
     scheduler["metadata"]["labels"] = {names.LABEL_NAME: names.SCHEDULER}
