@@ -25,6 +25,7 @@ from policy.rules.subjects import (
     Subject,
     agents_namespaces,
     how_to_allow,
+    own_namespaces,
     places_of,
     subjects_of,
     untrusted,
@@ -146,8 +147,8 @@ def rbac(graph: Graph) -> Iterator[Finding]:
     yield from each(graph.of(*ROLES), lambda role: _reaches_past(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
     if graph.ledger is not None and not graph.ledger_objects:
-        yield from each(graph.of(*_OF_AGENTS), lambda found: _in_agents_namespace(graph, found))
-        yield from each(graph.workloads, lambda found: _in_agents_namespace(graph, found))
+        yield from each(graph.of(*_OF_AGENTS), lambda found: _in_own_namespace(graph, found))
+        yield from each(graph.workloads, lambda found: _in_own_namespace(graph, found))
     yield from each(graph.of(*BINDINGS), lambda binding: _binding(graph, binding))
 
 
@@ -257,21 +258,28 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
         yield Finding(f"{found}: validationActions is {actions}, so that nothing is refused; write Deny", found.urn)
 
 
-def _in_agents_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Another program does itself there what it may let nobody do. Of an unknown namespace an agents' name is asked."""
+def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
+    """Another program does itself there what it may let nobody do. Of an unknown namespace an own name is asked."""
     if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
         return  # of workloads said by the rule on admission
-    if found.namespace not in agents_namespaces(graph):
+    own = own_namespaces(graph)
+    trusted = graph.ledger.trusted_namespaces if graph.ledger else ()
+    if found.namespace not in own - {*trusted}:
         return
     if runs_pods(found):
-        what = "its pods may have any agent's account"
+        what = "its pods may have any account there"
     elif text(found.manifest, "type") == _OF_ACCOUNT:
         what = "it becomes an account's token"
     elif found.name.startswith(OURS):
-        what = "its name is the agents'"
+        what = "its name is the platform's"
     else:
         return
-    yield Finding(f"{found}: is in the agents' namespace, and {what}; declare it in another namespace", found.urn)
+    instead = "declare it in another namespace"
+    if found.namespace not in agents_namespaces(graph):
+        instead += (
+            f", or add {found.namespace} to admission.trusted_namespaces of the platform's stack if it is Kueue's"
+        )
+    yield Finding(f"{found}: is in the platform's namespace, and {what}; {instead}", found.urn)
 
 
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:

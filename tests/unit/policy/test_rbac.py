@@ -16,7 +16,12 @@ from tests.support.graphs import RBAC, SYSTEM, UNKNOWN, Manifest, Program, an_ob
 from tests.support.graphs import rule as on
 from tests.unit.policy.test_foreign import FULL, workload
 
-LEDGER = replace(FULL, exempt_namespaces=("gpu-tenancy-system-nodes", "kube-system", "nvidia"))
+OWN = (SYSTEM, "kueue-system")
+LEDGER = replace(
+    FULL,
+    exempt_namespaces=("gpu-tenancy-system-nodes", "kube-system", "nvidia"),
+    admission=replace(FULL.admission, own=OWN) if FULL.admission else None,
+)
 CONFIG = {"ledger": LEDGER.to_data()}
 TRUSTING = {"ledger": replace(LEDGER, trusted_namespaces=("kyverno", "monitoring")).to_data()}
 KUEUE, DEVICES, ADMISSION, CERTIFICATES = (
@@ -363,15 +368,30 @@ def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manife
 
 # What another program declares where the agents are, and a part of the one line that it gets.
 AT_HOME: dict[str, tuple[Manifest, str]] = {
-    "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the agents' namespace, and its"),
-    "a node agent": (workload("gpu-tenancy-system-nodes", kind="DaemonSet"), "its pods may have any agent's account"),
+    "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the platform's namespace, and"),
+    "a node agent": (workload("gpu-tenancy-system-nodes", kind="DaemonSet"), "its pods may have any account there"),
+    "a pod with Kueue's account": (
+        workload("kueue-system"),
+        "Deployment kueue-system/x: is in the platform's namespace",
+    ),
+    "Kueue's token": (
+        an_object("v1", "Secret", "x", "kueue-system", type="kubernetes.io/service-account-token"),
+        "it becomes an account's token",
+    ),
+    "Kueue's configuration": (
+        an_object("v1", "ConfigMap", "kueue-manager-config", "kueue-system"),
+        "its name is the platform's",
+    ),
     "an agent's token": (
         home("Secret", "x", type="kubernetes.io/service-account-token"),
         "it becomes an account's tok",
     ),
-    "a journal": (home("ConfigMap", names.journal(names.WATCHDOG)), "its name is the agents'; declare it in another"),
-    "who leads": (home("Lease", names.SCHEDULER, "coordination.k8s.io/v1"), "its name is the agents'"),
-    "an account": (home("ServiceAccount", names.RECONCILE), "its name is the agents'"),
+    "a journal": (
+        home("ConfigMap", names.journal(names.WATCHDOG)),
+        "its name is the platform's; declare it in another",
+    ),
+    "who leads": (home("Lease", names.SCHEDULER, "coordination.k8s.io/v1"), "its name is the platform's"),
+    "an account": (home("ServiceAccount", names.RECONCILE), "its name is the platform's"),
 }
 
 
@@ -385,18 +405,24 @@ def test_no_other_program_does_itself_what_it_may_let_nobody_do(case: str) -> No
     assert judge({"x": elsewhere}, CONFIG) == []
 
 
+def test_who_installs_kueue_by_a_program_says_so_in_the_settings() -> None:
+    trusting = replace(LEDGER, trusted_namespaces=("kueue-system",)).to_data()
+    assert judge({"x": workload("kueue-system")}, {"ledger": trusting}) == []
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
         home("Secret", "alerts-webhook", type="Opaque"),
         home("ConfigMap", "dashboard"),
+        an_object("v1", "ConfigMap", "dashboard", "kueue-system"),
         home("ServiceMonitor", names.EXPORTER, "monitoring.coreos.com/v1"),
         an_object("v1", "ConfigMap", "x", UNKNOWN),
         an_object("v1", "Secret", UNKNOWN, UNKNOWN),
     ],
     ids=lambda manifest: str(manifest["kind"]),
 )
-def test_what_is_beside_the_agents_passes(manifest: Manifest) -> None:
+def test_what_is_beside_the_platforms_own_passes(manifest: Manifest) -> None:
     assert judge({"x": manifest}, CONFIG) == []
 
 
