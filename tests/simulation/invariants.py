@@ -28,8 +28,9 @@ ADMITTED_WAITS = "admitted job waits"
 WARM_SECONDS = 300.0
 # A pod within its seat, from when the ledger has room: lent out by our own gates, and by anybody.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# Somebody who may be put out stays on a device that lacks memory.
-PRESSED_SECONDS = 120.0
+# Somebody who may be put out stays on a device that lacks memory: who hangs is waited for 90 s, his recycle for 30, and
+# what took his place is seen in two readings.
+PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 # What an agent may have measured is at most so old.
 LAG_SECONDS = 75.0
