@@ -226,8 +226,12 @@ def _on_node(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _stuck(pod: Pod) -> Iterator[_Found]:
-    """Containers that do not start."""
+    """Containers that do not start, or not for long. Between its end and the pause before its next start one of them
+    says how it ended."""
     for status in _containers(pod):
+        ended = at(status, "state", "terminated")
+        if ended.get("exitCode") and pod.spec.get("restartPolicy") != "Never":
+            yield _Found("crash", f"container {status.get('name')}: {_end(status, ended)}")
         waiting = at(status, "state", "waiting")
         reason, text = waiting.get("reason", ""), _container(status, waiting)
         if reason in _IMAGE:
@@ -235,7 +239,7 @@ def _stuck(pod: Pod) -> Iterator[_Found]:
         elif reason in _CONFIG:
             yield _Found("config", text)
         elif reason == "CrashLoopBackOff":
-            yield _Found("crash", f"{text}; {_last_end(status)}")
+            yield _Found("crash", f"{text}; {_end(status, at(status, 'lastState', 'terminated'))}")
 
 
 def _waits(pod: Pod, evidence: Evidence) -> _Found:
@@ -318,10 +322,9 @@ def _container(status: Object, waiting: Object) -> str:
     return f"container {status.get('name')}: {waiting.get('reason')}{f': {message}' if message else ''}"
 
 
-def _last_end(status: Object) -> str:
-    ended = at(status, "lastState", "terminated")
+def _end(status: Object, ended: Object) -> str:
     code, reason = ended.get("exitCode"), ended.get("reason")
-    return f"it ended {status.get('restartCount', 0)} times, last with exit code {code} ({reason})"
+    return f"it was restarted {status.get('restartCount', 0)} times, and ended last with exit code {code} ({reason})"
 
 
 def _devices(pod: Pod, evidence: Evidence) -> str:

@@ -351,6 +351,15 @@ def test_a_seat_that_is_held_back_says_what_the_extender_said_and_what_was_begun
     assert f"{names.EVENT_GATE_CLOSED} on tts/tts (5m ago): a seat needs its memory" in more
 
 
+def test_a_container_that_has_just_crashed_is_no_pod_that_runs() -> None:
+    ended = {"name": "main", "restartCount": 2, "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}
+    answer = one(on_node({"phase": "Running", "containerStatuses": [ended]}))
+    assert (answer.reason, answer.text) == (
+        "crash",
+        "container main: it was restarted 2 times, and ended last with exit code 3 (Error)",
+    )
+
+
 def test_pods_that_wait_for_the_same_are_one_answer_and_come_before_those_that_run() -> None:
     pods = [pod(f"ml-{n}", 3000) for n in (1, 2)] + [pod("ml-0", 3000, on="k8s-node1")]
     for each in pods:
