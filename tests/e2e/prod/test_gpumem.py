@@ -14,6 +14,7 @@ from tests.e2e.rollout import (
     Rollout,
     await_running,
     await_waiting,
+    becomes,
     container,
     deployment,
     eventually,
@@ -21,7 +22,18 @@ from tests.e2e.rollout import (
     jobs,
     pods,
     submit,
+    workload,
 )
+from toolchain.cluster import control_plane
+from toolchain.cluster.api import MERGE
+from toolchain.cluster.image import agent_image
+
+
+def suspended(name: str) -> dict[str, Any]:
+    made = job(name, None)
+    made["spec"]["suspend"] = True
+    return made
+
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 NODE = "k8s-node1"
@@ -90,20 +102,109 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
     assert gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
 
 
-def test_a_pod_that_fits_no_device_is_told_so_in_the_extenders_words(prod: Rollout) -> None:
-    """An administrator's, which admission leaves alone."""
-    spec = {
-        "schedulerName": names.SCHEDULER_NAME,
-        "nodeSelector": SHARED,
-        "containers": [container({GPUMEM: "14001"})],
-    }
-    place = pods(names.EXEMPT_BY_NAME)
-    prod.create(place, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "too-large"}, "spec": spec})
+def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:
+    """An administrator's pod, which admission leaves alone; on a simulated node."""
+    asks = container({GPUMEM: mib})
+    asks["resources"]["requests"] = {"cpu": cpu}
+    chosen = {"schedulerName": names.SCHEDULER_NAME, "nodeSelector": SHARED, "containers": [asks]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**chosen, **spec}}
+
+
+def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
+    """A pod that a real kubelet starts."""
+    main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
+    spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, "containers": [main]}}
+
+
+def of_immich(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
+    made = deployment(name, "1800", replicas)
+    made["spec"]["template"]["spec"].update(spec)
+    return made
+
+
+BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
+NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
+# By reason, what is made for it: where, and which object.
+MADE: dict[str, tuple[str, dict[str, Any]]] = {
+    "runs": (pods("kube-system"), admins("fills", "10000")),
+    "node-sum": (pods("kube-system"), admins("waits", "5000")),
+    "too-large": (pods("kube-system"), admins("large", "14001")),
+    "selector": (pods("kube-system"), admins("elsewhere", nodeSelector={"nowhere": "at-all"})),
+    "scheduling-gate": (pods("kube-system"), admins("gated", schedulingGates=[{"name": "example.com/wait"}])),
+    "resources": (pods("kube-system"), admins("busy", cpu="10k")),
+    "image": (pods("kube-system"), started("no-image", "", image="localhost/no:1", imagePullPolicy="Never")),
+    "config": (pods("kube-system"), started("no-secret", "", **NO_SECRET)),
+    "crash": (pods("kube-system"), started("crashes", "raise SystemExit(3)", "Always")),
+    "failed": (pods("kube-system"), started("fails", "raise SystemExit(3)")),
+    "completed": (pods("kube-system"), started("ends", "")),
+    "scaled": (DEPLOYMENTS.format("immich"), of_immich("asleep", 0)),
+    "class": (DEPLOYMENTS.format("immich"), of_immich("outranks", priorityClassName="not-there")),
+    "admission": (DEPLOYMENTS.format("immich"), of_immich("bare", **BARE)),
+    "unqueued": (jobs("default"), suspended("by-hand")),
+}
+TARGETS = {"pods": "", "deployments": "deployment/", "jobs": "job/"}
+
+
+@pytest.fixture(scope="module")
+def made(used: Rollout) -> Iterator[Rollout]:
     try:
-        (answer,) = shown(prod, "why", "too-large", "-n", names.EXEMPT_BY_NAME)["answers"]
-        assert (answer["reason"], answer["about"]) == ("too-large", "pod kube-system/too-large")
+        for path, manifest in MADE.values():
+            answer = used.create(path, manifest)
+            assert answer.refusal is None, answer.refusal
+        yield used
     finally:
-        prod.delete(f"{place}/too-large")
+        for path, manifest in MADE.values():
+            used.delete(f"{path}/{manifest['metadata']['name']}")
+
+
+@pytest.mark.parametrize("reason", MADE)
+def test_a_reason_is_told_as_the_cluster_comes_to_it(made: Rollout, reason: str) -> None:
+    path, manifest = MADE[reason]
+    *_, namespace, kind = path.split("/")
+    target = f"{TARGETS[kind]}{manifest['metadata']['name']}"
+    becomes(lambda: reasons(made, target, namespace), [reason], f"{target} is told why")
+
+
+@pytest.mark.parametrize(
+    ("reason", "spec"),
+    [
+        ("cordoned", {"unschedulable": True}),
+        ("taint", {"taints": [{"key": "for", "value": "others", "effect": "NoSchedule"}]}),
+    ],
+)
+def test_a_node_that_takes_no_pod_is_told(made: Rollout, reason: str, spec: dict[str, Any]) -> None:
+    node = f"/api/v1/nodes/{NODE}"
+    before = made.get(node)["spec"]
+    made.cluster.api.patch(node, {"spec": spec}, MERGE)
+    try:
+        becomes(lambda: reasons(made, "waits", "kube-system"), [reason], f"{reason} is told")
+    finally:
+        made.cluster.api.patch(node, {"spec": {key: before.get(key) for key in spec}}, MERGE)
+
+
+def test_a_job_that_is_preempted_or_deactivated_is_told(used: Rollout) -> None:
+    submit(used, "team-b", job("gpumem-urgent", "team-b-gpu", priority="gpu-urgent"))
+    try:
+        becomes(lambda: reasons(used, "job/gpumem-first", "team-a"), ["preempted"], "the first is preempted")
+        path = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-b/workloads"
+        waiting = workload(used, "team-b", "gpumem-second")["metadata"]["name"]
+        used.cluster.api.patch(f"{path}/{waiting}", {"spec": {"active": False}}, MERGE)
+        becomes(lambda: reasons(used, "job/gpumem-second", "team-b"), ["deactivated"], "the second is deactivated")
+    finally:
+        used.delete(jobs("team-b", "gpumem-urgent"))
+
+
+def test_what_is_not_there_or_on_its_way_out_is_told(used: Rollout) -> None:
+    assert reasons(used, "never-was", "immich") == ["gone"]
+    place, kept = pods("kube-system"), admins("kept")
+    kept["metadata"]["finalizers"] = ["example.com/keeps"]
+    used.create(place, kept)
+    used.delete(f"{place}/kept")
+    try:
+        becomes(lambda: reasons(used, "kept", "kube-system"), ["terminating"], "it is told to be going")
+    finally:
+        used.cluster.api.patch(f"{place}/kept", {"metadata": {"finalizers": None}}, MERGE)
 
 
 def test_a_tenant_without_rights_is_told_what_he_may_not_read(prod: Rollout) -> None:
