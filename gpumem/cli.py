@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
-from gpumem import cluster, completion, output
+from gpumem import advise, cluster, completion, output
 from gpumem.cluster import Cluster
 from gpumem.draw import Paper, free_text, who_text, why_text
 from gpumem.evidence import gather, target_of
@@ -20,6 +21,7 @@ from gpumem.free import free
 from gpumem.kubectl import Kubectl, Source
 from gpumem.who import Filter, who
 from gpumem.why import why
+from tenancy.ledger import Ledger
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
 SYSTEM_NAMESPACE = "gpu-tenancy-system"
@@ -49,6 +51,12 @@ WHY = """examples:
   kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
   kubectl gpumem why -n tts deployment/tts
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
+ADVISE = """examples:
+  kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
+  kubectl gpumem advise --from http://localhost:9090
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod" | sed -n '/^---/,$p' | git apply
+  make gpumem ARGS="advise --from usage.csv --stack prod -o json"
 """
 
 
@@ -93,8 +101,9 @@ def parser() -> argparse.ArgumentParser:
     """All verbs and their flags."""
     top = argparse.ArgumentParser(
         prog="kubectl gpumem",
-        description="Who has which GPU memory, what is free, and why a pod waits. All memory is whole MiB.",
-        epilog="exit codes: 0 done, 1 failed, 2 wrong command; of why: 3 where something does not run",
+        description="Who has which GPU memory, what is free, why a pod waits, what budgets should be. All in MiB.",
+        epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
+        "is too small",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
@@ -107,6 +116,9 @@ def parser() -> argparse.ArgumentParser:
     _watch(found)
     found = _verb(verbs, "why", "what keeps a pod, or a workload's pods, from running", WHY)
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
+    found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
+    _history(found)
+    found.add_argument("--days", type=_days, default=advise.DAYS, help=f"of history; default: {advise.DAYS}")
     found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
     found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
@@ -131,9 +143,20 @@ def _verb(verbs: Any, name: str, text: str, examples: str) -> argparse.ArgumentP
     return made
 
 
+def _history(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
+    made.add_argument("--stack", help="of Pulumi.STACK.yaml, in the checkout; default: of the cluster's ledger")
+
+
 def _watch(made: argparse.ArgumentParser) -> None:
     made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
     made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two looks; default: 2")
+
+
+def _days(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to 9999")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -147,6 +170,10 @@ def _seconds(text: str) -> float:
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
+    if given.verb == "advise":
+        report = _advised(given)
+        _print(report, given, environ)
+        return report.code
     with reach(_connection(given)) as kubectl:
         while True:
             report = _report(given, kubectl)
@@ -154,6 +181,19 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
             if not getattr(given, "watch", False):
                 return report.code
             time.sleep(given.interval)
+
+
+def _advised(given: argparse.Namespace) -> Report:
+    stack = advise.stack_of(given.stack)
+    ledger = stack.ledger if stack else _ledger(given)
+    found = advise.advised(given.source, ledger, stack=stack, days=given.days, namespace=given.namespace)
+    return Report(lambda paper: advise.advised_text(found, paper), "advise", found, DONE if found.fine else WAITS)
+
+
+def _ledger(given: argparse.Namespace) -> Ledger:
+    """The cluster's."""
+    with Kubectl(_connection(given)) as kubectl:
+        return cluster.ledger(kubectl, given.system_namespace)
 
 
 def _connection(given: argparse.Namespace) -> list[str]:

@@ -80,23 +80,25 @@ def read(source: Source, system: str, namespace: Callable[[], str], *, with_meas
     """
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        stored = threads.submit(source.get, f"/api/v1/namespaces/{system}/configmaps/{LEDGER}")
+        reading = threads.submit(ledger, source, system)
         nodes = threads.submit(lambda: [*source.items(NODES)])
         slices = threads.submit(lambda: [*source.items(SLICES)])
         pods = threads.submit(lambda: [*source.items(PODS, **LIVE)])
         declared = threads.submit(source.get, f"/apis/batch/v1/namespaces/{system}/cronjobs/{GATE}")
-        ledger = _ledger(stored, system)
+        found_ledger = reading.result()
         known_nodes = {node["metadata"]["name"]: node for node in nodes.result()}
-        measuring = threads.submit(_measured, source, system, ledger, known_nodes.values()) if with_measured else None
+        measuring = (
+            threads.submit(_measured, source, system, found_ledger, known_nodes.values()) if with_measured else None
+        )
         items, own = _pods(source, pods, namespace, gaps)
-        found_gates = _gates(source, declared, ledger, own, threads)
+        found_gates = _gates(source, declared, found_ledger, own, threads)
         measured = measuring.result() if measuring else {}
-        devices = _devices(known_nodes.values(), slices, ledger, gaps)
+        devices = _devices(known_nodes.values(), slices, found_ledger, gaps)
     if isinstance(measured, str):
         gaps.append(f"what is in use is not known: {measured}")
         measured = {}
     return of(
-        ledger,
+        found_ledger,
         now=source.now or datetime.now(UTC),
         nodes=known_nodes,
         devices=devices,
@@ -154,10 +156,10 @@ def of(
     )
 
 
-def _ledger(stored: "Future[Object]", system: str) -> Ledger:
-    """Raises ApiError and LedgerError."""
+def ledger(source: Source, system: str) -> Ledger:
+    """The stored ledger. Raises ApiError and LedgerError."""
     try:
-        found = stored_ledger(stored.result(), system)
+        found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
     except ApiError as error:
         if error.status == http.client.NOT_FOUND:
             raise LedgerError(

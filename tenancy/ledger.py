@@ -6,7 +6,7 @@ record 0003 (several devices a node).
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -324,6 +324,11 @@ class Ledger:
         claims = maps_at(pod_spec, "resourceClaims")
         claimed = (templates.get(given(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
+
+    def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
+        """The same with other MiB for these seats, by name."""
+        seats = (replace(seat, gpumem_mib=budgets.get(seat.name, seat.gpumem_mib)) for seat in self.seats)
+        return replace(self, seats=tuple(seats))
 
     def to_data(self) -> dict[str, object]:
         """JSON-like data, the inverse of `from_data`. What is as by default is left out: agents of a version that does

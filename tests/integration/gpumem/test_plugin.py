@@ -101,6 +101,16 @@ def test_without_a_ledger_it_says_so(installed: Path) -> None:
     assert SYSTEM not in done.stderr
 
 
+def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "use.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
+    done = run(installed, "advise", "--from", str(tmp_path / "use.csv"))
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "    llama-swap: {gpumem_mib: 5100}\n" in done.stdout
+    done = run(installed, "advise", "--from", str(tmp_path / "use.csv"), "--stack", "prod")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
+
+
 def test_its_other_name_completes(installed: Path) -> None:
     assert run(installed, "f", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
 

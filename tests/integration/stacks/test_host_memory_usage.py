@@ -2,14 +2,10 @@
 
 import json
 import re
-import shutil
-import socket
-import subprocess
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import parse_qs, urlparse
@@ -21,6 +17,7 @@ from stacks.__main__ import main
 from tenancy.host_memory.history import UsageSample
 from tests.support.graphs import INFERENCE, NODE_4
 from tests.support.prod import ROOT
+from tests.support.remembering import prometheus as prometheus_of
 
 
 def read(source: str, days: int = 7) -> list[UsageSample]:
@@ -116,40 +113,14 @@ PEAK = dict(cadvisor("inference", "inference-7d9-x", "main", 18_000))
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Prometheus that remembers three hours."""
-    programs = [shutil.which(name) for name in ("promtool", "prometheus")]
-    if None in programs:
-        pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")
-    promtool, server = programs
-    folder = tmp_path_factory.mktemp("prometheus")
     first = (int(time.time()) - MINUTES * 60) // 60 * 60
     lines = [f"# TYPE {WORKING_SET} gauge"]
     for series, usual in USUAL.items():
         for minute in range(MINUTES):
             size = PEAK.get(series, usual) if 60 <= minute < 65 else usual
             lines.append(f"{series} {size} {first + minute * 60}")
-    (folder / "history").write_text("\n".join([*lines, "# EOF\n"]))
-    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data")
-    subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (folder / "prometheus.yml").write_text("{}")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    arguments = ("--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address={address}")
-    with subprocess.Popen([server, *arguments], cwd=folder) as process:
-        try:
-            await_ready(f"http://{address}/-/ready")
-            yield f"http://{address}"
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-
-
-def await_ready(url: str) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with suppress(OSError), urllib.request.urlopen(url, timeout=10):  # noqa: S310 (http)
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"{url} does not answer within 90 s")
+    with prometheus_of(tmp_path_factory.mktemp("prometheus"), lines) as address:
+        yield address
 
 
 def test_a_real_prometheus_tells_what_the_pods_of_a_workload_held_together(remembering: str) -> None:

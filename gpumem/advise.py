@@ -1,0 +1,199 @@
+"""advise: budgets from history, and the patch of the stack file that the gate takes."""
+
+import difflib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpumem import checkout, history
+from gpumem.advice import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
+from gpumem.checkout import Stack
+from gpumem.draw import Paper
+from tenancy import sums
+from tenancy.ledger import Ledger, Seat
+
+DAYS = 28
+_CHANGES = (Verdict.RAISE, Verdict.LOWER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatAdvice(Advice):
+    """With where the seat is."""
+
+    tenant: str
+    pool: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """`first` and `last` are the moments of the history in UTC, None where there is none. `patch` is what changes, None
+    where nothing does or the gate refuses it: `refused` are its lines then. `judged`: by what."""
+
+    first: str | None
+    last: str | None
+    seats: tuple[SeatAdvice, ...]
+    judged: str
+    refused: tuple[str, ...]
+    patch: str | None
+    unknown: tuple[str, ...]
+
+    @property
+    def fine(self) -> bool:
+        """Whether no budget is too small and what is proposed fits."""
+        return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
+
+
+def advised(source: str, ledger: Ledger, *, stack: Stack | None, days: int, namespace: str | None = None) -> Advised:
+    """Of the seats of a stack file, or of the cluster's ledger. Raises HistoryError and CheckoutError."""
+    uses = history.read(source, ledger, days=days, now=time.time())
+    shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
+    found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
+    times = [sample.time for sample in uses.samples]
+    rows = tuple(_row(seat, each) for seat, each in zip(shown, found, strict=True))
+    budgets = {row.seat: row.proposed_mib for row in rows if row.verdict in _CHANGES and row.proposed_mib is not None}
+    judged, refused, patch = _judged(ledger, stack, budgets)
+    return Advised(
+        first=_moment(min(times)) if times else None,
+        last=_moment(max(times)) if times else None,
+        seats=tuple(sorted(rows, key=lambda row: (row.pool, -row.declared_mib, row.seat))),
+        judged=judged,
+        refused=tuple(refused),
+        patch=None if refused or not budgets else patch,
+        unknown=uses.unknown,
+    )
+
+
+def _row(seat: Seat, found: Advice) -> SeatAdvice:
+    return SeatAdvice(tenant=seat.tenant, pool=seat.pool, **vars(found))
+
+
+def _judged(ledger: Ledger, stack: Stack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
+    """By what, what it refuses, and the patch: of the stack file, or for it where there is none here."""
+    if stack is None:
+        lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
+        refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
+        return "the ledger's sums; make preview judges the rest", refused, f"config:\n  gpu-tenancy:residents:\n{lines}"
+    change = checkout.with_budgets(stack, budgets)
+    name = stack.path.name
+    before, after = stack.text.splitlines(keepends=True), change.text.splitlines(keepends=True)
+    diff = "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+    return "settings and policy pack", change.refusals, diff
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def advised_text(report: Advised, paper: Paper) -> str:
+    """As `kubectl gpumem advise` prints it."""
+    return "\n".join(_lines(report, paper)).strip("\n") + "\n"
+
+
+def _lines(report: Advised, paper: Paper) -> Iterator[str]:
+    if report.first and report.last:
+        yield f"history from {report.first} to {report.last}"
+        yield ""
+    for pool in dict.fromkeys(seat.pool for seat in report.seats):
+        rows = [seat for seat in report.seats if seat.pool == pool]
+        yield pool
+        yield from paper.table(_HEADER, [_cells(row) for row in rows])
+        for row in rows:
+            yield from paper.wrapped(_sentence(row), "  ", alarm=row.verdict is Verdict.RAISE)
+        yield ""
+    if not report.seats:
+        yield "there is no seat"
+        yield ""
+    yield from _verdict(report, paper)
+    for gap in report.unknown:
+        yield from paper.wrapped(f"not known: {gap}")
+
+
+_HEADER = ("SEAT", "DECLARED", "P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
+
+
+def _cells(row: SeatAdvice) -> tuple[str, ...]:
+    used = (row.used_p50_mib, row.used_p95_mib, row.used_p99_mib, row.used_max_mib)
+    return (
+        row.seat,
+        str(row.declared_mib),
+        *(f"{mib:.0f}" if row.proposed_mib else "-" for mib in used),
+        str(row.starts or "-"),
+        "-" if row.cold_max_mib is None else f"{row.cold_max_mib:.0f}",
+        f"{row.growth_mib_per_day:+.1f}" if row.growth_mib_per_day else "-",
+        str(row.days),
+        "-" if row.proposed_mib is None else str(row.proposed_mib),
+    )
+
+
+def _sentence(row: SeatAdvice) -> str:
+    """What is to be done with the seat, and why."""
+    most = max(row.used_max_mib, row.cold_max_mib or 0)
+    match row.verdict:
+        case Verdict.UNKNOWN:
+            return f"{row.seat}: nothing is known of its use"
+        case Verdict.UNUSED:
+            return f"{row.seat}: nothing of it was used on {row.days} days; is it needed?"
+        case Verdict.SHORT:
+            seen = f"{LEAST_DAYS} whole days must have been seen, and {row.days} were"
+            why = "its device was under its floor then" if row.pressed else seen
+            return f"{row.seat}: used {most:.0f} of {row.declared_mib} at most; not lowered: {why}"
+        case Verdict.KEEP:
+            what = f"{row.seat}: keep {row.declared_mib}"
+        case Verdict.LOWER:
+            what = f"{row.seat}: lower it to {row.proposed_mib}, {row.declared_mib - (row.proposed_mib or 0)} less"
+        case Verdict.RAISE if row.days_above:
+            days = f"{row.days_above} day{'s' if row.days_above > 1 else ''}"
+            what = (
+                f"! {row.seat}: raise it to {row.proposed_mib}: above {row.declared_mib} on {days} and {row.above:.1%} "
+                f"of the time that it ran, at most {most:.0f}"
+            )
+        case _:
+            what = f"! {row.seat}: raise it to {row.proposed_mib}: it grows beyond {row.declared_mib}"
+    return "; ".join([what, *_risks(row)])
+
+
+def _risks(row: SeatAdvice) -> Iterator[str]:
+    if row.growth_mib_per_day:
+        yield f"{row.growth_mib_per_day:.1f} MiB more each day, counted in for {AHEAD_DAYS} days"
+    if row.risk_day is None:
+        yield "less than a day was seen, so no risk can be stated"
+    else:
+        starts = "" if row.risk_start is None else f", and {row.risk_start * 100:.1f} of 100 starts"
+        yield f"at most {row.risk_day * 100:.1f} of 100 days{starts} go above {_budget_mib(row)}"
+    if row.pressed:
+        yield "its device was under its floor at that peak: it may want more"
+
+
+def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
+    if report.refused:
+        yield from paper.wrapped(f"these budgets do not fit together, by {report.judged}:", alarm=True)
+        for line in report.refused:
+            yield from paper.wrapped(line, "  ")
+        yield from _together(report.seats, paper)
+    elif report.patch is None:
+        yield "nothing to change"
+    else:
+        yield from paper.wrapped(f"they fit together, by {report.judged}:")
+        yield ""
+        yield from report.patch.splitlines()
+    yield ""
+
+
+def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
+    """All seats of the pools where one would change, the largest first."""
+    for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
+        asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
+        parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))
+        yield from paper.wrapped(f"the seats of {pool} would be: {parts}", "  ")
+
+
+def _budget_mib(seat: SeatAdvice) -> int:
+    """What it would have."""
+    return seat.proposed_mib if seat.verdict in _CHANGES and seat.proposed_mib else seat.declared_mib
+
+
+def stack_of(name: str | None) -> Stack | None:
+    """The stack file that --stack names, of the folder that the command runs in. Raises CheckoutError."""
+    return None if name is None else checkout.read(name, Path.cwd())

@@ -1,0 +1,124 @@
+"""The stack files and the gate of a checkout, for `--stack`. Not in the plugin, which has neither: imported when asked.
+
+What is changed in a stack file is the text of numbers, so that comments and order stay, and the gate judges that text.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agents.runtime.errors import AgentError
+from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.ledger import Ledger
+
+_RESIDENTS, _BUDGET = "residents", "gpumem_mib"
+
+
+class CheckoutError(AgentError):
+    """There is no such checkout, stack or place in it; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A stack file that the settings accept."""
+
+    path: Path
+    text: str
+    ledger: Ledger
+    host_memory: HostMemoryPools
+
+
+def read(name: str, root: Path) -> Stack:
+    """Raises CheckoutError."""
+    _needed()
+    path = root / f"Pulumi.{name}.yaml"
+    if not path.is_file():
+        raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
+    settings = _settings(path)
+    return Stack(
+        path=path, text=path.read_text(encoding="utf-8"), ledger=settings.ledger(), host_memory=_host_memory(settings)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A stack file's text after a change, and what settings and gate refuse of it: of all that is judged without the
+    program's objects."""
+
+    text: str
+    refusals: tuple[str, ...]
+
+
+def with_budgets(stack: Stack, budgets: Mapping[str, int]) -> Change:
+    """Other MiB for these residents. Raises CheckoutError where the text has no place for them."""
+    import yaml  # noqa: PLC0415 (the plugin has none)
+
+    residents = _child(_child(yaml.compose(stack.text), "config"), f"gpu-tenancy:{_RESIDENTS}", _RESIDENTS)
+    places = {name: _child(_child(residents, name), _BUDGET) for name in budgets}
+    text = stack.text
+    if wrong := [name for name, node in places.items() if not _is_plain(node, text)]:
+        raise CheckoutError(f"{stack.path}: {', '.join(wrong)}: no {_BUDGET} that is its own; write the number there")
+    for name, node in sorted(places.items(), key=lambda place: -place[1].start_mark.index):
+        text = text[: node.start_mark.index] + str(budgets[name]) + text[node.end_mark.index :]
+    return _judged(stack, text, budgets)
+
+
+def _judged(stack: Stack, text: str, budgets: Mapping[str, int]) -> Change:
+    from policy.graph import Graph  # noqa: PLC0415
+    from policy.rules import violations  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
+        path = Path(folder) / stack.path.name
+        path.write_text(text, encoding="utf-8")
+        try:
+            settings = _settings(path)
+        except CheckoutError as error:
+            return Change(text=text, refusals=tuple(str(error).splitlines()))
+    ledger = settings.ledger()
+    if ledger != stack.ledger.with_budgets(budgets):
+        raise CheckoutError(
+            f"{stack.path}: among {', '.join(budgets)} is a {_BUDGET} that is another resident's as well, by an alias "
+            "of YAML; write each out"
+        )
+    configured = {"ledger": ledger.to_data(), "memory_pools": _host_memory(settings).to_data()}
+    return Change(text=text, refusals=tuple(str(each) for each in violations(Graph((), configured))))
+
+
+def _needed() -> None:
+    try:
+        import policy.rules  # noqa: F401, PLC0415
+        import stacks.settings  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise CheckoutError(
+            f"--stack needs the project's checkout and its environment ({error}): there, make gpumem ARGS='... --stack "
+            "NAME'; or leave --stack out, and the cluster's ledger is read"
+        ) from None
+
+
+def _settings(path: Path) -> Any:
+    from stacks import settings  # noqa: PLC0415
+
+    try:
+        return settings.load_file(path)
+    except settings.ConfigError as error:
+        raise CheckoutError(str(error)) from None
+
+
+def _host_memory(settings: Any) -> HostMemoryPools:
+    from components.host_memory import host_memory_pools  # noqa: PLC0415
+
+    found: HostMemoryPools = host_memory_pools(settings.memory_pools)
+    return found
+
+
+def _is_plain(node: Any, text: str) -> bool:
+    """Whether a number and nothing else (no anchor) stands there."""
+    return node is not None and text[node.start_mark.index : node.end_mark.index].isdecimal()
+
+
+def _child(node: Any, *keys: str) -> Any:
+    """The value of a YAML map's first key of these; None where there is none."""
+    pairs = node.value if node is not None and node.id == "mapping" else ()
+    return next((value for key, value in pairs if key.value in keys), None)

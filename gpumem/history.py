@@ -1,0 +1,168 @@
+"""What seats used, from a Prometheus that scrapes the exporters, or from a CSV file."""
+
+import csv
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpumem.advice import DAY_SECONDS, Sample
+from gpumem.prometheus import MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from tenancy.ledger import Ledger, Seat
+from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
+from tenancy.units import MIB
+
+MINUTE = 60
+_FEW_REQUESTS = 5  # for which a step stays a minute
+_MOST_LINES = 10  # that an error lists
+COLUMNS = ("time", "seat", "mib")
+OPTIONAL = ("pod", "free_mib")
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Samples of the seats, and what is not known of them. A sample of no seat says that something was measured."""
+
+    samples: tuple[Sample, ...]
+    unknown: tuple[str, ...] = ()
+
+
+def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
+    """The last days before `now`, from a Prometheus (an http(s) URL); or a CSV file, all of it. Raises HistoryError."""
+    if source.startswith(SCHEMES):
+        return _from_prometheus(Prometheus(source), ledger, days, now)
+    seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
+    return Uses(tuple(_from_file(Path(source), seats)))
+
+
+def step_seconds(days: int) -> int:
+    """A minute, and more of it for more days than a few requests hold."""
+    return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _FEW_REQUESTS) / MINUTE), 1) * MINUTE
+
+
+def used(tenant: str, step: int) -> str:
+    """PromQL: bytes by pod and device, the most within each step."""
+    chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
+    containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
+    return f"sum by (pod, pod_uid, node, uuid) ({containers})"
+
+
+def pressed(tenant: str, step: int, floor_mib: int) -> str:
+    """PromQL: the same, of devices under their floor within the step."""
+    free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
+    return f"{used(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
+
+
+def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
+    """Whose pod it is, of a tenant's seats: by its name, which begins with its workload's; else the only one; else by
+    what it declared."""
+    named = [seat for seat in seats if pod == seat.name or pod.startswith(f"{seat.name}-")]
+    if named:
+        return max(named, key=lambda seat: len(seat.name))
+    if len(seats) == 1:
+        return seats[0]
+    fitting = [seat for seat in seats if seat.gpumem_mib >= declared_mib]
+    return min(fitting, key=lambda seat: seat.gpumem_mib) if fitting else None
+
+
+def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) -> Uses:
+    step = step_seconds(days)
+    end = now // step * step
+    start = end - days * DAY_SECONDS + step
+    measured = f"count(max_over_time({METRIC_DEVICE_TOTAL}[{step}s]))"
+    samples = [
+        Sample(at, "", 0)
+        for series in server.over(measured, start, end, step, "when devices were measured")
+        for at, _ in series.values
+    ]
+    unknown = [] if samples else [f"{server.address} has no {METRIC_DEVICE_TOTAL} of these days: nothing was measured"]
+    for tenant in sorted({seat.tenant for seat in ledger.seats}):
+        found = _of_tenant(server, ledger, tenant, (start, end, step))
+        samples += found.samples
+        unknown += found.unknown
+    return Uses(tuple(samples), tuple(unknown))
+
+
+def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[float, float, int]) -> Uses:
+    start, end, step = span
+    seats, what = ledger.seats_of(tenant), f"what {tenant} used"
+    asked = f'max by (pod_uid) (max_over_time({METRIC_POD_DECLARED}{{namespace="{tenant}"}}[{round(end - start)}s]))'
+    declared = {s.labels.get("pod_uid", ""): s.values[0][1] / MIB for s in server.at(asked, end, what) if s.values}
+    floor_mib = _floor_mib(ledger, seats[0])
+    tight = {
+        (_key(series.labels), at)
+        for series in (server.over(pressed(tenant, step, floor_mib), start, end, step, what) if floor_mib else ())
+        for at, _ in series.values
+    }
+    samples: list[Sample] = []
+    strangers: set[str] = set()
+    for series in server.over(used(tenant, step), start, end, step, what):
+        key, pod = _key(series.labels), series.labels.get("pod", "")
+        if not declared.get(key[0]):
+            continue  # it has no budget to be right or wrong
+        seat = seat_of(seats, pod, declared[key[0]])
+        if seat is None:
+            strangers.add(pod)
+            continue
+        samples += [
+            Sample(at, seat.name, value / MIB, "/".join(key), (key, at) in tight) for at, value in series.values
+        ]
+    return Uses(tuple(samples), tuple(f"which seat of {tenant} {pod} has" for pod in sorted(strangers)))
+
+
+def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return labels.get("pod_uid", ""), labels.get("node", ""), labels.get("uuid", "")
+
+
+def _floor_mib(ledger: Ledger, seat: Seat) -> int:
+    """A tenant has all its seats in one pool."""
+    pool = ledger.pool(seat.pool)
+    return pool.floor_mib if pool else 0
+
+
+def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+    """The rows of a CSV file that has these columns, each with its place. Raises HistoryError."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            found = csv.DictReader(file)
+            if set(columns) - set(found.fieldnames or ()):
+                raise HistoryError(f"{path}: the columns must be {', '.join(columns)} (got {found.fieldnames})")
+            for row in found:
+                yield f"{path}:{found.line_num}", row
+    except OSError as error:
+        raise HistoryError(f"{path} cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise HistoryError(f"{path} is no CSV file in UTF-8: {error}") from None
+
+
+def number(where: str, row: Mapping[str, str | None], key: str) -> float:
+    """Raises HistoryError."""
+    try:
+        found = float(row[key] or "")
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise HistoryError(f"{where}: {key} must be a number from 0 (got {row[key]!r})")
+    return found
+
+
+def _from_file(path: Path, seats: Mapping[str, int]) -> Iterator[Sample]:
+    """Raises HistoryError with all that is wrong, as far as a screen holds it."""
+    wrong: list[str] = []
+    for where, row in rows(path, COLUMNS):
+        try:
+            yield _sample(where, row, seats)
+        except HistoryError as error:
+            wrong.append(str(error))
+    if wrong:
+        more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
+        raise HistoryError("\n".join([*wrong[:_MOST_LINES], *more]))
+
+
+def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int]) -> Sample:
+    seat = row["seat"] or ""
+    if seat not in seats:
+        raise HistoryError(f"{where}: seat {seat!r} is no resident; known: {', '.join(sorted(seats)) or 'none'}")
+    free_mib = number(where, row, "free_mib") if row.get("free_mib") else math.inf
+    mib = number(where, row, "mib")
+    return Sample(number(where, row, "time"), seat, mib, row.get("pod") or "", free_mib < seats[seat])

@@ -1,0 +1,49 @@
+"""A real Prometheus that remembers what a test made up."""
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
+    """Its address; `history` are lines of OpenMetrics, each with its time. Skips the test where it is not installed."""
+    programs = [shutil.which(name) for name in ("promtool", "prometheus")]
+    if None in programs:
+        pytest.skip("prometheus is not installed: reading from it is NOT tested (Debian: apt install prometheus)")
+    promtool, server = programs
+    (folder / "history").write_text("\n".join([*history, "# EOF\n"]))
+    blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", "history", "data")
+    subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "prometheus.yml").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    arguments = (
+        "--config.file=prometheus.yml",
+        "--storage.tsdb.path=data",
+        "--storage.tsdb.retention.time=1000d",
+        f"--web.listen-address={address}",
+    )
+    with subprocess.Popen([server, *arguments], cwd=folder) as process:
+        try:
+            _await_ready(f"http://{address}/-/ready")
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _await_ready(url: str) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=10):  # noqa: S310 (http)
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"{url} does not answer within 90 s")

@@ -1,0 +1,132 @@
+"""advise: what is printed of a stack's seats, and that the gate judged it before."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpumem import checkout, cli
+from gpumem.advice import DAY_SECONDS
+from gpumem.checkout import CheckoutError
+from tests.support.paths import ROOT
+from tests.support.prod import PROD
+
+HOUR = 3600
+
+
+def history(folder: Path, days: int = 9, **seats: int) -> str:
+    """A file with an hour a line of steady use; _ for - in names."""
+    lines = [
+        f"{day * DAY_SECONDS + hour * HOUR},{name.replace('_', '-')},{mib}"
+        for day in range(days)
+        for hour in range(24)
+        for name, mib in seats.items()
+    ]
+    file = folder / "use.csv"
+    file.write_text("\n".join(["time,seat,mib", *lines, ""]))
+    return str(file)
+
+
+@pytest.fixture(autouse=True)
+def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_the_patch_changes_the_numbers_and_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = history(tmp_path, llama_swap=5501, immich_ml=2050, frigate=1950)
+    assert cli.main(["advise", "--from", use, "--stack", "prod"], {}) == cli.WAITS
+    text = capsys.readouterr().out
+    changed = [line for line in text.splitlines() if line.startswith(("+", "-")) and line[1:2] == " "]
+    assert changed == [
+        "-    immich-ml: {tenant: immich, pool: t4, gpumem_mib: 3000}",
+        "-    llama-swap: {tenant: llama-swap, pool: t4, gpumem_mib: 5000}",
+        "+    immich-ml: {tenant: immich, pool: t4, gpumem_mib: 2100}",
+        "+    llama-swap: {tenant: llama-swap, pool: t4, gpumem_mib: 5600}",
+    ]
+    assert "they fit together, by settings and policy pack:" in text
+    assert "above 5000 on 9 days and 100.0% of the time that it ran, at most 5501" in " ".join(text.split())
+    assert "at most 10.0 of 100 days go above 5600" in " ".join(text.split())
+
+
+def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2026-07-07's two budgets, on the card of prod."""
+    use = history(tmp_path, llama_swap=6996, immich_server=6750)
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "-o", "json"], {}) == cli.WAITS
+    found = json.loads(capsys.readouterr().out)
+    raised = {seat["seat"]: seat["proposed_mib"] for seat in found["seats"] if seat["verdict"] == "raise"}
+    assert raised == {"llama-swap": 7000, "immich-server": 6800}
+    assert found["patch"] is None
+    (line,) = found["refused"]
+    assert line.startswith(
+        "budgets: t4: 20300 MiB promised, 14000 advertised (6300 over): llama-swap 7000, immich-server"
+    )
+    cli.main(["advise", "--from", use, "--stack", "prod"], {})
+    assert "would be: llama-swap 7000, immich-server 6800, immich-ml 3000" in " ".join(capsys.readouterr().out.split())
+
+
+def test_right_budgets_are_nothing_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    use = history(tmp_path, llama_swap=4950, immich_ml=2901)
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "-n", "llama-swap"], {}) == cli.DONE
+    text = capsys.readouterr().out
+    assert "nothing to change" in text
+    assert "immich" not in text
+
+
+def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", "--from", history(tmp_path, 6, llama_swap=1000), "--stack", "prod"], {}) == cli.DONE
+    text = " ".join(capsys.readouterr().out.split())
+    assert "used 1000 of 5000 at most; not lowered: 7 whole days must have been seen, and 6 were" in text
+    assert "nothing to change" in text
+
+
+def stack(folder: Path, residents: str) -> checkout.Stack:
+    """Prod with other residents."""
+    before, _, after = PROD.read_text().partition("  gpu-tenancy:residents:\n")
+    rest = after.partition("\n\n")[2]
+    (folder / "Pulumi.x.yaml").write_text(f"{before}  gpu-tenancy:residents:\n{residents}\n\n{rest}")
+    return checkout.read("x", folder)
+
+
+INFERENCE = "    inference: {tenant: inference, pool: node-4, gpumem_mib: 12288}"
+
+
+ALIASES = {
+    "a number": (
+        "    frigate: {tenant: frigate, pool: t4, gpumem_mib: &two 2000}\n"
+        "    portal-stt: {tenant: portal-stt, pool: t4, gpumem_mib: *two}",
+        "frigate: no gpumem_mib that is its own; write the number there",
+    ),
+    "a resident": (
+        "    frigate: &two {tenant: frigate, pool: t4, gpumem_mib: 2000}\n    second: *two",
+        "among frigate is a gpumem_mib that is another resident's as well, by an alias of YAML; write each out",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALIASES)
+def test_a_budget_by_alias_is_left_to_the_operator(tmp_path: Path, case: str) -> None:
+    residents, message = ALIASES[case]
+    with pytest.raises(CheckoutError, match=message):
+        checkout.with_budgets(stack(tmp_path, f"{INFERENCE}\n{residents}"), {"frigate": 2500})
+
+
+def test_a_block_is_patched_like_a_line(tmp_path: Path) -> None:
+    found = stack(
+        tmp_path, f"{INFERENCE}\n    frigate:\n      tenant: frigate\n      pool: t4\n      gpumem_mib: 2000 # x"
+    )
+    changed = checkout.with_budgets(found, {"frigate": 2500})
+    assert (changed.refusals, "gpumem_mib: 2500 # x" in changed.text) == ((), True)
+
+
+def test_a_stack_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", "--from", "use.csv", "--stack", "nowhere"], {}) == cli.FAILED
+    assert "Pulumi.nowhere.yaml is not there: --stack names a Pulumi.NAME.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
+def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["advise", "--from", "use.csv", f"--days={days}"], {})
+    assert "must be a whole number from 1 to 9999" in capsys.readouterr().err

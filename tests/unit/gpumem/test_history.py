@@ -1,0 +1,92 @@
+"""What seats used, from files; and by which seat a pod's use counts."""
+
+from pathlib import Path
+
+import pytest
+
+from gpumem import history
+from gpumem.advice import Sample
+from gpumem.prometheus import HistoryError
+from tests.support.kubectl import LEDGER_OF_PROD
+
+HEADER = "time,seat,mib\n"
+
+
+def read(file: Path) -> tuple[Sample, ...]:
+    return history.read(str(file), LEDGER_OF_PROD, days=7, now=0).samples
+
+
+def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
+    file = tmp_path / "use.csv"
+    file.write_bytes(b"\xef\xbb\xbftime,seat,mib,note\r\n60,immich-ml,2100.5,\r\n")
+    assert read(file) == (Sample(60, "immich-ml", 2100.5),)
+
+
+def test_a_file_may_name_pods_and_what_was_free(tmp_path: Path) -> None:
+    file = tmp_path / "use.csv"
+    file.write_text(
+        "time,seat,mib,pod,free_mib\n60,immich-ml,2100,a,1535\n60,immich-ml,2100,b,1536\n60,immich-ml,1,,\n"
+    )
+    assert [(each.pod, each.pressed) for each in read(file)] == [("a", True), ("b", False), ("", False)]
+
+
+def test_all_that_is_wrong_with_a_file_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "use.csv"
+    file.write_text(HEADER + "60,immich,1\nnoon,immich-ml,1\n60,immich-ml,-1\n120,immich-ml,nan\n60,immich-ml\n")
+    with pytest.raises(HistoryError) as error:
+        read(file)
+    assert str(error.value).splitlines() == [
+        f"{file}:2: seat 'immich' is no resident; known: immich-ml, immich-server, llama-swap",
+        f"{file}:3: time must be a number from 0 (got 'noon')",
+        f"{file}:4: mib must be a number from 0 (got '-1')",
+        f"{file}:5: mib must be a number from 0 (got 'nan')",
+        f"{file}:6: mib must be a number from 0 (got None)",
+    ]
+
+
+def test_a_screen_is_enough_for_a_file_of_another_kind(tmp_path: Path) -> None:
+    file = tmp_path / "use.csv"
+    file.write_text(HEADER + "x,immich-ml,1\n" * 300)
+    with pytest.raises(HistoryError) as error:
+        read(file)
+    assert str(error.value).splitlines()[10:] == ["and 290 more lines"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"time,mib\n", r"the columns must be time, seat, mib \(got \['time', 'mib'\]\)"),
+        (b"", "the columns must be time, seat, mib"),
+        (b"\xff\xfe", "is no CSV file in UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_history_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "use.csv"
+    file.write_bytes(content)
+    with pytest.raises(HistoryError, match=message):
+        read(file)
+    with pytest.raises(HistoryError, match="cannot be read: No such file"):
+        read(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "pod", "declared_mib", "seat"),
+    [
+        ("immich", "immich-ml-5d8f7c-x2x9w", 3000, "immich-ml"),
+        ("immich", "immich-server-0", 9000, "immich-server"),  # as it was before the seat was lowered
+        ("immich", "worker-0", 1700, "immich-server"),
+        ("immich", "worker-0", 2000, "immich-ml"),
+        ("immich", "worker-0", 4000, None),
+        ("llama-swap", "qwen-0", 9000, "llama-swap"),
+    ],
+)
+def test_a_pods_seat_is_that_of_its_name_or_the_only_one_or_of_its_size(
+    tenant: str, pod: str, declared_mib: float, seat: str | None
+) -> None:
+    found = history.seat_of(LEDGER_OF_PROD.seats_of(tenant), pod, declared_mib)
+    assert (found and found.name) == seat
+
+
+@pytest.mark.parametrize(("days", "step"), [(1, 60), (28, 60), (38, 60), (39, 120), (365, 600)])
+def test_a_long_history_is_asked_for_in_longer_steps(days: int, step: int) -> None:
+    assert history.step_seconds(days) == step
