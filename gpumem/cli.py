@@ -9,14 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
 from gpumem import advise, cluster, completion, output
+from gpumem.bill import bill, bill_text
 from gpumem.cluster import Cluster
 from gpumem.draw import Paper, free_text, who_text, why_text
 from gpumem.evidence import gather, target_of
+from gpumem.focus import bill_csv
 from gpumem.free import free
 from gpumem.kubectl import Kubectl, Source
 from gpumem.who import Filter, who
@@ -52,6 +55,10 @@ WHY = """examples:
   kubectl gpumem why -n tts deployment/tts
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
 """
+BILL = """examples:
+  kubectl gpumem bill --from http://localhost:9090 --currency EUR
+  kubectl gpumem bill --from http://localhost:9090 --currency EUR --month 2026-11 -o csv > 2026-11.csv
+"""
 ADVISE = """examples:
   kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
   kubectl gpumem advise --from http://localhost:9090
@@ -68,6 +75,7 @@ class Report:
     kind: str
     found: Any
     code: int = DONE
+    csv: Callable[[], str] | None = None
 
 
 class Session(Source, Protocol):
@@ -101,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     """All verbs and their flags."""
     top = argparse.ArgumentParser(
         prog="kubectl gpumem",
-        description="Who has which GPU memory, what is free, why a pod waits, what budgets should be. All in MiB.",
+        description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
         "is too small",
     )
@@ -119,12 +127,16 @@ def parser() -> argparse.ArgumentParser:
     found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
     _history(found)
     found.add_argument("--days", type=_days, default=advise.DAYS, help=f"of history; default: {advise.DAYS}")
+    found = _verb(verbs, "bill", "what each tenant had and used of a month, and its cost", BILL, ("csv",))
+    _history(found)
+    found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
+    found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
     found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
     found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
 
 
-def _verb(verbs: Any, name: str, text: str, examples: str) -> argparse.ArgumentParser:
+def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
@@ -133,7 +145,7 @@ def _verb(verbs: Any, name: str, text: str, examples: str) -> argparse.ArgumentP
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
-    made.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="default: text")
+    made.add_argument("-o", "--output", choices=("text", "json", "yaml", *more), default="text", help="default: text")
     made.add_argument(
         "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
     )
@@ -159,6 +171,12 @@ def _days(text: str) -> int:
     return int(text)
 
 
+def _currency(text: str) -> str:
+    if not re.fullmatch("[A-Z]{3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
+    return text
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -170,8 +188,8 @@ def _seconds(text: str) -> float:
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
-    if given.verb == "advise":
-        report = _advised(given)
+    if given.verb in ("advise", "bill"):
+        report = _advised(given, reach) if given.verb == "advise" else _billed(given, reach)
         _print(report, given, environ)
         return report.code
     with reach(_connection(given)) as kubectl:
@@ -183,16 +201,25 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
             time.sleep(given.interval)
 
 
-def _advised(given: argparse.Namespace) -> Report:
+def _advised(given: argparse.Namespace, reach: Reach) -> Report:
     stack = advise.stack_of(given.stack)
-    ledger = stack.ledger if stack else _ledger(given)
+    ledger = stack.ledger if stack else _ledger(given, reach)
     found = advise.advised(given.source, ledger, stack=stack, days=given.days, namespace=given.namespace)
     return Report(lambda paper: advise.advised_text(found, paper), "advise", found, DONE if found.fine else WAITS)
 
 
-def _ledger(given: argparse.Namespace) -> Ledger:
+def _billed(given: argparse.Namespace, reach: Reach) -> Report:
+    stack = advise.stack_of(given.stack)
+    ledger = stack.ledger if stack else _ledger(given, reach)
+    found = bill(given.source, ledger, month=given.month, currency=given.currency, now=datetime.now(UTC))
+    if given.namespace:
+        found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))
+    return Report(lambda paper: bill_text(found, paper), "bill", found, csv=lambda: bill_csv(found))
+
+
+def _ledger(given: argparse.Namespace, reach: Reach) -> Ledger:
     """The cluster's."""
-    with Kubectl(_connection(given)) as kubectl:
+    with reach(_connection(given)) as kubectl:
         return cluster.ledger(kubectl, given.system_namespace)
 
 
@@ -226,6 +253,8 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
         width = shutil.get_terminal_size().columns if terminal else 100
         colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         text = (_CLEAR if watched and terminal else "") + report.text(Paper(width, colour))
+    elif given.output == "csv" and report.csv:
+        text = report.csv()
     elif given.output == "json":
         text = output.as_json(output.data(report.kind, report.found))
     else:

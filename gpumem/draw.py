@@ -12,7 +12,8 @@ from tenancy.bars import FREE, Segment, alarmed, bar
 
 NARROWEST = 60
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
-_NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE)
+_COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
+_NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
 # So many pods, and devices, are listed of each; the rest is counted. -o json has all.
 _MOST_ROWS = 500
 _MOST_LINES = 12  # of what is known beside a reason

@@ -23,6 +23,8 @@ _MESSAGES = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "bool_type": "must be true or false",
+    "float_type": "must be a number such as 0.02, without quotes or a currency",
+    "finite_number": "must be a number such as 0.02",
     "string_type": "must be a string; quote it",
     "model_type": "must be a map of keys",
     "model_attributes_type": "must be a map of keys",

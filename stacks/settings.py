@@ -192,6 +192,7 @@ def _pool(name: str, spec: PoolSpec) -> Pool:
         require_cap=spec.require_cap,
         driver_version=spec.driver_version or "",
         toolkit_version=spec.toolkit_version or "",
+        price_per_gib_hour=spec.price_per_gib_hour,
     )
 
 

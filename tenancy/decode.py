@@ -82,6 +82,8 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
             return next(iter(kind))
     if kind is int and isinstance(data, float) and data.is_integer():
         data = int(data)  # numbers that travelled through protobuf arrive as floats
+    if kind is float and type(data) is int:
+        data = float(data)  # and lose their .0 in JSON
     if isinstance(data, bool) is not (kind is bool) or not isinstance(data, kind):
         notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()

@@ -80,6 +80,8 @@ class Pool:
     # What runs on its nodes, as declared: the driver, and NVIDIA's container toolkit.
     driver_version: str = ""
     toolkit_version: str = ""
+    # What `kubectl gpumem bill` charges; None where the pool has no price.
+    price_per_gib_hour: float | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""

@@ -184,6 +184,9 @@ METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
 METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
+# Recorded by Prometheus each minute, by tenant and pool: all seats, and what the tenant's pods use there.
+RECORDED_SEATS = "tenant_pool:gpu_seat_memory_bytes:sum"
+RECORDED_USED = "tenant_pool:gpu_pod_memory_used_bytes:sum"
 # The watchdog's journal.
 METRIC_RECYCLES = "gpu_watchdog_recycles_last_hour"
 METRIC_TENANT_RECYCLES = "gpu_watchdog_tenant_recycles_last_hour"  # by tenant that has had one

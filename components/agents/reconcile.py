@@ -63,6 +63,10 @@ class PoolSpec(Spec):
     toolkit_version: Version | None = Field(
         default=None, description="NVIDIA's container toolkit on the pool's nodes, such as 1.20.1, which enforce needs."
     )
+    price_per_gib_hour: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="What kubectl gpumem bill charges for a GiB of the pool for an hour, where memory is shared.",
+    )
 
     @field_validator("memory_mib")
     @classmethod
@@ -83,6 +87,13 @@ class PoolSpec(Spec):
         if memory_mib is not None and mib >= memory_mib:
             raise ValueError(f"must be less than memory_mib {memory_mib} (got {mib})")
         return mib
+
+    @field_validator("price_per_gib_hour")
+    @classmethod
+    def _is_of_shared_memory(cls, price: float | None, info: ValidationInfo) -> float | None:
+        if price is not None and info.data.get("sharing") is Sharing.WHOLE:
+            raise ValueError("has no use where sharing is whole, whose use nobody measures; remove it")
+        return price
 
     @field_validator("enforce")
     @classmethod

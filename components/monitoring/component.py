@@ -7,7 +7,7 @@ from components.monitoring import alertmanager
 from components.monitoring.args import AlertsArgs
 from components.monitoring.dashboard import dashboard
 from components.monitoring.pod_monitors import pod_monitor, scheduler_monitor
-from components.monitoring.rules import agents, capacity, caps, guard, host_memory, scheduler, telemetry
+from components.monitoring.rules import agents, capacity, caps, guard, host_memory, scheduler, telemetry, usage
 from components.monitoring.rules.alert import referring
 from tenancy import names
 
@@ -17,7 +17,7 @@ EVALUATION_SECONDS = 5
 
 
 def prometheus_rule(args: AlertsArgs) -> Manifest:
-    """Every alert, with its numbers taken from the ledger."""
+    """Every alert, with its numbers taken from the ledger, and what is recorded."""
     rules = [
         referring(rule, args.run_book)
         for subject in (agents, telemetry, caps, capacity, scheduler, guard, host_memory)
@@ -27,7 +27,16 @@ def prometheus_rule(args: AlertsArgs) -> Manifest:
         "apiVersion": names.PROMETHEUS_OPERATOR_API,
         "kind": "PrometheusRule",
         "metadata": args.metadata(),
-        "spec": {"groups": [{"name": names.ALERTS, "interval": f"{EVALUATION_SECONDS}s", "rules": rules}]},
+        "spec": {
+            "groups": [
+                {"name": names.ALERTS, "interval": f"{EVALUATION_SECONDS}s", "rules": rules},
+                {
+                    "name": f"{names.ALERTS}-usage",
+                    "interval": f"{usage.INTERVAL_SECONDS}s",
+                    "rules": [*usage.recordings()],
+                },
+            ]
+        },
     }
 
 
@@ -48,6 +57,6 @@ class Alerts(pulumi.ComponentResource):
             register(config_map, f"{name}-dashboard", parent=self)
         if args.spec.digest is not None:
             register(alertmanager.alertmanager_config(args.spec.digest, args.metadata()), f"{name}-digest", parent=self)
-        alerts = [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+        alerts = [each["alert"] for group in rule["spec"]["groups"] for each in group["rules"] if "alert" in each]
         self.alerts = declared.urn.apply(lambda _: list(dict.fromkeys(alerts)))
         self.register_outputs({"alerts": self.alerts})

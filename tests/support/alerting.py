@@ -67,7 +67,7 @@ class TimeLine:
 
     def _contradiction(self, expression: str, second: int, samples: list[dict[str, Any]]) -> str | None:
         """What promtool got instead of these samples; None where it got them."""
-        (group,) = self.rules["groups"]
+        group = self.rules["groups"][0]
         expected = {"expr": expression, "eval_time": f"{second}s", "exp_samples": samples}
         test = {
             "rule_files": ["rules.yaml"],

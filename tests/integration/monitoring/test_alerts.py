@@ -50,7 +50,7 @@ def graph() -> Graph:
 
 
 def rules(args: AlertsArgs) -> list[dict[str, Any]]:
-    (group,) = prometheus_rule(args)["spec"]["groups"]
+    group, _ = prometheus_rule(args)["spec"]["groups"]
     return list(group["rules"])
 
 

@@ -19,7 +19,7 @@ def candidates(*words: str) -> list[str]:
 
 
 def test_verbs_are_completed() -> None:
-    assert candidates("") == ["who", "free", "why", "advise", "completion"]
+    assert candidates("") == ["who", "free", "why", "advise", "bill", "completion"]
     assert candidates("w") == ["who", "why"]
 
 
@@ -33,7 +33,7 @@ def test_flags_and_their_values_are_completed() -> None:
     assert candidates("nonsense", "") == []
 
 
-@pytest.mark.parametrize("verb", ["who", "free", "why", "advise"])
+@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill"])
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})

@@ -443,7 +443,7 @@ def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
 
 
 def test_nothing_watches_for_memory_that_nobody_advertises(claimed: Graph) -> None:
-    (group,) = claimed.one("PrometheusRule").inputs["spec"]["groups"]
+    group, _ = claimed.one("PrometheusRule").inputs["spec"]["groups"]
     told = {rule["alert"] for rule in group["rules"]}
     assert {"GpuLedgerFull", "GpuMemoryPending"} <= told  # of who waits with a claim
     assert "GpuCapacityDrift" not in told

@@ -57,6 +57,22 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("residents frigate gpumem_mib", 3000.0),
         "residents.frigate.gpumem_mib: must be a whole number; write 3000 (got 3000.0)",
     ),
+    "a price with its currency": (
+        put("pools t4 price_per_gib_hour", "0.02 EUR"),
+        "pools.t4.price_per_gib_hour: must be a number such as 0.02, without quotes or a currency (got '0.02 EUR')",
+    ),
+    "a price without end": (
+        put("pools t4 price_per_gib_hour", float("inf")),
+        "pools.t4.price_per_gib_hour: must be a number such as 0.02 (got inf)",
+    ),
+    "a price that gives": (
+        put("pools t4 price_per_gib_hour", -0.1),
+        "pools.t4.price_per_gib_hour: must be at least 0.0 (got -0.1)",
+    ),
+    "a price of whole devices": (
+        put("pools batch price_per_gib_hour", 0.1),
+        "pools.batch.price_per_gib_hour: has no use where sharing is whole, whose use nobody measures; remove it",
+    ),
     "a budget in quotes": (
         put("residents frigate gpumem_mib", "3000"),
         "residents.frigate.gpumem_mib: must be a whole number without quotes; write 3000 (got '3000')",
@@ -310,7 +326,8 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "a key that is no more": (
         put("pools t4 time_slices", 100),
         "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, driver_version, enforce, "
-        "floor_mib, memory_mib, node_selector, nodes, require_cap, reserve_mib, sharing, toolkit_version",
+        "floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
+        "reserve_mib, sharing, toolkit_version",
     ),
     "a reserve as large as the device": (
         put("pools t4 reserve_mib", 15360),
@@ -436,7 +453,8 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
     )
     assert sorted(lines) == [
         "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, driver_version, "
-        "enforce, floor_mib, memory_mib, node_selector, nodes, require_cap, reserve_mib, sharing, toolkit_version",
+        "enforce, floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
+        "reserve_mib, sharing, toolkit_version",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
         "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",

@@ -1,0 +1,102 @@
+"""A bill as CSV in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification
+(https://focus.finops.org/focus-specification/v1-2/). Pure."""
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from gpumem.bill import Bill, Charge, decimal, moment
+from tenancy.names import PROJECT
+
+# The mandatory ones, the conditional ones that apply, and with the prefix x_ what is ours.
+COLUMNS = (
+    "BilledCost",
+    "BillingAccountId",
+    "BillingAccountName",
+    "BillingCurrency",
+    "BillingPeriodEnd",
+    "BillingPeriodStart",
+    "ChargeCategory",
+    "ChargeClass",
+    "ChargeDescription",
+    "ChargeFrequency",
+    "ChargePeriodEnd",
+    "ChargePeriodStart",
+    "ConsumedQuantity",
+    "ConsumedUnit",
+    "ContractedCost",
+    "ContractedUnitPrice",
+    "EffectiveCost",
+    "InvoiceIssuerName",
+    "ListCost",
+    "ListUnitPrice",
+    "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
+    "ProviderName",
+    "PublisherName",
+    "ResourceId",
+    "ResourceName",
+    "ResourceType",
+    "ServiceCategory",
+    "ServiceName",
+    "ServiceSubcategory",
+    "SubAccountId",
+    "SubAccountName",
+    "SubAccountType",
+    "x_SeatMibHours",
+    "x_UsedMibHours",
+)
+
+
+def bill_csv(report: Bill) -> str:
+    """A row a charge; what is null is empty."""
+    file = io.StringIO()
+    rows = [_focus(report, charge) for charge in report.charges]
+    writer = csv.DictWriter(file, COLUMNS, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _focus(report: Bill, charge: Charge) -> dict[str, str]:
+    day = datetime.fromisoformat(charge.day).replace(tzinfo=UTC)
+    start = datetime.strptime(report.month, "%Y-%m").replace(tzinfo=UTC)
+    price = None if charge.price_per_gib_hour is None else decimal(charge.price_per_gib_hour)
+    quantity = decimal(charge.billed_gib_hours)
+    cost, unit_price = _plain(quantity * (price or 0)), "" if price is None else _plain(price)
+    unit = "GiB-Hours"
+    return {
+        **dict.fromkeys(COLUMNS, ""),
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
+        **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), unit_price),
+        **dict.fromkeys(("BillingAccountId", "BillingAccountName"), report.issuer),
+        **dict.fromkeys(("InvoiceIssuerName", "ProviderName", "PublisherName"), report.issuer),
+        **dict.fromkeys(("SubAccountId", "SubAccountName"), charge.tenant),
+        **dict.fromkeys(("ResourceId", "ResourceName"), charge.pool),
+        **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), _plain(quantity)),
+        **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
+        "BillingCurrency": report.currency,
+        "BillingPeriodStart": moment(start),
+        "BillingPeriodEnd": moment((start + timedelta(days=31)).replace(day=1)),
+        "ChargePeriodStart": moment(day),
+        "ChargePeriodEnd": moment(day + timedelta(days=1)),
+        "ChargeCategory": "Usage",
+        "ChargeFrequency": "Usage-Based",
+        "ChargeDescription": f"GPU memory of pool {charge.pool}: seats, or what was used where that is more",
+        "PricingCategory": "Standard",
+        "ResourceType": "GPU memory pool",
+        "ServiceCategory": "Compute",
+        "ServiceName": PROJECT,
+        "ServiceSubcategory": "Other (Compute)",
+        "SubAccountType": "Namespace",
+        "x_SeatMibHours": _plain(decimal(charge.seat_mib_hours)),
+        "x_UsedMibHours": _plain(decimal(charge.used_mib_hours)),
+    }
+
+
+def _plain(number: Decimal) -> str:
+    """Without an exponent, and without zeros at its end."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,110 @@
+"""What is recorded of seats and use: in Prometheus' own rule tests, and as `kubectl gpumem bill` reads it back."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.monitoring.component import prometheus_rule
+from components.monitoring.rules.usage import INTERVAL_SECONDS
+from gpumem.bill import SAMPLES_AN_HOUR, bill
+from tenancy.names import RECORDED_SEATS, RECORDED_USED
+from tests.integration.monitoring.test_alerts import ARGS
+from tests.support import alerting
+from tests.support.kubectl import LEDGER_OF_PROD
+from tests.support.remembering import prometheus
+
+MIB = 2**20
+
+
+def seat(node: str, pool: str, tenant: str, name: str, mib: int) -> dict[str, str]:
+    labels = f'node="{node}",pool="{pool}",tenant="{tenant}",seat="{name}"'
+    return {"series": f"gpu_seat_memory_bytes{{{labels}}}", "values": f"{mib * MIB}x10"}
+
+
+def use(node: str, tenant: str, pod: str, container: str, mib: int, *, values: str = "") -> dict[str, str]:
+    labels = f'node="{node}",uuid="GPU-{node}",namespace="{tenant}",pod="{pod}",pod_uid="{pod}",container="{container}"'
+    return {"series": f"gpu_pod_memory_used_bytes{{{labels}}}", "values": values or f"{mib * MIB}x10"}
+
+
+def floor(node: str, pool: str, mib: int) -> dict[str, str]:
+    return {"series": f'gpu_pool_memory_floor_bytes{{node="{node}",pool="{pool}"}}', "values": f"{mib * MIB}x10"}
+
+
+# Two nodes of a pool, each of which serves its seats, and one of another pool without a floor.
+SERIES = [
+    *(seat(node, "t4", "immich", "immich-ml", 3000) for node in ("a", "b")),
+    *(seat(node, "t4", "immich", "immich-server", 1800) for node in ("a", "b")),
+    seat("c", "l4", "chat", "chat", 9000),
+    floor("a", "t4", 1536),
+    floor("b", "t4", 1536),
+    floor("c", "l4", 0),
+    use("a", "immich", "immich-ml", "main", 2000),
+    use("a", "immich", "immich-ml", "sidecar", 100),
+    use("b", "immich", "immich-server", "main", 1200),
+    use("b", "tts", "tts", "main", 2048, values=f"_x2 {2048 * MIB}x8"),
+    use("c", "immich", "visitor", "main", 50),
+    use("a", "", "", "", 77),  # of nobody that the API has named
+]
+RECORDED = {
+    RECORDED_SEATS: {("immich", "t4"): 4800, ("chat", "l4"): 9000},
+    RECORDED_USED: {("immich", "t4"): 3300, ("tts", "t4"): 2048, ("immich", "l4"): 50},
+}
+
+
+def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
+    promtool = alerting.promtool()
+    (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(ARGS)["spec"]))
+    expected: list[dict[str, Any]] = [
+        {
+            "expr": name,
+            "eval_time": "5m",
+            "exp_samples": [
+                {"labels": f'{name}{{tenant="{tenant}",pool="{pool}"}}', "value": mib * MIB}
+                for (tenant, pool), mib in by.items()
+            ],
+        }
+        for name, by in RECORDED.items()
+    ]
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": SERIES, "promql_expr_test": expected}],
+    }
+    (tmp_path / "test.yaml").write_text(json.dumps(test))
+    done = subprocess.run(
+        [promtool, "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+THIS = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+MONTH = (THIS - timedelta(days=1)).replace(day=1)
+MEASURED_HOURS = 6  # of the month's second day, the last of them half
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Recorded at the full minute, so that an hour's first sample is the last one's end."""
+    first = int((MONTH + timedelta(days=1)).timestamp())
+    moments = range(first, first + MEASURED_HOURS * 3600 - 1800, INTERVAL_SECONDS)
+    lines = []
+    for name, mib in ((RECORDED_SEATS, 5000), (RECORDED_USED, 6000)):
+        lines.append(f"# TYPE {name} gauge")
+        lines += [f'{name}{{tenant="llama-swap",pool="t4"}} {mib * MIB} {moment}' for moment in moments]
+    with prometheus(tmp_path_factory.mktemp("prometheus"), lines) as found:
+        yield found
+
+
+def test_a_bill_adds_up_what_was_recorded_and_says_how_much_was_not(address: str) -> None:
+    assert SAMPLES_AN_HOUR * INTERVAL_SECONDS == 3600
+    found = bill(address, LEDGER_OF_PROD, month=f"{MONTH:%Y-%m}", currency=None, now=datetime.now(UTC))
+    hours = MEASURED_HOURS - 0.5
+    assert sum(charge.seat_mib_hours for charge in found.charges) == pytest.approx(5000 * hours)
+    assert sum(charge.used_mib_hours for charge in found.charges) == pytest.approx(6000 * hours)
+    assert found.measured * (THIS - MONTH).total_seconds() / 3600 == pytest.approx(hours)
+    assert found.unknown[0].startswith("what was used in 99.")

@@ -1,0 +1,169 @@
+"""bill: whom an hour is charged to, which month, and the columns of FOCUS."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from gpumem import cli
+from gpumem.bill import Bill, bill, bill_text
+from gpumem.draw import Paper
+from gpumem.focus import COLUMNS, bill_csv
+from gpumem.prometheus import HistoryError, Prometheus, Series
+from tenancy.ledger import Ledger
+from tenancy.names import RECORDED_SEATS
+from tests.support.kubectl import LEDGER_OF_PROD, T4
+
+ADDRESS = "http://prometheus:9090"
+NOW = datetime(2026, 11, 22, 12, 34, tzinfo=UTC)
+PRICED = replace(LEDGER_OF_PROD, pools=(replace(T4, price_per_gib_hour=0.1), *LEDGER_OF_PROD.pools[1:]))
+OCTOBER = datetime(2026, 10, 1, tzinfo=UTC).timestamp()
+HOURS = 31 * 24
+# MiB-hours by the hour of October.
+SEATS = {"llama-swap": lambda hour: 5000.0, "immich": lambda hour: 4800.0 if hour < 48 else 2400.0}
+USED = {"llama-swap": lambda hour: 6000.0 if hour % 2 else 4000.0, "tts": lambda hour: 2048.0 if hour == 5 else None}
+
+
+@pytest.fixture
+def _october(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Prometheus that recorded October without a gap."""
+
+    def over(self: Prometheus, query: str, start: float, end: float, *rest: object) -> Iterator[Series]:
+        assert rest[0] == 3600
+        hours = range(round((start - OCTOBER) / 3600) - 1, round((end - OCTOBER) / 3600))
+        if query.startswith("max(count_over_time("):
+            yield Series({}, tuple((OCTOBER + (hour + 1) * 3600, 1.0) for hour in hours if 0 <= hour < HOURS))
+            return
+        for tenant, mib in (SEATS if RECORDED_SEATS in query else USED).items():
+            values = ((OCTOBER + (hour + 1) * 3600, mib(hour)) for hour in hours if 0 <= hour < HOURS)
+            yield Series(
+                {"tenant": tenant, "pool": "t4"}, tuple((at, value) for at, value in values if value is not None)
+            )
+
+    monkeypatch.setattr(Prometheus, "over", over)
+
+
+def october(ledger: Ledger = PRICED, month: str | None = None, currency: str | None = "EUR") -> Bill:
+    return bill(ADDRESS, ledger, month=month, currency=currency, now=NOW)
+
+
+@pytest.mark.usefixtures("_october")
+def test_an_hour_costs_the_seats_or_the_use_whichever_is_more() -> None:
+    found = october()
+    assert (found.month, found.start, found.end) == ("2026-10", "2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z")
+    assert found.measured == 1
+    by_tenant: dict[str, list[float]] = {}
+    for charge in found.charges:
+        sums = by_tenant.setdefault(charge.tenant, [0, 0, 0])
+        for i, value in enumerate((charge.seat_mib_hours, charge.used_mib_hours, charge.billed_gib_hours)):
+            sums[i] += value
+    assert by_tenant["llama-swap"][:2] == [5000 * HOURS, 5000 * HOURS]
+    assert by_tenant["llama-swap"][2] == pytest.approx((6000 + 5000) / 2 * HOURS / 1024, abs=1e-4)
+    assert by_tenant["immich"] == [4800 * 48 + 2400 * (HOURS - 48), 0, pytest.approx(by_tenant["immich"][0] / 1024)]
+    assert by_tenant["tts"] == [0, 2048, 2]  # on demand: it has no seat
+    assert len([charge for charge in found.charges if charge.tenant == "immich"]) == 31
+
+
+@pytest.mark.usefixtures("_october")
+def test_the_cost_is_quantity_times_price_to_the_last_digit() -> None:
+    rows = list(csv.DictReader(io.StringIO(bill_csv(october()))))
+    assert len(rows) == 31 + 31 + 1
+    for row in rows:
+        assert Decimal(row["PricingQuantity"]) * Decimal(row["ListUnitPrice"]) == Decimal(row["ListCost"])
+        assert row["BilledCost"] == row["EffectiveCost"] == row["ContractedCost"] == row["ListCost"]
+    total = sum(Decimal(row["BilledCost"]) for row in rows)
+    assert f"together {total:.2f} EUR" in bill_text(october(), Paper())
+
+
+# Feature level Mandatory in FOCUS 1.2, and whether null is allowed.
+MANDATORY = {
+    "BilledCost": False,
+    "BillingAccountId": False,
+    "BillingAccountName": True,
+    "BillingCurrency": False,
+    "BillingPeriodEnd": False,
+    "BillingPeriodStart": False,
+    "ChargeCategory": False,
+    "ChargeClass": True,
+    "ChargeDescription": True,
+    "ChargePeriodEnd": False,
+    "ChargePeriodStart": False,
+    "ContractedCost": False,
+    "EffectiveCost": False,
+    "InvoiceIssuerName": False,
+    "ListCost": False,
+    "PricingQuantity": True,
+    "PricingUnit": True,
+    "ProviderName": False,
+    "PublisherName": False,
+    "ServiceCategory": False,
+    "ServiceName": False,
+}
+
+
+@pytest.mark.usefixtures("_october")
+@pytest.mark.parametrize("ledger", [PRICED, LEDGER_OF_PROD], ids=["a price", "no price"])
+def test_the_columns_are_those_of_focus(ledger: Ledger) -> None:
+    rows = list(csv.DictReader(io.StringIO(bill_csv(october(ledger, currency="EUR")))))
+    assert set(MANDATORY) <= set(COLUMNS)
+    assert all(re.fullmatch(r"[A-Z][A-Za-z]+|x_[A-Z][A-Za-z]+", column) for column in COLUMNS)
+    row = rows[0]
+    assert tuple(row) == COLUMNS
+    assert [column for column, null in MANDATORY.items() if not null and not row[column]] == []
+    assert (row["SubAccountId"], row["ResourceId"], row["ChargeClass"]) == ("immich", "t4", "")
+    assert (row["ChargePeriodStart"], row["ChargePeriodEnd"]) == ("2026-10-01T00:00:00Z", "2026-10-02T00:00:00Z")
+    assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z")
+    assert row["BilledCost"] == ("11.25" if ledger is PRICED else "0")
+    assert row["ListUnitPrice"] == ("0.1" if ledger is PRICED else "")
+
+
+@pytest.mark.usefixtures("_october")
+def test_without_a_price_it_counts_and_says_where_to_write_one() -> None:
+    found = october(LEDGER_OF_PROD, currency=None)
+    assert found.currency == "XXX"
+    assert {charge.cost for charge in found.charges} == {None}
+    assert "pools.<name>.price_per_gib_hour" in bill_text(found, Paper())
+
+
+@pytest.mark.usefixtures("_october")
+def test_what_was_not_measured_is_said() -> None:
+    found = october(month="2026-11")
+    assert (found.end, found.measured, found.charges) == ("2026-11-22T12:00:00Z", 0, ())
+    assert found.unknown[0].startswith(f"{ADDRESS} has no {RECORDED_SEATS} of this month: the stack's alerts record it")
+    assert "what is used of pool batch: it hands out whole devices" in found.unknown[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "month", "currency", "message"),
+    [
+        ("use.csv", None, "EUR", r"--from must be Prometheus' http\(s\) address: .* \(got use.csv\)"),
+        (ADDRESS, "2026-13", "EUR", r"--month must be a month such as 2026-10 \(got '2026-13'\)"),
+        (ADDRESS, "11-2026", "EUR", "--month must be a month such as 2026-10"),
+        (ADDRESS, "2026-12", "EUR", "--month 2026-12: nothing of it is over yet; the last whole one is 2026-10"),
+        (ADDRESS, None, None, "pools.t4 has a price: name its currency, for instance --currency EUR"),
+    ],
+)
+def test_a_bill_that_cannot_be_made_is_one_sentence(
+    source: str, month: str | None, currency: str | None, message: str
+) -> None:
+    with pytest.raises(HistoryError, match=message):
+        bill(source, PRICED, month=month, currency=currency, now=NOW)
+
+
+def test_january_follows_december(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Prometheus, "over", lambda *_: iter(()))
+    found = bill(ADDRESS, LEDGER_OF_PROD, month=None, currency=None, now=datetime(2027, 1, 1, tzinfo=UTC))
+    assert (found.start, found.end) == ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
+
+
+def test_csv_is_for_bills_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["who", "-o", "csv"], {})
+    with pytest.raises(SystemExit):
+        cli.main(["bill", "--from", ADDRESS, "--currency", "euro"], {})
+    assert "'euro': must be a code of ISO 4217, such as EUR" in capsys.readouterr().err
