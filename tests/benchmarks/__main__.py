@@ -18,8 +18,9 @@ from typing import Any
 
 from stacks.platform import build as build_platform
 from stacks.settings import load_file
-from tests.integration.preview.cli import ROOT, Workspace, workspace
 from tests.support.engine import build
+from tests.support.paths import ROOT
+from toolchain.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
 SEATS_A_DEVICE = 4  # of 3000 MiB on 14000

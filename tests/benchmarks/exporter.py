@@ -23,9 +23,9 @@ from typing import Any
 from agents.runtime import exposition
 from components.base import zipapp
 from tenancy.names import METRIC_POD_USED
-from tests.support import fake_nvml
 from tests.support.api_server import ServedOverTls, make_certificates, serve
 from tests.support.fake_cluster import NAMES, SYSTEM, T4, TOKEN, FakeCluster
+from toolchain.cluster import fake_nvml
 
 PODS = 200
 WARM_SECONDS, SECONDS = 20, 60

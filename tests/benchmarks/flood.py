@@ -20,14 +20,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import fake_nvml, flood
+from tests.support import flood
 from tests.support.api_server import ServedOverTls, make_certificates, served_over_tls
 from tests.support.extenders import publish, running
 from tests.support.fake_cluster import T4, FakeCluster
-from tests.support.fake_nvml import FakeNvml
 from tests.support.flood import SWEEPING, cost
 from tests.support.paths import ROOT
 from tests.support.shipped_exporter import shipped_exporter
+from toolchain.cluster import fake_nvml
+from toolchain.cluster.fake_nvml import FakeNvml
 from toolchain.cluster.process import free_ports
 
 SETTLED_SECONDS, SECONDS, PATIENCE_SECONDS = 5.0, 8.0, 120.0

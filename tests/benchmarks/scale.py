@@ -19,11 +19,11 @@ from tenancy import names
 from tests.benchmarks import metered
 from tests.benchmarks.metered import Account, Audit, Run
 from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, changes, container, pods
-from tests.integration.preview.cli import workspace
 from toolchain.cluster import cluster, prod, simulated
 from toolchain.cluster.api import until
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.extent import Extent
+from toolchain.workspace import workspace
 
 SEATS_A_TENANT, REPLICAS = 10, 2
 PODS_A_TENANT = SEATS_A_TENANT * REPLICAS

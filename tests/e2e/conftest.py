@@ -12,11 +12,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.e2e import state
 from tests.e2e.rollout import Rollout, eventually
-from tests.integration.preview.cli import workspace
 from tests.support.paths import ROOT
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
+from toolchain.workspace import workspace
 
 # The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
 # compute. Prod from its first `up` to its last `destroy`; an API server alone, the cluster as it starts, and who uses

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.preview.cli import ROOT, Outcome, Workspace
+from tests.support.paths import ROOT
 from toolchain.cluster import simulated
 from toolchain.cluster.api import ApiAnswer, until
 from toolchain.cluster.cluster import HeldCluster
+from toolchain.workspace import Outcome, Workspace
 
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"

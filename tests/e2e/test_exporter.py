@@ -26,8 +26,7 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.e2e.processes import assert_ends_in_time_by_sigterm
 from tests.e2e.rollout import GPUMEM, Object, eventually
-from tests.support import fake_nvml
-from toolchain.cluster import node
+from toolchain.cluster import fake_nvml, node
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program

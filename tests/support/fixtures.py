@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fake_nvml
 from tests.support.fake_cluster import TOKEN, FakeCluster, Served
-from tests.support.fake_nvml import FakeNvml
+from toolchain.cluster import fake_nvml
+from toolchain.cluster.fake_nvml import FakeNvml
 
 # How long a machine that runs other tests beside these may take for what is promised within 2 s.
 LOADED_SECONDS = 60

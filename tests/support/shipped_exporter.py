@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import SYSTEM
-from tests.support.fake_nvml import FakeNvml
+from toolchain.cluster.fake_nvml import FakeNvml
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tenancy import names
 from tests.e2e.rollout import SYSTEM, Object, Rollout, eventually
-from tests.integration.preview.cli import TOOLS
+from toolchain.cluster.paths import TOOLCHAIN
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 
@@ -39,7 +39,7 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [TOOLS / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
+            [TOOLCHAIN / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
             cwd=stack.workspace.project,
             env={**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)},
             stdin=subprocess.DEVNULL,

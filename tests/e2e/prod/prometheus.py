@@ -22,8 +22,8 @@ from tenancy import names
 from tenancy.quantity import parse
 from tenancy.units import MIB
 from tests.e2e.rollout import SYSTEM, Object, Rollout, eventually, pods
-from tests.e2e.turning import turning
 from toolchain.cluster import node
+from toolchain.cluster.turning import turning
 
 MONITORING = f"/apis/monitoring.coreos.com/v1/namespaces/{SYSTEM}"
 PLAYED, PLAYED_FREE_MIB = "node-4", 14000

@@ -27,13 +27,13 @@ from tenancy import names
 from tenancy.units import MIB
 from tests.e2e.prod.prometheus import Prometheus, prometheus
 from tests.e2e.rollout import Object, Rollout, condition, eventually, logged, pods
-from tests.integration.preview.cli import ROOT, workspace
-from tests.support import fake_nvml
-from toolchain.cluster import cluster, node, nvidia
+from tests.support.paths import ROOT
+from toolchain.cluster import cluster, fake_nvml, node, nvidia
 from toolchain.cluster.api import until
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
+from toolchain.workspace import workspace
 
 pytestmark = pytest.mark.day
 

@@ -7,7 +7,7 @@ Each test is an hour of the day and goes on from the one before. It takes a quar
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,7 @@ from agents.gate.seats import STARTING_SECONDS
 from tenancy import names
 from tests.e2e.faults.agents import run_once, succeeded
 from tests.e2e.prod.prometheus import Prometheus, prometheus
-from tests.e2e.prod.real_gpu import MIB, TOTAL_MIB, UUID, real_gpu
+from tests.e2e.prod.real_gpu import real_gpu
 from tests.e2e.rollout import (
     GPUMEM,
     SYSTEM,
@@ -38,104 +38,33 @@ from tests.e2e.rollout import (
     running_pods,
     submit,
 )
-from tests.e2e.turning import turning
-from tests.support.prod import raw
 from toolchain.cluster import node
 from toolchain.cluster.api import until
-from toolchain.cluster.image import agent_image
+from toolchain.cluster.card import TOTAL_MIB, TURN_SECONDS, Card, deployment
 from toolchain.cluster.paths import program
+from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
+from toolchain.cluster.turning import turning
 
 pytestmark = pytest.mark.day
 
 T4 = "/api/v1/nodes/k8s-node1"
-TURN_SECONDS = 0.5
-# What the driver keeps, and android-emulator, which is no pod here.
-REST_MIB = 450 + 154
-# What the residents hold all day, by app: about 11 GiB with the rest. At night immich-ml has unloaded its models.
-STEADY_MIB = {"immich-ml": 2100, "llama-swap": 4350, "frigate": 1900, "immich-server": 1200, "portal-stt": 1400}
-NIGHT_MIB = 600
-TTS_MIB = 2048
 FLOOR_MIB = 1536
-# A leak grows by so much a turn, or at one go, and leaves so much for others.
-LEAK_MIB, BURST_MIB, LEFT_MIB = 50, TOTAL_MIB, 700
+# A leak grows by so much a turn, or at one go.
+LEAK_MIB, BURST_MIB = 50, TOTAL_MIB
 # So long after it the agents know what is held: the exporter reads each 5 s.
 READING_SECONDS = 8
 LENT_SECONDS = 30  # from a seat's creation to its being placed, where our own gates lent its memory
 ALERT_SECONDS = 240
-# Of the processes of this run alone: another cluster may run on this machine. They take a while to unload.
-MARK = f"day-{os.getpid()}:"
-UNLOAD_SECONDS = 3
-MODEL = (
-    "import signal, sys, time\n"
-    f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep({UNLOAD_SECONDS}), sys.exit()))\n"
-    "while True: signal.pause()"
-)
 
 
-def deployment(app: str, mib: int | None, replicas: int) -> dict[str, Any]:
-    """It holds what the card's script says of the app."""
-    container = {
-        "name": "model",
-        "image": agent_image(),
-        "command": ["python", "-IS", "-c", MODEL, f"{MARK}{app}"],
-        **({"resources": {"limits": {GPUMEM: str(mib)}}} if mib else {}),
-    }
-    labels = {"app": app}
-    spec = {
-        "nodeSelector": {"kubernetes.io/hostname": node.NODE},
-        "containers": [container],
-        "automountServiceAccountToken": False,
-    }
-    return {
-        "metadata": {"name": app},
-        "spec": {
-            "replicas": replicas,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
-
-
-@dataclass
-class Day:
-    """The card and who holds it. `wants` is what an app's process goes for, MiB; `leaks` is by how much a
-    process, by the node's number, grows each turn; `table` is what came of what, and after how many seconds."""
+@dataclass(kw_only=True)
+class Day(Card):
+    """The card, prod and its alerts. `table` is what came of what, and after how many seconds."""
 
     prod: Rollout
-    shown: Path
     alerts: Prometheus
-    wants: dict[str, int]
     began: float = field(default_factory=time.monotonic)
-    leaks: dict[int, int] = field(default_factory=dict)
-    held: dict[int, int] = field(default_factory=dict)
-    died: list[str] = field(default_factory=list)
     table: list[tuple[str, str, float]] = field(default_factory=list)
-
-    @property
-    def free_mib(self) -> int:
-        return free_mib(self.held)
-
-    def turn(self) -> None:
-        """Other threads look at `held` meanwhile."""
-        found = dict(processes())
-        held = {pid: mib for pid, mib in self.held.items() if pid in found}
-        for pid, (app, on_host) in found.items():
-            mib, free = held.pop(pid, 0), max(free_mib(held), 0)
-            leaked_mib = min(mib + self.leaks.get(pid, 0), max(free - LEFT_MIB, mib))
-            wanted_mib = leaked_mib if pid in self.leaks else self.wants[app]
-            if wanted_mib <= free:
-                held[pid] = wanted_mib
-            else:
-                self.died.append(app)
-                with suppress(ProcessLookupError):
-                    os.kill(on_host, signal.SIGKILL)
-        self.held = held
-        lines = [f"0\ndevice {UUID} {TOTAL_MIB * MIB} {self.free_mib * MIB} {(TOTAL_MIB - self.free_mib) * MIB}"]
-        lines += [f"compute {pid} {mib * MIB}" for pid, mib in held.items()]
-        new = self.shown.with_suffix(".new")
-        new.write_text("\n".join(lines) + "\n")
-        new.replace(self.shown)
 
     def pod(self, app: str) -> Object | None:
         """The app's pod that does not terminate."""
@@ -148,22 +77,15 @@ class Day:
         """Of the residents' pods that do not terminate."""
         return {app: found["metadata"]["uid"] if (found := self.pod(app)) else "" for app in STEADY_MIB}
 
-    def holds(self, app: str) -> int:
-        return sum(self.held.get(pid, 0) for pid, (found, _) in processes() if found == app)
-
     def all_hold(self) -> bool:
         """Whether every resident holds its steady use."""
         return all(self.holds(app) == mib for app, mib in STEADY_MIB.items())
 
-    def leak(self, app: str, mib: int) -> None:
-        """The process that it has now; its next one does not."""
-        self.leaks |= {pid: mib for pid, (found, _) in processes() if found == app}
-
     def replicas(self, app: str) -> int:
-        return int(self.prod.get(path_of(app))["spec"]["replicas"])
+        return int(self.prod.get(deployment_of(app))["spec"]["replicas"])
 
     def scale(self, app: str, replicas: int) -> None:
-        self.prod.cluster.api.patch(f"{path_of(app)}/scale", {"spec": {"replicas": replicas}})
+        self.prod.cluster.api.patch(f"{deployment_of(app)}/scale", {"spec": {"replicas": replicas}})
 
     def took(
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
@@ -181,49 +103,18 @@ class Day:
         print(f"\n{cause} | {alert} fires | {self.table[-1][2]:.1f}", flush=True)
 
 
-def free_mib(held: Mapping[int, int]) -> int:
-    return TOTAL_MIB - REST_MIB - sum(held.values())
-
-
-def tenant_of(app: str) -> str:
-    config = raw()
-    declared = config["residents"].get(app) or config["on_demand"][app]
-    return str(declared["tenant"])
-
-
-def path_of(app: str) -> str:
-    return f"/apis/apps/v1/namespaces/{tenant_of(app)}/deployments/{app}"
-
-
-def budgets() -> dict[str, int]:
-    return {app: raw()["residents"][app]["gpumem_mib"] for app in STEADY_MIB}
-
-
-def processes() -> Iterator[tuple[int, tuple[str, int]]]:
-    """Of each workload: its process by the node's number, which NVML shows; the app, and this machine's number."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
-            if last.startswith(MARK):
-                (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
-                if len(line.split()) < 4:  # of runc, on its way into the container
-                    continue
-                *_, on_the_node, _ = line.split()
-                yield int(on_the_node), (last.removeprefix(MARK), int(folder.name))
-
-
 @pytest.fixture(scope="module")
 def day(prod: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     """Only the real node is in the pool: of the one that is played nobody would know what its device holds."""
     played = prod.get(T4)
-    with real_gpu(prod) as shown:
+    with real_gpu(prod) as script:
         prod.delete(T4)
         for orphan in prod.items("/api/v1/pods?fieldSelector=spec.nodeName%3Dk8s-node1"):
             place = pods(orphan["metadata"]["namespace"], orphan["metadata"]["name"])
             prod.cluster.api.request("DELETE", f"{place}?gracePeriodSeconds=0")
         try:
             with prometheus(prod, tmp_path_factory.mktemp("prometheus")) as alerts:
-                found = Day(prod, shown, alerts, wants={**STEADY_MIB, "tts": TTS_MIB})
+                found = Day(prod=prod, script=script, alerts=alerts, wants={**STEADY_MIB, "tts": TTS_MIB})
                 with turning(found.turn, TURN_SECONDS), residing(found):
                     yield found
                 for row in found.table:
@@ -244,8 +135,11 @@ def residing(day: Day) -> Iterator[None]:
     api, made = day.prod.cluster.api, []
     try:
         for app, mib in (budgets() | {"tts": None}).items():
-            api.create(path_of(app).rpartition("/")[0], deployment(app, mib, replicas=0 if mib is None else 1))
-            made.append(path_of(app))
+            api.create(
+                deployment_of(app).rpartition("/")[0],
+                deployment(app, {GPUMEM: str(mib)} if mib else {}, replicas=1 if mib else 0),
+            )
+            made.append(deployment_of(app))
         yield
     finally:
         for path in made:

@@ -23,7 +23,8 @@ from tests.e2e.rollout import (
     running_pods,
     workload,
 )
-from tests.integration.preview.cli import ROOT, Outcome
+from tests.support.paths import ROOT
+from toolchain.workspace import Outcome
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ import pytest
 from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tests.e2e import audit
-from tests.e2e.prod.real_gpu import card, real_gpu
+from tests.e2e.prod.real_gpu import real_gpu
 from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, logged, pods
-from tests.support import fake_nvml
 from tests.support.prod import raw
-from toolchain.cluster import node
+from toolchain.cluster import card, fake_nvml, node
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program
 
@@ -139,7 +138,7 @@ def test_anybody_may_ask_who_has_what_of_which_device(tenant: Rollout) -> None:
 
 def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
     """The card has so much free, and the extender knows."""
-    fake_nvml.write(gpu, card(free_mib))
+    fake_nvml.write(gpu, card.shown(free_mib))
     measured = f'"measuredFreeGPU": {free_mib}'
     eventually(lambda: measured in asked(prod, f"/inspect/{node.NODE}"), "the extender knows what is measured")
 
@@ -157,7 +156,7 @@ def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_i
         told = "as measured and less the floor"
         eventually(lambda: told in reasons(prod, "late", EXEMPT), "the pod is told why it waits")
         assert device_of(prod, EXEMPT, "late") is None
-        fake_nvml.write(gpu, card(15000))
+        fake_nvml.write(gpu, card.shown(15000))
         bound = eventually(lambda: device_of(prod, EXEMPT, "late"), "the pod is bound when the memory is free")
         assert bound == "GPU-real"
     finally:
@@ -170,7 +169,7 @@ def test_a_seat_that_could_load_is_placed_though_it_leaves_less_than_the_floor(t
     submit(tenant, "seat", 3000)
     assert eventually(lambda: device(tenant, "seat"), "the seat is placed by the ledger") == "GPU-real"
     assert "GpuSeatHeldBack" not in event_reasons(tenant, "seat")
-    fake_nvml.write(gpu, card(15000))
+    fake_nvml.write(gpu, card.shown(15000))
 
 
 def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(tenant: Rollout, gpu: Path) -> None:
@@ -184,7 +183,7 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     found = tenant.get(pods(TENANT, "seat"))
     made, bound = (datetime.fromisoformat(moment) for moment in (created(found), scheduled(found)))
     assert (bound - made).total_seconds() >= HELD_SECONDS
-    fake_nvml.write(gpu, card(15000))
+    fake_nvml.write(gpu, card.shown(15000))
 
 
 @pytest.fixture
@@ -225,7 +224,7 @@ def test_each_of_prods_seats_comes_back_while_the_others_are_exactly_at_their_bu
         prod.create(pods(namespace), pod(name, mib))
         assert eventually(lambda at=(namespace, name): device_of(prod, *at), "the seat is placed") == "GPU-real"
         assert not [each for each in prod.events(namespace, names.EVENT_SEAT_HELD) if each["regarding"]["name"] == name]
-    fake_nvml.write(gpu, card(15000))
+    fake_nvml.write(gpu, card.shown(15000))
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:

@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from tests.e2e.rollout import Change, Rollout, unchanged
-from tests.integration.preview.cli import Outcome
 from tests.integration.preview.mistakes import (
     GROUPS,
     assert_refused,
     make_group,
     set_at,
 )
+from toolchain.workspace import Outcome
 
 LARGEST = sorted(GROUPS, key=len)[-2:]
 

@@ -26,8 +26,8 @@ from tests.e2e.rollout import (
     pods,
 )
 from tests.e2e.scripted import PORT, Scripted
-from tests.e2e.turning import turning
 from tests.support.curves import T4_MIB, Use, answer
+from toolchain.cluster.turning import turning
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)

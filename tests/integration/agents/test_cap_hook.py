@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fake_nvml
 from tests.support.paths import ROOT
+from toolchain.cluster import fake_nvml
 
 LIMIT_MIB = 3000
 _INSIDE = """

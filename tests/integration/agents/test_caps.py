@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import fake_nvml
-from tests.support.fake_nvml import FakeNvml
 from tests.support.paths import ROOT
+from toolchain.cluster import fake_nvml
+from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 DEVICE = f"device GPU-0 {16 * GIB} {16 * GIB} 0"

@@ -33,10 +33,10 @@ from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.exporters import gauge
 from tests.support.fake_cluster import DOMAIN, LABELS, T4, FakeTime
-from tests.support.fake_nvml import FakeNvml
 from tests.support.fixtures import LOADED_SECONDS
 from tests.support.paths import ROOT
 from tests.support.shipped_exporter import Shipped, shipped_exporter
+from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
 SLICE = "/apis/resource.k8s.io/v1/resourceslices/gpumem.viktorbarzin.me-k8s-node1"

@@ -9,8 +9,8 @@ from tests.support.api_server import ServedOverTls
 from tests.support.exporters import add_exporter
 from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
 from tests.support.fake_cluster import SYSTEM, T4
-from tests.support.fake_nvml import FakeNvml
 from tests.support.shipped_exporter import shipped_exporter
+from toolchain.cluster.fake_nvml import FakeNvml
 
 MIB = 2**20
 

@@ -17,10 +17,10 @@ from tests.support import flood
 from tests.support.api_server import ServedOverTls
 from tests.support.extenders import publish, running
 from tests.support.fake_cluster import T4
-from tests.support.fake_nvml import FakeNvml
 from tests.support.flood import SWEEPING, Cost, cost
 from tests.support.paths import ROOT
 from tests.support.shipped_exporter import shipped_exporter
+from toolchain.cluster.fake_nvml import FakeNvml
 from toolchain.cluster.process import free_ports
 
 ROUNDS = 60

@@ -33,18 +33,18 @@ from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tenancy.units import MIB
-from tests.support import fake_nvml
 from tests.support.api_server import ServedOverTls
 from tests.support.card import Card
 from tests.support.engine import Graph
 from tests.support.exporters import card, measured
-from tests.support.fake_nvml import FakeNvml
 from tests.support.gating import TTS as GATE
 from tests.support.gating import add_deployment, add_journal
 from tests.support.given import CLUSTER, CODE, LEDGER, NODE_4, declared, environment, rights
 from tests.support.in_memory_http import serving
 from tests.support.informing import HurriedTime, running
 from tests.support.paths import ROOT
+from toolchain.cluster import fake_nvml
+from toolchain.cluster.fake_nvml import FakeNvml
 
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FREE_MIB = 8192

@@ -12,9 +12,10 @@ from hypothesis import assume, given
 from stacks import problems, stackfile
 from stacks.settings import StackSettings
 from tenancy.names import PROJECT
-from tests.integration.preview.cli import TOOLS, Workspace, workspace
 from tests.support import search
 from tests.support.stack_texts import stack_texts
+from toolchain.cluster.paths import TOOLCHAIN
+from toolchain.workspace import Workspace, workspace
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def _ours(path: Path) -> Mapping[str, Any] | None:
 
 
 def _theirs(engine: Workspace, path: Path) -> dict[str, Any]:
-    command = [TOOLS / "bin" / "pulumi", "config", "--json", "--stack", "generated", "--config-file", path.name]
+    command = [TOOLCHAIN / "bin" / "pulumi", "config", "--json", "--stack", "generated", "--config-file", path.name]
     done = subprocess.run(
         [*command, "--non-interactive"], cwd=engine.project, env=engine.env, capture_output=True, text=True, check=False
     )

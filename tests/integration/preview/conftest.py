@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.preview.cli import Workspace, workspace
+from toolchain.workspace import Workspace, workspace
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.integration.preview.cli import Outcome
+from toolchain.workspace import Outcome
 
 Config = dict[str, Any]
 

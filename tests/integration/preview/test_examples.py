@@ -12,7 +12,8 @@ import yaml
 from stacks.settings import load_file
 from tenancy.ledger import Enforce
 from tenancy.names import POLICY
-from tests.integration.preview.cli import ROOT, Outcome, Workspace
+from tests.support.paths import ROOT
+from toolchain.workspace import Outcome, Workspace
 
 # A Deployment in a namespace where it has no seat, which says itself what the driver is to hold it to.
 SECOND = """

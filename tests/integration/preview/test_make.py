@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.preview.cli import ROOT, Outcome, Workspace, workspace
+from tests.support.paths import ROOT
+from toolchain.workspace import Outcome, Workspace, workspace
 
 
 @pytest.fixture(scope="module")

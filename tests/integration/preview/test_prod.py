@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.integration.preview.cli import Workspace
 from tests.integration.preview.mistakes import (
     ALL_REFUSED,
     GATED,
@@ -18,6 +17,7 @@ from tests.integration.preview.mistakes import (
 )
 from tests.support import graphs
 from tests.support.prod import declared, raw, refusal
+from toolchain.workspace import Workspace
 
 
 def test_prod_passes_the_gate_and_leaves_its_stack_file_as_it_was(space: Workspace) -> None:

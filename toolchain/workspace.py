@@ -10,9 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.support.paths import ROOT
+from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
-TOOLS = ROOT / ".toolchain"
 COMMAND_SECONDS = 900  # far more than any needs, also on a busy machine
 PROGRAM = (
     "Pulumi.yaml",
@@ -37,14 +36,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Workspace:
-    """One test's own state backend and stack file."""
+    """A state backend and a stack file of its own."""
 
     folder: Path
     env: Mapping[str, str]
 
     def pulumi(self, *arguments: str, cwd: Path, **env: str) -> Outcome:
         """Runs the pinned CLI; what it prints on both streams is the outcome's text."""
-        return self.run(str(TOOLS / "bin" / "pulumi"), *arguments, "--non-interactive", cwd=cwd, **env)
+        return self.run(str(TOOLCHAIN / "bin" / "pulumi"), *arguments, "--non-interactive", cwd=cwd, **env)
 
     def run(self, *command: str, cwd: Path, **env: str) -> Outcome:
         done = subprocess.run(
@@ -66,7 +65,7 @@ class Workspace:
         selected = self.pulumi("stack", "select", "--create", "--stack", stack, cwd=project, **env)
         if selected.code:
             return selected
-        pack = ("--policy-pack", str(ROOT / "policy"), "--suppress-progress", "--suppress-outputs")
+        pack = ("--policy-pack", str(CHECKOUT / "policy"), "--suppress-progress", "--suppress-outputs")
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
     def copy(self, folder: Path) -> "Workspace":
@@ -97,7 +96,7 @@ class Workspace:
 
     def reset(self) -> None:
         """The stack file is the checkout's again."""
-        shutil.copy(ROOT / "Pulumi.prod.yaml", self.project)
+        shutil.copy(CHECKOUT / "Pulumi.prod.yaml", self.project)
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Changes the configuration in the stack file; the keys come without the project's name."""
@@ -117,15 +116,15 @@ def workspace(folder: Path) -> Workspace:
     for made in (project, state):
         made.mkdir()
     for name in PROGRAM:
-        (project / name).symlink_to(ROOT / name)
-    shutil.copy(ROOT / "Pulumi.prod.yaml", project)
+        (project / name).symlink_to(CHECKOUT / name)
+    shutil.copy(CHECKOUT / "Pulumi.prod.yaml", project)
     return Workspace(
         folder,
         {
-            "PATH": f"{TOOLS / 'bin'}:{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
+            "PATH": f"{TOOLCHAIN / 'bin'}:{CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}",
             "HOME": str(folder),
             "KUBECONFIG": str(folder / "no-kubeconfig"),
-            "PULUMI_HOME": str(TOOLS / "pulumi-home"),
+            "PULUMI_HOME": str(TOOLCHAIN / "pulumi-home"),
             "PULUMI_BACKEND_URL": f"file://{state}",
             "PULUMI_CONFIG_PASSPHRASE": "",
             "PULUMI_SKIP_UPDATE_CHECK": "true",

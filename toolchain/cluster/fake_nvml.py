@@ -1,4 +1,4 @@
-"""libnvidia-ml as a shared object that shows what a test writes: fake_nvml.c, built."""
+"""libnvidia-ml as a shared object that shows what somebody writes: fake_nvml.c, built."""
 
 import shutil
 import subprocess

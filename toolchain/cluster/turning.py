@@ -1,4 +1,4 @@
-"""What goes on while a test waits."""
+"""What goes on while somebody waits."""
 
 import threading
 from collections.abc import Callable, Iterator

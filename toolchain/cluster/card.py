@@ -1,0 +1,129 @@
+"""A Tesla T4 on the real node: the fake NVML shows what the pods' own processes hold, and one that asks for more than
+is left dies of it, as under CUDA.
+
+A pod's process holds nothing by itself: `Card.turn` finds it by its command line, gives it what its app goes for, and
+writes what NVML is to show. Units: whole MiB of GPU memory.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolchain.cluster import fake_nvml
+from toolchain.cluster.control_plane import NODE
+from toolchain.cluster.image import agent_image
+
+UUID = "GPU-real"
+TOTAL_MIB = 15360
+MIB = 2**20
+# What the driver keeps, and android-emulator, which is no pod here.
+REST_MIB = 450 + 154
+LEFT_MIB = 700  # what a leak leaves for others
+TURN_SECONDS = 0.5
+# What NVIDIA's feature discovery would say of the node.
+LABELS = {
+    "nvidia.com/gpu.present": "true",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+    "nvidia.com/gpu.memory": str(TOTAL_MIB),
+    "nvidia.com/gpu.count": "1",
+}
+# Of the processes of this run alone: another cluster may run on this machine. They take a while to unload.
+MARK = f"day-{os.getpid()}:"
+UNLOAD_SECONDS = 3
+_MODEL = (
+    "import signal, sys, time\n"
+    f"signal.signal(signal.SIGTERM, lambda *_: (time.sleep({UNLOAD_SECONDS}), sys.exit()))\n"
+    "while True: signal.pause()"
+)
+
+
+def shown(free_mib: int) -> str:
+    """The card with so much free, and nobody on it, as the fake NVML reads it."""
+    return f"0\ndevice {UUID} {TOTAL_MIB * MIB} {free_mib * MIB} {(TOTAL_MIB - free_mib) * MIB}\n"
+
+
+def free_mib(held: Mapping[int, int]) -> int:
+    return TOTAL_MIB - REST_MIB - sum(held.values())
+
+
+def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, Any]:
+    """An app whose process the card knows, on the real node; `gpumem` is its limit, empty for none."""
+    container = {
+        "name": "model",
+        "image": agent_image(),
+        "command": ["python", "-IS", "-c", _MODEL, f"{MARK}{app}"],
+        **({"resources": {"limits": dict(gpumem)}} if gpumem else {}),
+    }
+    labels = {"app": app}
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": NODE},
+        "containers": [container],
+        "automountServiceAccountToken": False,
+    }
+    return {
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def processes() -> Iterator[tuple[int, tuple[str, int]]]:
+    """Of each app: its process by the node's number, which NVML shows; the app, and this machine's number."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
+            if last.startswith(MARK):
+                (line,) = (x for x in (folder / "status").read_text().splitlines() if x.startswith("NSpid:"))
+                if len(line.split()) < 4:  # of runc, on its way into the container
+                    continue
+                *_, on_the_node, _ = line.split()
+                yield int(on_the_node), (last.removeprefix(MARK), int(folder.name))
+
+
+@dataclass(kw_only=True)
+class Card:
+    """The card and who holds it. `script` is what the fake NVML reads; `wants` is what an app's process goes for;
+    `leaks` is by how much a process, by the node's number, grows each turn."""
+
+    script: Path
+    wants: dict[str, int]
+    leaks: dict[int, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
+    died: list[str] = field(default_factory=list)
+
+    @property
+    def free_mib(self) -> int:
+        return free_mib(self.held)
+
+    def turn(self) -> None:
+        """Other threads look at `held` meanwhile."""
+        found = dict(processes())
+        held = {pid: mib for pid, mib in self.held.items() if pid in found}
+        for pid, (app, on_host) in found.items():
+            mib, free = held.pop(pid, 0), max(free_mib(held), 0)
+            leaked_mib = min(mib + self.leaks.get(pid, 0), max(free - LEFT_MIB, mib))
+            wanted_mib = leaked_mib if pid in self.leaks else self.wants[app]
+            if wanted_mib <= free:
+                held[pid] = wanted_mib
+            else:
+                self.died.append(app)
+                with suppress(ProcessLookupError):
+                    os.kill(on_host, signal.SIGKILL)
+        self.held = held
+        lines = [shown(self.free_mib), *(f"compute {pid} {mib * MIB}\n" for pid, mib in held.items())]
+        fake_nvml.write(self.script, "".join(lines))
+
+    def holds(self, app: str) -> int:
+        return sum(self.held.get(pid, 0) for pid, (found, _) in processes() if found == app)
+
+    def leak(self, app: str, mib: int) -> None:
+        """The process that it has now, so much each turn; its next one does not."""
+        self.leaks |= {pid: mib for pid, (found, _) in processes() if found == app}
