@@ -27,7 +27,7 @@ from agents.kube.nodes import read_nodes
 from agents.runtime.clock import Clock, Moment
 from agents.runtime.http_client import FetchError
 from agents.runtime.log import Log
-from agents.runtime.settings import read, variable
+from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import sampling
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import FRESH_SECONDS
@@ -42,9 +42,11 @@ PROBES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name."""
+    """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name. So long
+    after its start as STARTING_SECONDS a pod may still load what it will use."""
 
     gates: tuple[GateConfig, ...] = variable(declared)
+    starting_seconds: int = variable(SECONDS)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -95,7 +97,10 @@ class _Run:
         readings = self._measure(ledger)
         pools = {gate.pool for gate in self.settings.gates}
         gated = [reading for reading in readings if reading.pool.name in pools]
-        seating = with_ended(read_seating(self.api, ledger, gated, self.log), gated, self.seating, now)
+        found = replace(
+            read_seating(self.api, ledger, gated, self.log), starting_seconds=self.settings.starting_seconds
+        )
+        seating = with_ended(found, gated, self.seating, now)
         self.seating = seating
         entrances = self._entrances(_entries(record), readings, before, now)
         urgent = [each for each in decide(entrances, readings, seating, now) if each.act is Action.CLOSE]

@@ -12,6 +12,8 @@ from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger, Seat
 from tenancy.workload import at, maps_at
 
+STARTING_SECONDS = 300
+
 
 @dataclass(frozen=True, kw_only=True)
 class BoundPod:
@@ -34,11 +36,13 @@ class BoundPod:
 @dataclass(frozen=True, kw_only=True)
 class Seating:
     """The ledger's seats, the pods on the pools' nodes, and the seats that wait. A pod that has ended and is still in a
-    reading is going since that was first seen."""
+    reading is going since that was first seen. `starting_seconds` after its start a pod may still load what it will
+    use."""
 
     seats: tuple[Seat, ...] = ()
     pods: tuple[BoundPod, ...] = ()
     waiting: tuple[WaitingSeat, ...] = ()
+    starting_seconds: int = STARTING_SECONDS
 
 
 def read_seating(api: Api, ledger: Ledger, readings: Sequence[NodeTelemetry], log: Log) -> Seating:

@@ -15,8 +15,6 @@ from tenancy.devices.waiting import DeviceMemory, to_free_mib
 from tenancy.ledger import Seat
 from tenancy.units import MIB
 
-# So long after its start a pod may still load what it will use.
-STARTING_SECONDS = 300
 # A pod that was told to go counts as going for its grace, at most so long, and until that is measured: after that its
 # process hangs.
 LONGEST_GRACE_SECONDS = 60
@@ -33,6 +31,7 @@ class SeatClaims:
     def __init__(self, readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> None:
         self._readings = readings
         self._now = now
+        self._starting_seconds = seating.starting_seconds
         self._pods = {pod.uid: pod for pod in seating.pods if pod.node in {reading.node for reading in readings}}
         self._devices = {reading.node: [device.uuid for device in reading.devices] for reading in readings}
         self._unknown = {uuid for reading in readings for uuid in reading.unknown_uses}
@@ -96,7 +95,7 @@ class SeatClaims:
             if places or len(known) == 1:
                 self._held_mib[uuid] += share_mib
             rest_mib = max(0, share_mib - used.get(uuid, 0))
-            starts = pod.running_since is None or self._now - pod.running_since < STARTING_SECONDS
+            starts = pod.running_since is None or self._now - pod.running_since < self._starting_seconds
             if starts and uuid not in self._unknown:
                 self.starting_mib[uuid] += rest_mib
             if starts or not (used or uuid in self._unknown):

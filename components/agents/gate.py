@@ -103,6 +103,12 @@ class GateSpec(Spec):
         default=5, le=15, description="Between samples: so long a seat that waits is not seen to wait."
     )
     armed: bool = Field(default=False, description="false: tells what it would do, and has no right to do it.")
+    starting_seconds: Seconds = Field(
+        default=300,
+        le=86_400,
+        description="So long after its start a resident may still load: what is left of its budget is kept for it. "
+        "Not less than your slowest model takes.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +164,7 @@ def gate_agent(args: GateArgs) -> Agent:
             "RUN_SECONDS": str(GATE_RUN_SECONDS),
             **telemetry_environment(namespace, args.exporter),
             "GATES": json.dumps(declared, separators=(",", ":")),
+            "STARTING_SECONDS": str(args.spec.starting_seconds),
         },
         rules=(
             *telemetry_rules(namespace),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
-from agents.gate.seats import STARTING_SECONDS
+from agents.gate.pods import STARTING_SECONDS
 from components.agents.watchdog import WatchdogSpec
 from tenancy.ledger import Seat
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG

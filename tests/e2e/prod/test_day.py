@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from agents.gate.seats import STARTING_SECONDS
+from agents.gate.pods import STARTING_SECONDS
 from tenancy import names
 from tests.e2e.faults.agents import run_once, succeeded
 from tests.e2e.prod.prometheus import Prometheus, prometheus

@@ -35,6 +35,7 @@ SETTINGS = Settings(
     interval_seconds=10,
     run_seconds=40,
     gates=(ALWAYS,),
+    starting_seconds=300,
 )
 
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agents.gate.decide import decide
-from agents.gate.pods import Seating, with_ended
-from agents.gate.seats import STARTING_SECONDS
+from agents.gate.pods import STARTING_SECONDS, Seating, with_ended
 from agents.gate.types import Action, Cause, GateState, Intent
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.allocate import Ask
@@ -103,6 +102,14 @@ def test_the_budget_of_who_starts_or_holds_nothing_is_kept(since: int | None, ho
     pod = seat_pod("llama-swap", 5000, since=since)
     measured = used(reading(8000), **({"llama-swap": holds_mib} if holds_mib else {}))
     assert opens(measured, Seating(seats=(seat("llama-swap", 5000),), pods=(pod,))) is free
+
+
+def test_how_long_a_pod_starts_is_the_stacks_to_say() -> None:
+    pod = seat_pod("llama-swap", 5000, since=NOW - 20)
+    seats = Seating(seats=(seat("llama-swap", 5000),), pods=(pod,))
+    measured = used(reading(8000), **{"llama-swap": 300})
+    assert not opens(measured, replace(seats, starting_seconds=21))
+    assert opens(measured, replace(seats, starting_seconds=20))
 
 
 def test_who_does_not_show_use_keeps_the_gate_only_while_he_starts() -> None:

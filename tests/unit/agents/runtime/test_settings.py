@@ -56,7 +56,7 @@ TTS = {
 
 
 def gates(*shapes: object) -> dict[str, str]:
-    return {**WATCHDOG, "GATES": json.dumps(shapes)}
+    return {**WATCHDOG, "STARTING_SECONDS": "300", "GATES": json.dumps(shapes)}
 
 
 def problems(kind: type, environ: dict[str, str]) -> list[str]:
@@ -169,5 +169,5 @@ def test_wrong_gates_are_told_of_together_with_other_variables() -> None:
 
 @pytest.mark.parametrize("value", ["", "{}", "3"])
 def test_gates_are_a_json_list(value: str) -> None:
-    (problem,) = problems(gate.Settings, {**WATCHDOG, "GATES": value})
+    (problem,) = problems(gate.Settings, {**gates(), "GATES": value})
     assert problem.startswith("GATES: must be a JSON list")

@@ -107,6 +107,11 @@ def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: 
     assert (given["EXPORTER_NAMESPACE"], given["EXPORTER_PORT"]) == (NODES, "9401")
 
 
+def test_how_long_a_resident_may_load_is_the_stacks_to_say() -> None:
+    given = [environment(dict(of(spec).one("CronJob").inputs)) for spec in (GateSpec(), GateSpec(starting_seconds=15))]
+    assert [each["STARTING_SECONDS"] for each in given] == ["300", "15"]
+
+
 def test_a_gate_says_what_it_lets_in_where_and_when(graph: Graph) -> None:
     books, tts, video, always = json.loads(environment(dict(graph.one("CronJob").inputs))["GATES"])
     assert tts == {
