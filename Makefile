@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -128,6 +128,9 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 e2e: ## Run the tests on clusters, in four lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
 	@$(PYTEST) -n 4 tests/e2e $(ARGS)
+
+demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
+	@$(PYTHON) -m toolchain.demo
 
 day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
 	@$(INSTALL) preview cluster $(NODE)

@@ -246,6 +246,11 @@ def _report(given: argparse.Namespace, kubectl: Session) -> Report:
     return Report(lambda paper: free_text(rooms, paper), "free", rooms)
 
 
+def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: Paper) -> str:
+    """What a verb prints for people. Raises AgentError."""
+    return _report(parser().parse_args(arguments), kubectl).text(paper)
+
+
 def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> None:
     watched = getattr(given, "watch", False)
     if given.output == "text":

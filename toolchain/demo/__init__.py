@@ -1,0 +1,1 @@
+"""`make demo`: the residents' day in fast steps, on a throw-away cluster that draws who has the memory."""

@@ -1,0 +1,253 @@
+"""`python -m toolchain.demo`: the residents' day in fast steps, on a throw-away cluster without a GPU.
+
+Everything is in a folder of its own, which goes with it: the cluster, its kubeconfig, Pulumi's state, the plugin. It
+touches no kubeconfig and no stack of yours.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+from agents.runtime.errors import AgentError
+from gpumem import cli
+from gpumem.draw import Paper
+from gpumem.kubectl import Kubectl
+from toolchain import plugin
+from toolchain.cluster import card, cluster, fake_nvml, node, paths, prod
+from toolchain.cluster.api import ClusterApi, until
+from toolchain.cluster.card import Card
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.turning import turning
+from toolchain.demo.screen import CLEAR, Page
+from toolchain.demo.stage import Stage
+from toolchain.demo.story import Step, story
+from toolchain.workspace import Workspace, workspace
+
+_NODE = f"/api/v1/nodes/{node.NODE}"
+_PLAYED = "/api/v1/nodes/k8s-node1"
+_READY_SECONDS = 120
+_LOOK_SECONDS = 2.0  # between two looks at who has the memory
+_READ_SECONDS = 4.0  # for a person to read what came of a step
+_END_SECONDS = 15
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> int:
+    """0; 1 with the reason on stderr; 130 where it was interrupted."""
+    if reason := why_not():
+        print(f"make demo: {reason}", file=sys.stderr)
+        return 1
+    for number in _ENDS:
+        signal.signal(number, _interrupted)
+    began = time.monotonic()
+    try:
+        with _folder() as folder:
+            _Demo(folder, began).run()
+    except KeyboardInterrupt:
+        print("\ninterrupted: the cluster is ended and its folder removed", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except (ClusterError, AgentError) as error:
+        print(f"make demo: {error}", file=sys.stderr)
+        return 1
+    print(f"\nThe cluster is ended and its folder removed. It took {time.monotonic() - began:.0f} s.")
+    return 0
+
+
+def why_not() -> str | None:
+    """What this machine lacks for it, in a sentence; None where it lacks nothing."""
+    if reason := node.why_not():
+        return reason
+    if lacking := paths.missing(paths.CONTROL_PLANE):
+        return f"not installed: {', '.join(lacking)}; run make cluster-toolchain"
+    return None if shutil.which("cc") else "the simulated GPU needs a C compiler: install gcc and libc6-dev"
+
+
+def _interrupted(*_: Any) -> None:
+    """Once: whoever presses Ctrl-C again does not keep it from ending what it started."""
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="gpu-tenancy-demo-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+class _Demo:
+    def __init__(self, folder: Path, began: float) -> None:
+        self._folder = folder
+        self._began = began
+        self._terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if self._terminal else 100
+        colour = self._terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._page, self._paper = Page(width, colour), Paper(width, colour)
+        self._rows: list[tuple[Step, float]] = []
+        self._looked = 0.0
+
+    def run(self) -> None:
+        """From an empty machine to an empty machine. Raises ClusterError."""
+        kubeconfig = self._folder / "cluster" / "admin.kubeconfig"
+        self._install_plugin()
+        print(f"""A day of five residents of one simulated Tesla T4, in fast steps. In another terminal, meanwhile:
+  export KUBECONFIG={kubeconfig} PATH={self._folder / "bin"}:{paths.TOOLCHAIN / "bin"}:$PATH
+""")
+        self._say("a cluster starts: a control plane, and a real node with containerd and a kubelet")
+        with cluster.running(self._folder / "cluster", extent=Extent.REAL_NODE) as held:
+            script = _give_gpu(held)
+            self._say("prod is rolled out on it, as make up does: budgets, queues, admission, scheduler, agents")
+            _roll_out(self._folder, held)
+            self._say("the node's exporter publishes its device")
+            _open_node(held.api)
+            stage = Stage(held.api, Card(script=script, wants={**prod.STEADY_MIB, "tts": prod.TTS_MIB}))
+            with _kubectl(kubeconfig) as kubectl, turning(stage.card.turn, card.TURN_SECONDS):
+                self._play(stage, kubectl)
+            print(f"\nThe day, and after how many seconds:\n{self._page.summary(self._rows)}")
+            self._say("the cluster ends")
+
+    def _say(self, what: str) -> None:
+        print(f"[{time.monotonic() - self._began:3.0f} s] {what}", flush=True)
+
+    def _install_plugin(self) -> None:
+        with redirect_stdout(None):
+            plugin.main(self._folder / "bin")
+
+    def _play(self, stage: Stage, kubectl: Kubectl) -> None:
+        steps = story()
+        for number, step in enumerate(steps, 1):
+            above = self._page.beginning(number, len(steps), step)
+            if not self._terminal:
+                print(f"\n{above}", end="", flush=True)
+            stage.meanwhile = self._redraws(above, kubectl)
+            began = time.monotonic()
+            stage.play(step.key)
+            self._rows.append((step, time.monotonic() - began))
+            self._show(step, above, stage, kubectl)
+
+    def _redraws(self, above: str, kubectl: Kubectl) -> Callable[[], None]:
+        def redraw() -> None:
+            if self._terminal and time.monotonic() - self._looked >= _LOOK_SECONDS:
+                self._draw(above, [self._asked("who", kubectl)])
+
+        return redraw
+
+    def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
+        """What came of the step, in the agents' words, and what the plugin shows of it."""
+        _, seconds = self._rows[-1]
+        outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
+        below = [f"$ kubectl gpumem {_typed(each)}\n{self._asked(each, kubectl)}" for each in step.shows]
+        if self._terminal:
+            self._draw(above + outcome, below)
+            time.sleep(_READ_SECONDS * len(below))
+        else:
+            print("\n".join((outcome, *below)), flush=True)
+
+    def _draw(self, above: str, below: list[str]) -> None:
+        self._looked = time.monotonic()
+        print(CLEAR + "\n".join((above, *below)), end="", flush=True)
+
+    def _asked(self, verb: str, kubectl: Kubectl) -> str:
+        try:
+            return cli.text_of(_typed(verb).split(), kubectl, self._paper)
+        except AgentError as error:  # it is a picture of the day, not the day
+            return f"gpumem: {error}\n"
+
+
+def _typed(verb: str) -> str:
+    return f"{verb} --pool t4" if verb in ("who", "free") else verb
+
+
+def _kubectl(kubeconfig: Path) -> Kubectl:
+    return Kubectl([f"--kubeconfig={kubeconfig}"], paths.program("kubectl"))
+
+
+def _give_gpu(held: HeldCluster) -> Path:
+    """The real node is the one of pool t4, with an empty card; the played one goes. What the fake NVML reads."""
+    libraries = node.gpu_libraries(held.folder)
+    fake_nvml.build(libraries)
+    script = libraries / "card"
+    fake_nvml.write(script, card.shown(card.free_mib({})))
+    held.api.request("DELETE", _PLAYED)
+    held.api.patch(_NODE, {"metadata": {"labels": card.LABELS}})
+    return script
+
+
+def _open_node(api: ClusterApi) -> None:
+    """Its taint kept away, until now, what can run on a node that is played alone. Raises ClusterError."""
+    domain = prod.cluster()["resource_domain"]
+    api.patch(_NODE, {"spec": {"taints": []}})
+    published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{node.NODE}"
+    until(lambda: api.get(published), _READY_SECONDS, "the exporter publishes the device")
+    key = f"{domain}/gpumem"
+    until(
+        lambda: key in (api.get(_NODE) or {})["status"]["capacity"], _READY_SECONDS, "reconcile advertises its memory"
+    )
+
+
+def _in_fast_steps(config: dict[str, Any]) -> None:
+    """Prod gives a model two minutes to load before the watchdog looks at it, and five before its budget is lent."""
+    config["watchdog"]["minimum_age_seconds"] = 10
+    config["gate"]["starting_seconds"] = 20
+
+
+def _roll_out(folder: Path, held: HeldCluster) -> None:
+    """Raises ClusterError with all that Pulumi said."""
+    home = folder / "prod"
+    home.mkdir()
+    made = workspace(home)
+    made.change(_in_fast_steps)
+    for arguments in (("stack", "init", "prod"), ("up", "--stack", "prod", "--yes", "--skip-preview")):
+        _pulumi(made, held, *arguments)
+
+
+def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
+    """In a session of its own, of which nothing is left afterwards: Pulumi's plugins outlive it where it is killed."""
+    log = made.folder / "pulumi.log"
+    # Of a state that goes with the cluster no step need be kept.
+    quick = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [paths.program("pulumi"), *arguments, "--non-interactive", "--color", "never"],
+            cwd=made.project,
+            env={**made.env, **quick},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code = child.wait()
+    finally:
+        _end_session(child)
+    if code:
+        raise ClusterError(f"prod is not rolled out:\n{log.read_text(errors='replace').rstrip()}")
+
+
+def _end_session(leader: "subprocess.Popen[bytes]") -> None:
+    """Every process of the session, which plugins in groups of their own are in too."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            session = int(stat.read_text().rpartition(") ")[2].split()[3])
+            if session == leader.pid:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        leader.wait(_END_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The demo as text: the story above, who has the memory below. Pure."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from toolchain.demo.story import Step
+
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The words of an Event: of whom, by whom."""
+
+    reporter: str
+    reason: str
+    about: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """How wide, and whether in colour."""
+
+    width: int = 100
+    colour: bool = False
+
+    def title(self, number: int, of: int, step: Step) -> str:
+        text = f"{number} of {of}: {step.cause}"
+        return f"{_BOLD}{text}{_PLAIN}" if self.colour else text
+
+    def beginning(self, number: int, of: int, step: Step) -> str:
+        """What happens, and why it matters."""
+        return _text([self.title(number, of, step), *self._wrapped(step.why)])
+
+    def outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> str:
+        """What came of it, in whose words, and what to type."""
+        return _text(self._outcome(step, seconds, said))
+
+    def _outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> Iterator[str]:
+        yield from self._wrapped(f"after {seconds:.0f} s: {step.effect}")
+        for each in said:
+            words = " ".join(each.note.split())
+            yield from self._wrapped(f"{each.reporter} says {each.reason} of {each.about}: {words}")
+        yield f"  see it: {step.type}"
+
+    def summary(self, rows: Sequence[tuple[Step, float]]) -> str:
+        """All steps, and how long what followed took."""
+        lines = [f"{step.cause}: {step.effect}" for step, _ in rows]
+        return _text(
+            wrapped
+            for line, (_, seconds) in zip(lines, rows, strict=True)
+            for wrapped in textwrap.wrap(
+                line, self.width, initial_indent=f"{seconds:5.0f} s  ", subsequent_indent=" " * 9
+            )
+        )
+
+    def _wrapped(self, text: str) -> Iterator[str]:
+        yield from textwrap.wrap(
+            text, self.width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False
+        )
+
+
+def _text(lines: Iterator[str] | Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,168 @@
+"""The cluster that the story happens on: who does what to it, and when what follows has come to pass."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from toolchain.cluster import prod
+from toolchain.cluster.api import ClusterApi
+from toolchain.cluster.card import Card, deployment
+from toolchain.cluster.errors import ClusterError
+from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
+from toolchain.demo.screen import Said
+from toolchain.demo.story import LEAK_MIB, Told
+
+Object = Mapping[str, Any]
+
+STEP_SECONDS = 180  # far longer than any takes, also on a busy machine
+_PAUSE_SECONDS = 0.3
+_READING_SECONDS = 8  # so long after it the agents know what is held: the exporter reads each 5 s
+
+Meanwhile = Callable[[], None]
+
+
+@dataclass
+class Stage:
+    """`meanwhile` is called again and again while something is awaited."""
+
+    api: ClusterApi
+    card: Card
+    meanwhile: Meanwhile = lambda: None
+
+    def play(self, key: str) -> None:
+        """The step's cause, and then what follows. Raises ClusterError where it does not in time."""
+        steps: dict[str, Callable[[], None]] = {
+            "residents": self._residents,
+            "leak": self._leak,
+            "night": self._night,
+            "queue": self._queue,
+            "urgent": self._urgent,
+            "seat": self._seat,
+        }
+        steps[key]()
+
+    def said(self, told: Told) -> list[Said]:
+        """The latest Event of that reason; none where it has gone, or nobody wrote it."""
+        path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
+        found = (self.api.get(path) or {"items": []})["items"]
+        latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
+        return [
+            Said(
+                reporter=event.get("reportingController") or "the cluster",
+                reason=event["reason"],
+                about=f"{event['regarding']['kind'].lower()} {event['regarding']['name']}",
+                note=event.get("note", ""),
+            )
+            for event in latest
+        ]
+
+    def _residents(self) -> None:
+        key = f"{prod.cluster()['resource_domain']}/gpumem"
+        for app, mib in budgets().items():
+            self._create(app, {key: str(mib)}, replicas=1)
+        self._create("tts", {}, replicas=0)
+        self._until(self._all_hold, "every resident holds its steady use")
+
+    def _create(self, app: str, gpumem: Mapping[str, str], replicas: int) -> None:
+        self.api.create(deployment_of(app).rpartition("/")[0], deployment(app, gpumem, replicas))
+
+    def _leak(self) -> None:
+        before = self._uids()
+        self.card.leak("frigate", LEAK_MIB)
+        self._until(lambda: self._uids()["frigate"] not in ("", before["frigate"]), "frigate is recycled")
+        self._until(self._all_hold, "frigate is loaded again")
+        after = self._uids()
+        lost = [app for app in before if app != "frigate" and before[app] != after[app]]
+        if lost:
+            raise ClusterError(f"frigate leaked, and {', '.join(lost)} lost their pods as well")
+
+    def _night(self) -> None:
+        self.card.wants["immich-ml"] = NIGHT_MIB
+        self._until(lambda: self.card.holds("tts") == TTS_MIB, "tts is let in")
+
+    def _queue(self) -> None:
+        self._submit("team-a", "nightly", "gpu-batch")
+        self._until(lambda: self._runs("team-a", "nightly"), "nightly runs")
+        self._submit("team-b", "later", "gpu-batch")
+        self._until(lambda: self._waits("team-b", "later"), "later waits")
+
+    def _urgent(self) -> None:
+        self._submit("team-b", "urgent", "gpu-urgent")
+        self._until(
+            lambda: self._runs("team-b", "urgent") and not self._runs("team-a", "nightly"), "urgent runs in its place"
+        )
+        self._until(lambda: self._waits("team-a", "nightly"), "nightly waits again")
+
+    def _seat(self) -> None:
+        self._scale("llama-swap", 0)
+        self._until(lambda: self.card.holds("llama-swap") == 0, "its old process has ended")
+        self.card.wants |= budgets()
+        self._pause(_READING_SECONDS)
+        self._scale("llama-swap", 1)
+        self.card.wants["llama-swap"] = STEADY_MIB["llama-swap"]
+        self._until(lambda: self.card.holds("llama-swap") == STEADY_MIB["llama-swap"], "llama-swap is loaded")
+        self._until(lambda: self.card.holds("tts") == 0, "tts is out")
+
+    def _all_hold(self) -> bool:
+        return all(self.card.holds(app) == mib for app, mib in STEADY_MIB.items())
+
+    def _uids(self) -> dict[str, str]:
+        """Of the residents' pods that do not terminate."""
+        return {app: self._uid(app) for app in STEADY_MIB}
+
+    def _uid(self, app: str) -> str:
+        path = f"/api/v1/namespaces/{tenant_of(app)}/pods?labelSelector=app%3D{app}"
+        found = [pod["metadata"] for pod in self._items(path) if "deletionTimestamp" not in pod["metadata"]]
+        return str(found[0]["uid"]) if found else ""
+
+    def _scale(self, app: str, replicas: int) -> None:
+        self.api.patch(f"{deployment_of(app)}/scale", {"spec": {"replicas": replicas}})
+
+    def _submit(self, team: str, name: str, priority: str) -> None:
+        queue = {"kueue.x-k8s.io/queue-name": f"{team}-gpu", "kueue.x-k8s.io/priority-class": priority}
+        container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        spec = {"restartPolicy": "Never", "containers": [container]}
+        manifest = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "labels": queue},
+            "spec": {"backoffLimit": 0, "template": {"spec": spec}},
+        }
+        self.api.create(f"/apis/batch/v1/namespaces/{team}/jobs", manifest)
+
+    def _runs(self, team: str, job: str) -> bool:
+        path = f"/api/v1/namespaces/{team}/pods?labelSelector=batch.kubernetes.io%2Fjob-name%3D{job}"
+        return any(
+            pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            for pod in self._items(path)
+        )
+
+    def _waits(self, team: str, job: str) -> bool:
+        """Kueue looked at it, and found no quota for it."""
+        for each in self._items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads"):
+            if each["metadata"]["ownerReferences"][0]["name"] == job:
+                conditions = each.get("status", {}).get("conditions", [])
+                return any(c["type"] == "QuotaReserved" and c["status"] == "False" for c in conditions)
+        return False
+
+    def _items(self, path: str) -> list[Object]:
+        return list((self.api.get(path) or {"items": []})["items"])
+
+    def _pause(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            self.meanwhile()
+            time.sleep(_PAUSE_SECONDS)
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        ends = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < ends:
+            with suppress(OSError):  # it asks again
+                if holds():
+                    return
+            self.meanwhile()
+            time.sleep(_PAUSE_SECONDS)
+        died = f"; died for lack of memory: {', '.join(self.card.died)}" if self.card.died else ""
+        raise ClusterError(f"{what}: not within {STEP_SECONDS} s{died}")

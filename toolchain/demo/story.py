@@ -1,0 +1,100 @@
+"""What happens in the demo, why, and what to type to see the same: the residents' day of record 0000. Pure."""
+
+from dataclasses import dataclass
+
+from tenancy import names
+from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
+
+LEAK_MIB = 150  # a turn of half a second
+FLOOR_MIB = 1536
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """An Event that is shown: of a namespace, by its reason."""
+
+    namespace: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """`key` names what the stage does; `cause` happens, `why` it matters, `effect` follows by itself; `type` shows it
+    in another terminal."""
+
+    key: str
+    cause: str
+    why: str
+    effect: str
+    type: str
+    told: tuple[Told, ...]
+    shows: tuple[str, ...] = ("who",)
+
+
+def story() -> tuple[Step, ...]:
+    """The steps, in their order."""
+    budget = budgets()
+    return (
+        Step(
+            key="residents",
+            cause="the five residents start",
+            why=f"Their seats, {sum(budget.values())} MiB, fit what the T4 offers (14000): pulumi preview proved it. "
+            "The scheduler's extender puts each on the device and counts it there.",
+            effect="all run, and hold their steady use",
+            type="kubectl gpumem who --pool t4; kubectl gpumem free --pool t4",
+            told=(Told(namespace="frigate", reason="Scheduled"),),
+            shows=("who", "free"),
+        ),
+        Step(
+            key="leak",
+            cause=f"frigate leaks {2 * LEAK_MIB} MiB a second",
+            why=f"It goes past its budget of {budget['frigate']} MiB and takes what others were promised. Under the "
+            f"floor of {FLOOR_MIB} MiB the watchdog recycles who is over a budget, and nobody else.",
+            effect="frigate was recycled, its next pod is loaded, and nobody else lost a pod",
+            type=_events("frigate", names.EVENT_RECYCLED),
+            told=(Told(namespace="frigate", reason=names.EVENT_RECYCLED),),
+        ),
+        Step(
+            key="night",
+            cause="at night immich-ml unloads its models",
+            why=f"It holds {NIGHT_MIB} instead of {STEADY_MIB['immich-ml']} MiB. tts has no seat; its gate lets it "
+            f"into slack that is really free: {TTS_MIB} MiB above the floor and a margin, in three readings.",
+            effect=f"the gate scaled tts from 0 to 1, and it holds {TTS_MIB} MiB",
+            type=_events("tts", names.EVENT_GATE_OPENED),
+            told=(Told(namespace="tts", reason=names.EVENT_GATE_OPENED),),
+        ),
+        Step(
+            key="queue",
+            cause="team-a's Job takes the one GPU that is handed out whole; team-b submits another",
+            why="Without a queue the second Job's pod would fail or stay Pending. Kueue holds the Job back.",
+            effect="team-a's nightly runs, team-b's later waits",
+            type="kubectl gpumem why -n team-b job/later",
+            told=(Told(namespace="team-b", reason="Pending"),),
+            shows=("why -n team-b job/later",),
+        ),
+        Step(
+            key="urgent",
+            cause="team-b submits an urgent Job",
+            why="gpu-urgent is above gpu-batch, and the ClusterQueue preempts what is lower.",
+            effect="nightly was preempted and waits in the queue again, urgent runs",
+            type=_events("team-a", "Preempted"),
+            told=(Told(namespace="team-a", reason="Preempted"),),
+            shows=("why -n team-a job/nightly",),
+        ),
+        Step(
+            key="seat",
+            cause="llama-swap is restarted while tts is in, and all others load up to their budgets",
+            why=f"What the gate lent is llama-swap's to take back: its seat of {budget['llama-swap']} MiB is a "
+            "promise, and nobody with a seat goes for it.",
+            effect="the gate put tts out, and llama-swap is placed and loaded",
+            type=_events("tts", names.EVENT_GATE_CLOSED),
+            told=(
+                Told(namespace="llama-swap", reason=names.EVENT_SEAT_HELD),
+                Told(namespace="tts", reason=names.EVENT_GATE_CLOSED),
+            ),
+        ),
+    )
+
+
+def _events(namespace: str, reason: str) -> str:
+    return f"kubectl get events -n {namespace} --field-selector reason={reason}"
