@@ -39,6 +39,7 @@ _PLAYED = "/api/v1/nodes/k8s-node1"
 _READY_SECONDS = 120
 _LOOK_SECONDS = 2.0  # between two looks at who has the memory
 _READ_SECONDS = 4.0  # for a person to read what came of a step
+_READING_SECONDS = 12  # the exporter's 5, and a busy machine's
 _END_SECONDS = 15
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -55,7 +56,7 @@ def main() -> int:
         with _folder() as folder:
             _Demo(folder, began).run()
     except KeyboardInterrupt:
-        print("\ninterrupted: the cluster is ended and its folder removed", file=sys.stderr)
+        print("interrupted: the cluster is ended and its folder removed", file=sys.stderr)
         return 128 + signal.SIGINT
     except (ClusterError, AgentError) as error:
         print(f"make demo: {error}", file=sys.stderr)
@@ -77,6 +78,7 @@ def _interrupted(*_: Any) -> None:
     """Once: whoever presses Ctrl-C again does not keep it from ending what it started."""
     for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
+    print("\nends what it started ...", file=sys.stderr, flush=True)
     raise KeyboardInterrupt
 
 
@@ -149,6 +151,7 @@ class _Demo:
     def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
         """What came of the step, in the agents' words, and what the plugin shows of it."""
         _, seconds = self._rows[-1]
+        self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
         below = [f"$ kubectl gpumem {_typed(each)}\n{self._asked(each, kubectl)}" for each in step.shows]
         if self._terminal:
@@ -156,6 +159,12 @@ class _Demo:
             time.sleep(_READ_SECONDS * len(below))
         else:
             print("\n".join((outcome, *below)), flush=True)
+
+    def _await_reading(self, stage: Stage, kubectl: Kubectl) -> None:
+        """Until the exporter shows what the card has: it reads each few seconds, and a picture would be late."""
+        ends = time.monotonic() + _READING_SECONDS
+        while time.monotonic() < ends and f", {stage.card.free_mib} free" not in self._asked("who", kubectl):
+            time.sleep(1)
 
     def _draw(self, above: str, below: list[str]) -> None:
         self._looked = time.monotonic()
