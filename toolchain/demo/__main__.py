@@ -22,7 +22,7 @@ from gpumem import cli
 from gpumem.draw import Paper
 from gpumem.kubectl import Kubectl
 from toolchain import plugin
-from toolchain.cluster import card, cluster, fake_nvml, node, paths, prod
+from toolchain.cluster import card, cluster, control_plane, fake_nvml, node, paths, prod
 from toolchain.cluster.api import ClusterApi, until
 from toolchain.cluster.card import Card
 from toolchain.cluster.cluster import HeldCluster
@@ -34,7 +34,7 @@ from toolchain.demo.stage import Stage
 from toolchain.demo.story import Step, story
 from toolchain.workspace import Workspace, workspace
 
-_NODE = f"/api/v1/nodes/{node.NODE}"
+_NODE = f"/api/v1/nodes/{control_plane.NODE}"
 _PLAYED = "/api/v1/nodes/k8s-node1"
 _READY_SECONDS = 120
 _LOOK_SECONDS = 2.0  # between two looks at who has the memory
@@ -200,7 +200,7 @@ def _open_node(api: ClusterApi) -> None:
     """Its taint kept away, until now, what can run on a node that is played alone. Raises ClusterError."""
     domain = prod.cluster()["resource_domain"]
     api.patch(_NODE, {"spec": {"taints": []}})
-    published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{node.NODE}"
+    published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{control_plane.NODE}"
     until(lambda: api.get(published), _READY_SECONDS, "the exporter publishes the device")
     key = f"{domain}/gpumem"
     until(
