@@ -160,11 +160,15 @@ def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
     eventually(lambda: read() == wanted, what, read)
 
 
+_NO_LOG = ("unable to retrieve container logs", "failed to try resolving symlinks in path")
+
+
 def logged(answer: ApiAnswer) -> str | None:
     """What a container wrote; None while that cannot be had. Of a container that is just gone the kubelet says so as if
-    it were a log (GetContainerLogs in pkg/kubelet/kuberuntime/kuberuntime_container.go)."""
+    it were a log (GetContainerLogs in pkg/kubelet/kuberuntime/kuberuntime_container.go, ReadLogs in
+    k8s.io/cri-client/pkg/logs)."""
     said = None if answer.refusal else answer.body.get("message")
-    return None if said is None or said.startswith("unable to retrieve container logs") else str(said)
+    return None if said is None or said.startswith(_NO_LOG) else str(said)
 
 
 def container(limits: Mapping[str, str]) -> dict[str, Any]:
