@@ -132,9 +132,9 @@ e2e: ## Run the tests on clusters, in four lanes side by side
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
 	@$(PYTHON) -m toolchain.demo
 
-day: ## Run the residents' day on the local cluster's real node, a quarter of an hour; prints its table
+day: ## Run make demo, and the residents' day on the local cluster's real node: twenty minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_day.py $(ARGS)
+	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py $(ARGS)
 
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE) oracle

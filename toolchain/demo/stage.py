@@ -16,7 +16,7 @@ from toolchain.demo.story import LEAK_MIB, Told
 
 Object = Mapping[str, Any]
 
-STEP_SECONDS = 180  # far longer than any takes, also on a busy machine
+STEP_SECONDS = 240  # far longer than any takes, also on a busy machine
 _PAUSE_SECONDS = 0.3
 _READING_SECONDS = 8  # so long after it the agents know what is held: the exporter reads each 5 s
 

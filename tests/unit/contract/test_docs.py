@@ -40,8 +40,9 @@ def test_every_link_to_a_heading_finds_it(doc: Path) -> None:
     assert [(to, anchor) for to, anchor in links if anchor not in anchors(doc.parent / to if to else doc)] == []
 
 
-def test_the_readme_names_the_two_commands_and_ci_runs_the_second() -> None:
+def test_the_readme_names_the_three_commands_and_ci_runs_the_second() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "make preview" in readme
     assert "make test" in readme
+    assert "make demo" in readme
     assert "make test" in (ROOT / ".ci" / "run").read_text()

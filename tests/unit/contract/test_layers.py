@@ -134,6 +134,17 @@ def test_the_plugin_takes_of_the_agents_what_counts_and_not_what_acts() -> None:
     assert {each for each in OF_AGENTS if not any(f"{name}.".startswith(f"{each}.") for name in used)} == set()
 
 
+def test_of_the_toolchain_only_what_shows_the_plugin_imports_what_is_shipped() -> None:
+    """And nothing of it the tests, which use it."""
+    users = {
+        path.relative_to(ROOT / "toolchain").parts[0]: imported(path) & {*PACKAGES, "tests"}
+        for path in modules("toolchain")
+        if imported(path) & {*PACKAGES, "tests"}
+    }
+    assert users.keys() == {"plugin.py", "demo"}
+    assert set().union(*users.values()) <= {"agents", "gpumem", "tenancy"}
+
+
 def test_every_package_inside_agents_has_its_layer() -> None:
     assert {path.parent.name for path in (ROOT / "agents").glob("*/__init__.py")} == set(AGENT_LAYERS)
     assert agent_layers(ROOT / "agents" / "__main__.py") == {"runtime"}  # it imports an agent by name

@@ -1,0 +1,80 @@
+"""make demo, whole: it plays its day to the end, says what happened, and leaves nothing; also where somebody presses
+Ctrl-C."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from toolchain.cluster import node
+from toolchain.demo.story import story
+
+pytestmark = pytest.mark.day
+
+MOST_SECONDS = 540  # five minutes, and what a busy machine adds
+COMMAND = [sys.executable, "-m", "toolchain.demo"]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    if reason := node.why_not():
+        pytest.skip(reason)
+    return tmp_path
+
+
+def left_by(temporary: Path) -> list[str]:
+    """Files, and processes that know of the demo's folder."""
+    running = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            running += [line] if str(temporary) in (line := command.read_text()) else []
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return [*map(str, temporary.iterdir()), *running]
+
+
+def untracked() -> str:
+    return subprocess.run(
+        ["git", "status", "--porcelain", "--ignored"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_demo_plays_its_day_and_leaves_nothing(temporary: Path) -> None:
+    before = untracked()
+    done = subprocess.run(
+        COMMAND,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+    print(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    for number, step in enumerate(story(), 1):
+        assert f"{number} of {len(story())}: {step.cause}" in done.stdout
+        for told in step.told:
+            assert f" says {told.reason} of " in done.stdout
+    assert "tts-" in done.stdout.partition("3 of 6")[2].partition("4 of 6")[0], "who shows tts, which was let in"
+    assert "gpumem: " not in done.stdout
+    assert left_by(temporary) == []
+    assert untracked() == before
+
+
+@pytest.mark.parametrize("seconds", [5, 40])
+def test_an_interrupted_demo_leaves_nothing(temporary: Path, seconds: int) -> None:
+    """While the cluster starts, and while prod is rolled out."""
+    running = subprocess.Popen(
+        COMMAND, cwd=ROOT, env={**os.environ, "TMPDIR": str(temporary)}, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(seconds)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=MOST_SECONDS)
+    assert running.returncode == 130, said
+    assert left_by(temporary) == []
