@@ -166,7 +166,7 @@ bench-packing: toolchain ## Measure how well placement packs, on the openb trace
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	$(if $(FROM),,$(error say where the history is: FROM=http://prometheus:9090, or FROM=usage.csv))
-	@$(PYTHON) -m stacks memory-report --stack '$(STACK)' --from $(call quoted,$(FROM)) $(if $(DAYS),--days $(DAYS))
+	@$(PYTHON) -m gpumem advise --host-memory --stack '$(STACK)' --from $(call quoted,$(FROM)) $(if $(DAYS),--days $(DAYS))
 
 gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem ARGS="who --pool t4" (docs/gpumem.md)
 	@python3 -m gpumem $(if $(ARGS),$(ARGS),--help)

@@ -1,6 +1,5 @@
 """advise: budgets from history, and the patch of the stack file that the gate takes."""
 
-import difflib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,11 +74,8 @@ def _judged(ledger: Ledger, stack: Stack | None, budgets: dict[str, int]) -> tup
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
         return "the ledger's sums; make preview judges the rest", refused, f"config:\n  gpu-tenancy:residents:\n{lines}"
-    change = checkout.with_budgets(stack, budgets)
-    name = stack.path.name
-    before, after = stack.text.splitlines(keepends=True), change.text.splitlines(keepends=True)
-    diff = "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
-    return "settings and policy pack", change.refusals, diff
+    change = checkout.with_numbers(stack, {("residents", name, "gpumem_mib"): mib for name, mib in budgets.items()})
+    return "settings and policy pack", change.refusals, checkout.patch(stack, change)
 
 
 def _moment(seconds: float) -> str:

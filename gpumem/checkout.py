@@ -3,6 +3,8 @@
 What is changed in a stack file is the text of numbers, so that comments and order stay, and the gate judges that text.
 """
 
+import difflib
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +14,7 @@ from typing import Any
 from agents.runtime.errors import AgentError
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
-
-_RESIDENTS, _BUDGET = "residents", "gpumem_mib"
+from tenancy.names import PROJECT
 
 
 class CheckoutError(AgentError):
@@ -51,39 +52,58 @@ class Change:
     refusals: tuple[str, ...]
 
 
-def with_budgets(stack: Stack, budgets: Mapping[str, int]) -> Change:
-    """Other MiB for these residents. Raises CheckoutError where the text has no place for them."""
+KeyPath = tuple[str, ...]
+
+
+def with_numbers(stack: Stack, numbers: Mapping[KeyPath, int]) -> Change:
+    """With other numbers at these paths of keys. Raises CheckoutError where the text has no place for one."""
     import yaml  # noqa: PLC0415 (the plugin has none)
 
-    residents = _child(_child(yaml.compose(stack.text), "config"), f"gpu-tenancy:{_RESIDENTS}", _RESIDENTS)
-    places = {name: _child(_child(residents, name), _BUDGET) for name in budgets}
+    config = _child(yaml.compose(stack.text), "config")
+    places = {path: _at(config, path) for path in numbers}
     text = stack.text
-    if wrong := [name for name, node in places.items() if not _is_plain(node, text)]:
-        raise CheckoutError(f"{stack.path}: {', '.join(wrong)}: no {_BUDGET} that is its own; write the number there")
-    for name, node in sorted(places.items(), key=lambda place: -place[1].start_mark.index):
-        text = text[: node.start_mark.index] + str(budgets[name]) + text[node.end_mark.index :]
-    return _judged(stack, text, budgets)
+    if wrong := [".".join(path) for path, node in places.items() if not _is_plain(node, text)]:
+        raise CheckoutError(f"{stack.path}: no number of its own at {', '.join(wrong)}; write one there")
+    for path, node in sorted(places.items(), key=lambda place: -place[1].start_mark.index):
+        text = text[: node.start_mark.index] + str(numbers[path]) + text[node.end_mark.index :]
+    return _judged(stack, text, numbers)
 
 
-def _judged(stack: Stack, text: str, budgets: Mapping[str, int]) -> Change:
+def patch(stack: Stack, change: Change) -> str:
+    """The change as a unified diff."""
+    name = stack.path.name
+    before, after = stack.text.splitlines(keepends=True), change.text.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+
+
+def _judged(stack: Stack, text: str, numbers: Mapping[KeyPath, int]) -> Change:
     from policy.graph import Graph  # noqa: PLC0415
     from policy.rules import violations  # noqa: PLC0415
+    from stacks import stackfile  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
         path = Path(folder) / stack.path.name
         path.write_text(text, encoding="utf-8")
+        if stackfile.read(path).values != _with(stackfile.read(stack.path).values, numbers):
+            named = ", ".join(".".join(each) for each in numbers)
+            raise CheckoutError(f"{stack.path}: one of {named} is another key's as well, by an alias; write each out")
         try:
             settings = _settings(path)
         except CheckoutError as error:
             return Change(text=text, refusals=tuple(str(error).splitlines()))
-    ledger = settings.ledger()
-    if ledger != stack.ledger.with_budgets(budgets):
-        raise CheckoutError(
-            f"{stack.path}: among {', '.join(budgets)} is a {_BUDGET} that is another resident's as well, by an alias "
-            "of YAML; write each out"
-        )
-    configured = {"ledger": ledger.to_data(), "memory_pools": _host_memory(settings).to_data()}
+    configured = {"ledger": settings.ledger().to_data(), "memory_pools": _host_memory(settings).to_data()}
     return Change(text=text, refusals=tuple(str(each) for each in violations(Graph((), configured))))
+
+
+def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
+    """A copy of JSON-like data with other numbers: what aliases share is the copy's own."""
+    copied = json.loads(json.dumps(values))
+    for (*parents, last), value in numbers.items():
+        inner = copied
+        for key in parents:
+            inner = inner[key]
+        inner[last] = value
+    return copied
 
 
 def _needed() -> None:
@@ -111,6 +131,15 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 
     found: HostMemoryPools = host_memory_pools(settings.memory_pools)
     return found
+
+
+def _at(config: Any, path: KeyPath) -> Any:
+    """The node at a path of keys, of which the first may bear the project's name; None where there is none."""
+    first, *rest = path
+    node = _child(config, f"{PROJECT}:{first}", first)
+    for key in rest:
+        node = _child(node, key)
+    return node
 
 
 def _is_plain(node: Any, text: str) -> bool:

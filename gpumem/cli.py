@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
-from gpumem import advise, cluster, completion, output
+from gpumem import advise, cluster, completion, host_memory, output
 from gpumem.bill import bill, bill_text
+from gpumem.checkout import CheckoutError
 from gpumem.cluster import Cluster
 from gpumem.draw import Paper, free_text, who_text, why_text
 from gpumem.evidence import gather, target_of
@@ -63,7 +64,8 @@ ADVISE = """examples:
   kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
   kubectl gpumem advise --from http://localhost:9090
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod" | sed -n '/^---/,$p' | git apply
-  make gpumem ARGS="advise --from usage.csv --stack prod -o json"
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
+  make gpumem ARGS="advise --from use.csv --stack prod -o json"
 """
 
 
@@ -126,7 +128,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
     found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
     _history(found)
-    found.add_argument("--days", type=_days, default=advise.DAYS, help=f"of history; default: {advise.DAYS}")
+    found.add_argument("--host-memory", action="store_true", help="of the stack's memory pools instead of GPUs' seats")
+    days = f"of history; default: {advise.DAYS}, of host memory {host_memory.DAYS}"
+    found.add_argument("--days", type=_days, help=days)
     found = _verb(verbs, "bill", "what each tenant had and used of a month, and its cost", BILL, ("csv",))
     _history(found)
     found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
@@ -203,8 +207,15 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 
 def _advised(given: argparse.Namespace, reach: Reach) -> Report:
     stack = advise.stack_of(given.stack)
+    if given.host_memory:
+        if stack is None:
+            raise CheckoutError("--host-memory needs the stack file that declares the pools: give --stack as well")
+        pools = host_memory.advised(given.source, stack, days=given.days or host_memory.DAYS)
+        code = DONE if pools.fine else WAITS
+        return Report(lambda paper: host_memory.advised_text(pools, paper), "host-memory", pools, code)
     ledger = stack.ledger if stack else _ledger(given, reach)
-    found = advise.advised(given.source, ledger, stack=stack, days=given.days, namespace=given.namespace)
+    days = given.days or advise.DAYS
+    found = advise.advised(given.source, ledger, stack=stack, days=days, namespace=given.namespace)
     return Report(lambda paper: advise.advised_text(found, paper), "advise", found, DONE if found.fine else WAITS)
 
 

@@ -59,7 +59,7 @@ class Prometheus:
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 (SCHEMES alone)
                 answer: Any = json.load(response)
-            found = [(series["metric"], series[key]) for series in answer["data"]["result"]]
+            found = [(series.get("metric", {}), series[key]) for series in answer["data"]["result"]]
             for _, values in found:
                 _values([values] if key == "value" else values)
         except urllib.error.HTTPError as error:

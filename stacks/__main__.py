@@ -3,7 +3,6 @@
 import argparse
 import io
 import os
-import re
 import shutil
 import signal
 import sys
@@ -11,14 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.host_memory import host_memory_pools
-from stacks import host_memory_usage, kubeconfig, schema, settings, typed
+from stacks import kubeconfig, schema, settings, typed
 from stacks.preview import run as preview
 from stacks.preview.progress import Progress
 from stacks.preview.report import report
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
-from tenancy.host_memory.history import joint_use
-from tenancy.host_memory.report import host_memory_report
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = Path("examples") / "one-gpu.yaml"
@@ -36,10 +33,6 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
     command.add_argument("--full", action="store_true", help="let Pulumi list every resource")
     command.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="for pulumi preview")
-    command = commands.add_parser("memory-report", help="compare the memory pools with a history of use")
-    command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
-    command.add_argument("--from", dest="source", required=True, help="Prometheus' address, or a CSV file")
-    command.add_argument("--days", type=_days, default=7, help="how much history to ask Prometheus for")
     commands.add_parser("schema", help="print the JSON schema of a stack file")
     command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
     command.add_argument("--optional", action="store_true", help="having none that answers is no error")
@@ -53,14 +46,11 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
                 text = _chart(root, given.stack)
             case "new":
                 text = _new(root, given.stack)
-            case "memory-report":
-                text, contradicted = _host_memory_report(_stack_file(root, given.stack), given.source, given.days)
-                code = int(contradicted)
             case "schema":
                 text = schema.render()
             case _:
                 text = _cluster(optional=given.optional)
-    except (settings.ConfigError, kubeconfig.KubeconfigError, host_memory_usage.UsageError, _CommandError) as error:
+    except (settings.ConfigError, kubeconfig.KubeconfigError, _CommandError) as error:
         print(error, file=sys.stderr)
         return 1
     sys.stdout.write(text)
@@ -75,12 +65,6 @@ def _stack_name(text: str) -> str:
     if wrong := typed.stack_name(text):
         raise argparse.ArgumentTypeError(f"{text!r}: {wrong}")
     return text
-
-
-def _days(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to 9999")
-    return int(text)
 
 
 def _stack_file(root: Path, stack: str) -> Path:
@@ -119,21 +103,6 @@ def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) ->
         run = preview.quietly(pulumi, stack, arguments, root=root, watch=progress)
         progress.clear()
     return report(run, chart, colour=_colour()), run.exit_code
-
-
-def _host_memory_report(path: Path, source: str, days: int) -> tuple[str, bool]:
-    """The report of every pool, and whether it contradicts what the stack declares."""
-    texts, contradicted = [], False
-    pools = host_memory_pools(settings.load_file(path).memory_pools).pools
-    samples = host_memory_usage.read(source, pools, days=days)
-    for pool in pools:
-        try:
-            joint = joint_use(pool, samples[pool.name])
-        except ValueError as error:
-            raise _CommandError(f"{pool.name}: {error}") from None
-        texts.append(host_memory_report(pool, joint))
-        contradicted |= any(use.contradictions for use in joint.uses)
-    return "\n".join(texts), contradicted
 
 
 def _new(root: Path, stack: str) -> str:

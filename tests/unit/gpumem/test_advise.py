@@ -92,15 +92,16 @@ def stack(folder: Path, residents: str) -> checkout.Stack:
 INFERENCE = "    inference: {tenant: inference, pool: node-4, gpumem_mib: 12288}"
 
 
+FRIGATE = {("residents", "frigate", "gpumem_mib"): 2500}
 ALIASES = {
     "a number": (
         "    frigate: {tenant: frigate, pool: t4, gpumem_mib: &two 2000}\n"
         "    portal-stt: {tenant: portal-stt, pool: t4, gpumem_mib: *two}",
-        "frigate: no gpumem_mib that is its own; write the number there",
+        "no number of its own at residents.frigate.gpumem_mib; write one there",
     ),
     "a resident": (
         "    frigate: &two {tenant: frigate, pool: t4, gpumem_mib: 2000}\n    second: *two",
-        "among frigate is a gpumem_mib that is another resident's as well, by an alias of YAML; write each out",
+        "one of residents.frigate.gpumem_mib is another key's as well, by an alias; write each out",
     ),
 }
 
@@ -109,14 +110,14 @@ ALIASES = {
 def test_a_budget_by_alias_is_left_to_the_operator(tmp_path: Path, case: str) -> None:
     residents, message = ALIASES[case]
     with pytest.raises(CheckoutError, match=message):
-        checkout.with_budgets(stack(tmp_path, f"{INFERENCE}\n{residents}"), {"frigate": 2500})
+        checkout.with_numbers(stack(tmp_path, f"{INFERENCE}\n{residents}"), FRIGATE)
 
 
 def test_a_block_is_patched_like_a_line(tmp_path: Path) -> None:
     found = stack(
         tmp_path, f"{INFERENCE}\n    frigate:\n      tenant: frigate\n      pool: t4\n      gpumem_mib: 2000 # x"
     )
-    changed = checkout.with_budgets(found, {"frigate": 2500})
+    changed = checkout.with_numbers(found, FRIGATE)
     assert (changed.refusals, "gpumem_mib: 2500 # x" in changed.text) == ((), True)
 
 

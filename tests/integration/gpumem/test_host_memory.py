@@ -12,16 +12,15 @@ from urllib.parse import parse_qs, urlparse
 
 import pytest
 
-from stacks import host_memory_usage
-from stacks.__main__ import main
+from gpumem import cli, host_memory
+from gpumem.prometheus import HistoryError
 from tenancy.host_memory.history import UsageSample
 from tests.support.graphs import INFERENCE, NODE_4
-from tests.support.prod import ROOT
 from tests.support.remembering import prometheus as prometheus_of
 
 
 def read(source: str, days: int = 7) -> list[UsageSample]:
-    return host_memory_usage.read(source, [NODE_4], days=days)["node-4"]
+    return host_memory.read(source, [NODE_4], days=days)["node-4"]
 
 
 @contextmanager
@@ -71,7 +70,7 @@ def test_prometheus_is_asked_for_no_more_points_than_it_gives(days: int, step: i
 def test_a_prometheus_that_does_not_tell_is_an_error(answer: object, status: int) -> None:
     with (
         prometheus(answer, status) as (address, _),
-        pytest.raises(host_memory_usage.UsageError, match="does not tell what inference held"),
+        pytest.raises(HistoryError, match="does not tell what inference held"),
     ):
         read(address)
 
@@ -80,7 +79,7 @@ def test_what_prometheus_says_of_a_request_that_it_refuses_is_told() -> None:
     refusal = {"status": "error", "errorType": "bad_data", "error": "exceeded maximum resolution"}
     with (
         prometheus(refusal, 400) as (address, _),
-        pytest.raises(host_memory_usage.UsageError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
+        pytest.raises(HistoryError, match="HTTP Error 400: Bad Request: exceeded maximum resolution"),
     ):
         read(address)
 
@@ -132,17 +131,17 @@ def test_a_real_prometheus_tells_what_the_pods_of_a_workload_held_together(remem
 
 
 def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["memory-report", "--stack", "prod", "--from", remembering, "--days", "1"], ROOT) == 0
+    assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", remembering, "--days", "1"], {}) == 0
     text = capsys.readouterr().out
     assert "together at most 29900 of 62464 MiB" in text
     assert re.search(r"^inference +5000 +5120 +20000 +20480 +250\.0 +1024$", text, re.MULTILINE)
 
 
 def test_a_real_prometheus_says_why_it_refuses(remembering: str) -> None:
-    with pytest.raises(host_memory_usage.UsageError, match=r"HTTP Error 400: Bad Request: .*parse error"):
-        host_memory_usage.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
+    with pytest.raises(HistoryError, match=r"HTTP Error 400: Bad Request: .*parse error"):
+        host_memory.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
 
 
 def test_a_prometheus_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(host_memory_usage.UsageError, match="does not tell what inference held"):
+    with pytest.raises(HistoryError, match="does not tell what inference held"):
         read("http://127.0.0.1:9")

@@ -1,27 +1,27 @@
 """A history of use, from files."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stacks import host_memory_usage
-from stacks.__main__ import main
+from gpumem import cli, host_memory
+from gpumem.prometheus import HistoryError
 from tenancy.host_memory.history import UsageSample
 from tests.support.graphs import INFERENCE, NODE_4
-from tests.support.prod import ROOT
 
 HEADER = "time,workload,mib\n"
 
 
 def read(source: str, days: int = 7) -> list[UsageSample]:
-    return host_memory_usage.read(source, [NODE_4], days=days)["node-4"]
+    return host_memory.read(source, [NODE_4], days=days)["node-4"]
 
 
 @pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
 def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["memory-report", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], ROOT)
+        cli.main(["advise", "--host-memory", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], {})
     assert "must be a whole number from 1 to 9999" in capsys.readouterr().err
 
 
@@ -41,7 +41,7 @@ def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(HEADER + "60,inference,5000\n60,warehouse,1\n")
     other = replace(NODE_4, name="node-5", workloads=(replace(INFERENCE, name="warehouse"),))
-    found = host_memory_usage.read(str(file), [NODE_4, other], days=7)
+    found = host_memory.read(str(file), [NODE_4, other], days=7)
     assert found["node-4"] == found["node-5"] == [UsageSample(60, "inference", 5000), UsageSample(60, "warehouse", 1)]
 
 
@@ -67,12 +67,12 @@ def test_a_file_that_is_no_history_is_an_error_with_line_and_key(tmp_path: Path,
     content, message = NO_HISTORY[case]
     file = tmp_path / "usage.csv"
     file.write_bytes(content if case in ("other columns", "nothing", "no text") else HEADER.encode() + content)
-    with pytest.raises(host_memory_usage.UsageError, match=message):
+    with pytest.raises(HistoryError, match=message):
         read(str(file))
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(host_memory_usage.UsageError, match="cannot be read: No such file"):
+    with pytest.raises(HistoryError, match="cannot be read: No such file"):
         read(str(tmp_path / "usage.csv"))
 
 
@@ -85,13 +85,13 @@ def prod_history(inference_mib: int) -> str:
     return HEADER + "".join(rows)
 
 
-@pytest.mark.parametrize(("inference_mib", "code"), [(INFERENCE.steady_mib, 0), (INFERENCE.steady_mib + 1, 1)])
+@pytest.mark.parametrize(("inference_mib", "code"), [(INFERENCE.steady_mib, 0), (INFERENCE.steady_mib + 1, cli.WAITS)])
 def test_the_report_of_prod_ends_with_whether_the_declarations_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inference_mib: int, code: int
 ) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(prod_history(inference_mib))
-    assert main(["memory-report", "--stack", "prod", "--from", str(file)], ROOT) == code
+    assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file)], {}) == code
     text = capsys.readouterr().out
     assert text.startswith("node-4: 120 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 01:59\n")
     assert ("! memory_pools.node-4.workloads.inference.steady_mib: usually holds 5121" in text) == bool(code)
@@ -100,5 +100,33 @@ def test_the_report_of_prod_ends_with_whether_the_declarations_hold(
 def test_a_history_without_a_workload_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(HEADER + "60,inference,5000\n")
-    assert main(["memory-report", "--stack", "prod", "--from", str(file)], ROOT) == 1
+    assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file)], {}) == 1
     assert "none at all: clickhouse, embeddings" in capsys.readouterr().err
+
+
+def test_what_does_not_hold_comes_with_the_patch_that_the_gate_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "usage.csv"
+    file.write_text(prod_history(5300))
+    cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file)], {})
+    text = capsys.readouterr().out
+    assert "what inference held asks for steady_mib 5376\nthat fits, by settings and policy pack:" in text
+    changed = [line for line in text.splitlines() if line.startswith(("+ ", "- "))]
+    assert changed == ["-          steady_mib: 5120", "+          steady_mib: 5376"]
+
+
+def test_what_the_node_cannot_hold_is_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "usage.csv"
+    file.write_text(prod_history(40_000))
+    assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file), "-o", "json"], {}) == cli.WAITS
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["patch"]) == ("host-memory", None)
+    assert found["refused"]
+    (inference,) = (use for use in found["pools"][0]["workloads"] if use["workload"] == "inference")
+    assert set(inference["contradictions"]) == {"steady_mib", "request_mib", "peak_mib"}
+
+
+def test_host_memory_needs_the_stack_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["advise", "--host-memory", "--from", "usage.csv"], {}) == cli.FAILED
+    assert capsys.readouterr().err.startswith("gpumem: --host-memory needs the stack file that declares the pools")
