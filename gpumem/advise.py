@@ -1,15 +1,15 @@
 """advise: budgets from history, and the patch of the stack file that the gate takes."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpumem import checkout, history
+from gpumem import checkout
 from gpumem.advice import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
 from gpumem.checkout import Stack
 from gpumem.draw import Paper
+from gpumem.history import Uses
 from tenancy import sums
 from tenancy.ledger import Ledger, Seat
 
@@ -44,9 +44,8 @@ class Advised:
         return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
 
 
-def advised(source: str, ledger: Ledger, *, stack: Stack | None, days: int, namespace: str | None = None) -> Advised:
-    """Of the seats of a stack file, or of the cluster's ledger. Raises HistoryError and CheckoutError."""
-    uses = history.read(source, ledger, days=days, now=time.time())
+def advised(uses: Uses, ledger: Ledger, *, stack: Stack | None, namespace: str | None = None) -> Advised:
+    """Of the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
     times = [sample.time for sample in uses.samples]

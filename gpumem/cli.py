@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
-from gpumem import advise, cluster, completion, host_memory, output
+from gpumem import advise, cluster, completion, history, host_memory, output, plot
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
 from gpumem.cluster import Cluster
@@ -128,6 +129,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
     found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
     _history(found)
+    found.add_argument(
+        "--plot", metavar="FOLDER", help="draw each seat's use, budget and proposal there; needs matplotlib"
+    )
+    found.add_argument(
+        "--plot-format", choices=plot.FORMATS, default=plot.FORMATS[0], help=f"default: {plot.FORMATS[0]}"
+    )
     found.add_argument("--host-memory", action="store_true", help="of the stack's memory pools instead of GPUs' seats")
     days = f"of history; default: {advise.DAYS}, of host memory {host_memory.DAYS}"
     found.add_argument("--days", type=_days, help=days)
@@ -214,8 +221,10 @@ def _advised(given: argparse.Namespace, reach: Reach) -> Report:
         code = DONE if pools.fine else WAITS
         return Report(lambda paper: host_memory.advised_text(pools, paper), "host-memory", pools, code)
     ledger = stack.ledger if stack else _ledger(given, reach)
-    days = given.days or advise.DAYS
-    found = advise.advised(given.source, ledger, stack=stack, days=days, namespace=given.namespace)
+    uses = history.read(given.source, ledger, days=given.days or advise.DAYS, now=time.time())
+    found = advise.advised(uses, ledger, stack=stack, namespace=given.namespace)
+    if given.plot:
+        plot.write(uses.samples, found.seats, Path(given.plot), given.plot_format)
     return Report(lambda paper: advise.advised_text(found, paper), "advise", found, DONE if found.fine else WAITS)
 
 

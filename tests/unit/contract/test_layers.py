@@ -26,9 +26,8 @@ OF_AGENTS = {
     "agents.runtime.errors",
     "agents.telemetry",
 }
-# What the plugin lacks, and a checkout has: imported by one module, when a stack file is asked for.
-OF_A_CHECKOUT = {"components", "policy", "stacks", "yaml"}
-CHECKOUT = "checkout.py"
+# What the plugin lacks: each imported by one module, when it is asked for.
+WHEN_ASKED = {"checkout.py": {"components", "policy", "stacks", "yaml"}, "plot.py": {"matplotlib"}}
 # What each package inside agents/ may import of the others.
 SHARED = {"runtime", "kube", "telemetry"}
 AGENT_LAYERS: dict[str, set[str]] = {
@@ -81,10 +80,8 @@ def imported_when_asked(path: Path) -> set[str]:
 
 
 def allowed_when_asked(path: Path) -> set[str]:
-    """Of a checkout, what this module imports when it is asked for."""
-    if (path.parent.name, path.name) != ("gpumem", CHECKOUT):
-        return set()
-    return imported_when_asked(path) & OF_A_CHECKOUT
+    """What the plugin lacks and this module of its imports when it is asked for."""
+    return imported_when_asked(path) & WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
 
 
 def agent_layers(path: Path) -> set[str]:
@@ -164,8 +161,8 @@ def test_what_runs_in_privileged_pods_needs_only_the_standard_library(package: s
 
 
 def test_what_the_plugin_lacks_is_imported_by_one_module_and_when_it_is_asked_for(tmp_path: Path) -> None:
-    assert allowed_when_asked(ROOT / "gpumem" / CHECKOUT) == OF_A_CHECKOUT
-    module = tmp_path / "gpumem" / CHECKOUT
+    assert {name: allowed_when_asked(ROOT / "gpumem" / name) for name in WHEN_ASKED} == WHEN_ASKED
+    module = tmp_path / "gpumem" / "checkout.py"
     module.parent.mkdir()
     module.write_text("import yaml\n\ndef f():\n    import yaml\n    from stacks import settings\n")
     assert allowed_when_asked(module) == {"stacks"}

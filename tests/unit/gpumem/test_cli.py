@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +145,12 @@ def test_watching_goes_on_until_it_is_interrupted(
         typed("free -o yaml --watch --interval 7", RUNNING)
     assert slept == [7, 7]
     assert len([*yaml.safe_load_all(capsys.readouterr().out)]) == 2
+
+
+def test_a_history_is_judged_by_the_clusters_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "use.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
+    arguments = ["advise", "--from", str(tmp_path / "use.csv")]
+    assert cli.main(arguments, {}, lambda _: reached()) == cli.WAITS
+    text = capsys.readouterr().out
+    assert "they fit together, by the ledger's sums; make preview judges the rest:" in text
+    assert "    llama-swap: {gpumem_mib: 5100}\n" in text
