@@ -1,0 +1,76 @@
+"""What a request line and headers say, of whatever may come."""
+
+import http.client
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.runtime.http_message import HttpResponse, RequestError, read_head, sentence
+
+MOST = 1000
+WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="?"), min_size=1, max_size=20)
+
+
+@given(st.sampled_from(("GET", "POST")), WORDS, st.integers(0, MOST), st.booleans())
+def test_what_a_client_writes_is_read(method: str, path: str, length: int, last: bool) -> None:
+    close = b"Connection: CLOSE\r\n" if last else b""
+    text = (
+        f"{method} {path}?timeout=5s HTTP/1.1\r\nHost: x\r\n".encode() + close + f"content-LENGTH:  {length} ".encode()
+    )
+    head = read_head(text, MOST)
+    assert (head.method, head.path, head.body_bytes, head.last) == (method, path, length, last)
+
+
+def test_an_old_client_asks_once() -> None:
+    assert read_head(b"GET /metrics HTTP/1.0", MOST).last
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "is no HTTP/1.1 request"),
+        (b"GET /", "is no HTTP/1.1 request"),
+        (b"GET / HTTP/2", "is no HTTP/1.1 request"),
+        (b"\xff\xfe / HTTP/1.1 x", "is no HTTP/1.1 request"),
+        (b"GET / HTTP/1.1\r\nno colon", "a header is malformed"),
+        (b"POST / HTTP/1.1\r\nContent-Length: -1", "a Content-Length of at most 1000"),
+        (b"POST / HTTP/1.1\r\nContent-Length: 1001", "a Content-Length of at most 1000"),
+        (b"POST / HTTP/1.1\r\nContent-Length: " + b"0" * 5000, "a Content-Length of at most 1000"),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked", "a Content-Length of at most 1000"),
+    ],
+)
+def test_what_is_no_request_is_refused_in_a_sentence(text: bytes, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        read_head(text, MOST)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_is_a_head_or_refused(text: bytes) -> None:
+    try:
+        head = read_head(text, MOST)
+    except RequestError:
+        return
+    assert 0 <= head.body_bytes <= MOST
+
+
+class Answered:
+    """A socket that has this to say."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def makefile(self, _: str) -> io.BytesIO:
+        return io.BytesIO(self._text)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_an_answer_is_read_by_another_client(last: bool) -> None:
+    read = http.client.HTTPResponse(Answered(sentence(404, "not here").encoded(last=last)))  # type: ignore[arg-type]
+    read.begin()
+    assert (read.status, read.read(), read.getheader("Connection")) == (404, b"not here\n", "close" if last else None)
+
+
+def test_an_answer_is_json_unless_it_says_otherwise() -> None:
+    assert b"Content-Type: application/json\r\n" in HttpResponse(200, b"{}").encoded(last=False)
