@@ -64,9 +64,10 @@ BILL = """examples:
 ADVISE = """examples:
   kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
   kubectl gpumem advise --from http://localhost:9090
-  make gpumem ARGS="advise --from http://localhost:9090 --stack prod" | sed -n '/^---/,$p' | git apply
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod"
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod -o json" | jq -j .patch | git apply
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
-  make gpumem ARGS="advise --from use.csv --stack prod -o json"
+  make gpumem ARGS="advise --from use.csv --stack prod --plot pictures"
 """
 
 
