@@ -4,7 +4,6 @@ Everything is in a folder of its own, which goes with it: the cluster, its kubec
 touches no kubeconfig and no stack of yours.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -208,7 +207,7 @@ def _open_node(api: ClusterApi) -> None:
     )
 
 
-def _in_fast_steps(config: dict[str, Any]) -> None:
+def in_fast_steps(config: dict[str, Any]) -> None:
     """Prod gives a model two minutes to load before the watchdog looks at it, and five before its budget is lent."""
     config["watchdog"]["minimum_age_seconds"] = 10
     config["gate"]["starting_seconds"] = 20
@@ -219,7 +218,7 @@ def _roll_out(folder: Path, held: HeldCluster) -> None:
     home = folder / "prod"
     home.mkdir()
     made = workspace(home)
-    made.change(_in_fast_steps)
+    made.change(in_fast_steps)
     for arguments in (("stack", "init", "prod"), ("up", "--stack", "prod", "--yes", "--skip-preview")):
         _pulumi(made, held, *arguments)
 
@@ -254,7 +253,7 @@ def _end_session(leader: "subprocess.Popen[bytes]") -> None:
             session = int(stat.read_text().rpartition(") ")[2].split()[3])
             if session == leader.pid:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    with suppress(subprocess.TimeoutExpired):
         leader.wait(_END_SECONDS)
 
 

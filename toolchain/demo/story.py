@@ -41,9 +41,8 @@ def story() -> tuple[Step, ...]:
             why=f"Their seats, {sum(budget.values())} MiB, fit what the T4 offers (14000): pulumi preview proved it. "
             "The scheduler's extender puts each on the device and counts it there.",
             effect="all run, and hold their steady use",
-            type="kubectl gpumem who --pool t4; kubectl gpumem free --pool t4",
+            type="kubectl gpumem who --pool t4",
             told=(Told(namespace="frigate", reason="Scheduled"),),
-            shows=("who", "free"),
         ),
         Step(
             key="leak",
@@ -62,6 +61,7 @@ def story() -> tuple[Step, ...]:
             effect=f"the gate scaled tts from 0 to 1, and it holds {TTS_MIB} MiB",
             type=_events("tts", names.EVENT_GATE_OPENED),
             told=(Told(namespace="tts", reason=names.EVENT_GATE_OPENED),),
+            shows=("who", "free"),
         ),
         Step(
             key="queue",

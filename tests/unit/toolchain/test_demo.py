@@ -9,7 +9,7 @@ from tests.support.prod import raw
 from toolchain.cluster import card
 from toolchain.cluster.card import LEFT_MIB, REST_MIB, TOTAL_MIB, Card
 from toolchain.cluster.prod import STEADY_MIB, TTS_MIB, budgets
-from toolchain.demo.__main__ import _in_fast_steps
+from toolchain.demo import __main__ as demo
 from toolchain.demo.screen import Page, Said
 from toolchain.demo.stage import Stage
 from toolchain.demo.story import FLOOR_MIB, Step, story
@@ -61,10 +61,25 @@ def test_the_storys_numbers_are_prods() -> None:
 
 def test_of_prod_nothing_is_changed_but_how_long_a_model_may_load() -> None:
     prod, fast = raw(), raw()
-    _in_fast_steps(fast)
+    demo.in_fast_steps(fast)
     assert {key for key in prod if prod[key] != fast[key]} == {"watchdog", "gate"}
     assert fast["gate"].keys() - prod["gate"].keys() == {"starting_seconds"}
     assert fast["watchdog"].keys() - prod["watchdog"].keys() == {"minimum_age_seconds"}
+
+
+def test_where_no_node_can_be_hosted_it_says_in_a_sentence_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo.node, "why_not", lambda: "a real node needs root")
+    assert demo.main() == 1
+    assert capsys.readouterr() == ("", "make demo: a real node needs root\n")
+
+
+def test_without_a_compiler_there_is_no_simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo.node, "why_not", lambda: None)
+    monkeypatch.setattr(demo.paths, "missing", lambda _: [])
+    monkeypatch.setattr(demo.shutil, "which", lambda _: None)
+    assert demo.why_not() == "the simulated GPU needs a C compiler: install gcc and libc6-dev"
 
 
 def test_a_step_is_told_with_its_number_its_cause_and_why() -> None:
