@@ -15,9 +15,9 @@ from random import Random
 from agents.runtime import exposition
 from agents.runtime.http_message import HttpRequest
 from components.monitoring.rules.alert import sanitised
+from simulation.scheduler import advertised
 from tests.simulation import faults
 from tests.simulation.faults import DAY, Entry, Plan
-from tests.simulation.scheduler import advertised
 from tests.simulation.system import SYSTEM, System, system
 from tests.support.alerting import SCRAPE_SECONDS, promtool
 

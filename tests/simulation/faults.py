@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+from simulation.api import Object
+from simulation.devices import Machine
 from tenancy.names import GATE, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, RECONCILE, WATCHDOG, journal
-from tests.simulation.api import Object
-from tests.simulation.devices import Machine
 from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, Shape, System
 
 DAY = 86_400.0

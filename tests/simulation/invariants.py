@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from agents.gate.config import GateConfig
 from agents.gate.pods import STARTING_SECONDS
 from components.agents.watchdog import WatchdogSpec
+from simulation.api import Object
+from simulation.devices import Card
+from simulation.scheduler import advertised
+from simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 from tenancy.ledger import Seat
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
-from tests.simulation.api import Object
-from tests.simulation.devices import Card
-from tests.simulation.scheduler import advertised
-from tests.simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 
 if TYPE_CHECKING:
-    from tests.simulation.kubelet import Running
+    from simulation.kubelet import Running
     from tests.simulation.system import System
 
 CHECK_SECONDS = 5.0

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from simulation.timeline import Timeline, clock
 from tests.simulation import faults
 from tests.simulation.faults import DAY, Plan
 from tests.simulation.invariants import Violation
 from tests.simulation.system import system
-from tests.simulation.timeline import Timeline, clock
 from tests.simulation.undone import UNDONE, undone
 
 PROGRESS = 100  # seeds from one line on how far it is to the next

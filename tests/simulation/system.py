@@ -8,6 +8,15 @@ from urllib.parse import urlsplit
 
 from agents.gate.config import GateConfig, declared
 from agents.gate.probes import Window
+from simulation import agents as running
+from simulation.agents import CronAgent, Exporter, ExtenderPod, Gate, Probe, Reconcile, Watchdog
+from simulation.api import Server
+from simulation.devices import Card, Hardware, Machine, machine
+from simulation.kubelet import Kubelets
+from simulation.kueue import Kueue
+from simulation.scheduler import Scheduler
+from simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Tenants, Workload
+from simulation.world import World
 from tenancy.ledger import Pool, Sharing
 from tenancy.names import (
     EXPORTER,
@@ -21,17 +30,8 @@ from tenancy.names import (
     WATCHDOG,
     journal,
 )
-from tests.simulation import agents as running
-from tests.simulation.agents import CronAgent, Exporter, ExtenderPod, Gate, Probe, Reconcile, Watchdog
-from tests.simulation.api import Server
-from tests.simulation.devices import Card, Hardware, Machine, machine
 from tests.simulation.invariants import Invariants
-from tests.simulation.kubelet import Kubelets
-from tests.simulation.kueue import Kueue
-from tests.simulation.scheduler import Scheduler
 from tests.simulation.stack import Stack, stack
-from tests.simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Tenants, Workload
-from tests.simulation.world import World
 
 SYSTEM, NODES_SPACE = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
 KUBELET_SECONDS = 40.0  # until a node that is silent is NotReady

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.world import World
+from simulation.world import World
 
 
 def _world(*, jumping: bool = False) -> World:

@@ -9,13 +9,14 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "gpumem")
+PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "simulation", "gpumem")
 MAY_IMPORT = {
     "tenancy": set(),
     "agents": {"tenancy"},
     "components": {"tenancy"},
     "stacks": {"components", "tenancy"},
     "policy": {"tenancy"},
+    "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
 }
 # What kubectl's plugin takes of an agent is what counts and what is said, never what acts.

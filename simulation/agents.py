@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.message import Message
 from functools import lru_cache, partial
-from inspect import signature
 from typing import Any
 from unittest import mock
+from urllib.parse import urlencode
 
 from agents.exporter.attribution import attribute
 from agents.exporter.main import Gauge
@@ -43,15 +43,15 @@ from agents.runtime.exposition import Sample
 from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import client as telemetry_client
-from agents.telemetry import device
 from agents.telemetry import reading as telemetry_reading
+from agents.telemetry.device import Scan
 from agents.telemetry.sampling import UnsoundError
 from agents.watchdog import main as watchdog_main
+from simulation.api import Followed, KilledError, Object, Server, SimApi, Wire, client, endpoint
+from simulation.devices import Machine
+from simulation.world import BEGIN, World
 from tenancy.ledger import Ledger
 from tenancy.names import METRIC_API_AGE, METRIC_BUILD_INFO, METRIC_SAMPLE_AGE
-from tests.simulation.api import Followed, KilledError, Object, Server, SimApi, Wire, client, endpoint
-from tests.simulation.devices import Machine
-from tests.simulation.world import BEGIN, World
 
 MINUTE = 60.0
 # From its minute to a run's first pass: the controller, the scheduler, the kubelet, Python.
@@ -61,6 +61,9 @@ DEADLINE_SECONDS = 58.0  # of the Job (activeDeadlineSeconds)
 
 class SimLog(Log):
     """Into the timeline: what an agent says at warning and above."""
+
+    world: World
+    last: str
 
     def __init__(self, agent: str, world: World) -> None:
         super().__init__(agent, None)  # type: ignore[arg-type]
@@ -72,9 +75,9 @@ class SimLog(Log):
             return
         told = " ".join(f"{key}={value}" for key, value in fields.items() if key in ("gate", "pods", "why", "problem"))
         line = f"{message} {told}"[:200]
-        if line != self.last:  # type: ignore[has-type]
+        if line != self.last:
             object.__setattr__(self, "last", line)
-            self.world.say(self.agent, line)  # type: ignore[attr-defined]
+            self.world.say(self.agent, line)
 
 
 # The CronJobs
@@ -233,7 +236,7 @@ class Watchdog(CronAgent):
         log = SimLog("watchdog", self.world)
         api = client(self.server, self.name, clock, deadline)
         self.run = watchdog_main.WatchdogRun(settings=settings, api=api, clock=clock, log=log)
-        return settings.run_seconds
+        return float(settings.run_seconds)
 
     def unsettled(self) -> bool:
         return bool(self.run is not None and self.run.unsettled)
@@ -248,7 +251,7 @@ class Gate(CronAgent):
         log = SimLog("gate", self.world)
         api = client(self.server, self.name, clock, deadline)
         self.run = gate_main._Run(settings=settings, api=api, clock=clock, log=log)
-        return settings.run_seconds
+        return float(settings.run_seconds)
 
     def leans(self) -> bool:
         agreed = self.run.agreed.values() if self.run is not None else ()
@@ -268,7 +271,7 @@ class Reconcile(CronAgent):
         api = client(self.server, self.name, clock, deadline)
         self.run = reconcile_main.Reconciler(settings=settings, api=api, clock=clock, log=log)
         self.pending = False
-        return settings.run_seconds
+        return float(settings.run_seconds)
 
     def _take(self, run: Any) -> None:
         for follow in self.follows:
@@ -411,25 +414,22 @@ class Exporter:
         api = client(self.server, name, clock)
         log = SimLog(name, self.world)
         space, node = "gpu-tenancy-system", self.machine.name
-        self.following: Following | None = None
-        if "log" in signature(Registrar).parameters:  # it watches; else it polls
-            self.registrar: Any = Registrar(
-                api=api, node=node, ledger_namespace=space, clock=clock, log=log, slices=True
-            )
-            self.following = Following(informer=self.registrar.informer, world=self.world, server=self.server)
-            told = {"registry": lambda: self.registrar.last}
-        else:
-            self.registrar = Registrar(api=api, node=node, ledger_namespace=space, clock=clock)
-            told = {"ledger": lambda: self.registrar.last.ledger}
+        self.registrar = Registrar(api=api, node=node, ledger_namespace=space, clock=clock, log=log, slices=True)
+        self.following = Following(informer=self.registrar.informer, world=self.world, server=self.server)
         self.gauge = Gauge(read=self._read, registrar=self.registrar, clock=clock, interval_seconds=5)
-        survey = lambda: self.gauge.last.survey  # noqa: E731
-        self.publisher = Publisher(api=api, node=node, survey=survey, clock=clock, interval_seconds=5, **told)
+        self.publisher = Publisher(
+            api=api,
+            node=node,
+            survey=lambda: self.gauge.last.survey,
+            registry=lambda: self.registrar.last,
+            clock=clock,
+            interval_seconds=5,
+        )
 
     def _read(self) -> Any:
         if self.machine.failing:
             raise AgentError(self.machine.failing)
-        scan = getattr(device, "Scan", tuple)  # of devices that could be read, and of others
-        return attribute(scan(self.machine.occupancies()), self.machine.containers.get)
+        return attribute(Scan(self.machine.occupancies()), self.machine.containers.get)
 
     def resume(self) -> None:
         self.generation += 1
@@ -444,18 +444,14 @@ class Exporter:
             self.gauge.sample()
         self.world.tick(5.0 + 0.05 * self.world.dice.random(), lambda: self._sample(generation))
 
-    def _registrar(self, generation: int, since: float = 0.0) -> None:
-        """Looks after its watches; one that polls, every 15 s, or after 5 where a container has no name yet."""
+    def _registrar(self, generation: int) -> None:
+        """Looks after its watches."""
         if generation != self.generation:
             return
-        following = self.following
-        if self.machine.alive and following is not None:
-            self._quietly(following.look)
-            following.heard()
-        elif self.machine.alive and (not since or self.world.now - since >= 15.0 or self.registrar._wanted.is_set()):
-            since = self.world.now
-            self._quietly(self.registrar.refresh)
-        self.world.tick(5.0, lambda: self._registrar(generation, since))
+        if self.machine.alive:
+            self._quietly(self.following.look)
+            self.following.heard()
+        self.world.tick(5.0, lambda: self._registrar(generation))
 
     def _publish(self, generation: int) -> None:
         if generation != self.generation:
@@ -758,16 +754,13 @@ def _by_identity(act: Callable[..., Any], of: Callable[..., tuple[object, ...]] 
     return remembered
 
 
-_plain_urlencode = kube_client.urlencode
-
-
 def _urlencode(query: Mapping[str, str]) -> str:
     return _encoded(tuple(query.items()))
 
 
 @lru_cache(maxsize=4096)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    return _plain_urlencode(query)
+    return urlencode(query)
 
 
 class _Answers:
@@ -865,11 +858,11 @@ class Remembered:
 
 
 @lru_cache(maxsize=64)
-def _read_settings(kind: type[Any], environ: tuple[tuple[str, str], ...]) -> Any:
+def _read_settings(kind: Any, environ: tuple[tuple[str, str], ...]) -> Any:
     return read(kind, dict(environ))
 
 
-def settings_of(kind: type[Any], environ: Mapping[str, str]) -> Any:
+def settings_of(kind: Any, environ: Mapping[str, str]) -> Any:
     """As `read`, once for an environment but for the pod's name."""
     named = _read_settings(kind, tuple(sorted({**environ, "POD_NAME": "any"}.items())))
     return replace(named, pod_name=environ["POD_NAME"])

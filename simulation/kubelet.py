@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
+from simulation.api import Object, Server
+from simulation.devices import Card, Hardware, Machine
+from simulation.tenants import Tenants, Workload
+from simulation.world import World
 from tenancy.names import Names
-from tests.simulation.api import Object, Server
-from tests.simulation.devices import Card, Hardware, Machine
-from tests.simulation.tenants import Tenants, Workload
-from tests.simulation.world import World
 
 LOAD_SECONDS = 6.0
 MINIMUM_AGE_SECONDS = 120.0  # prod's watchdog's

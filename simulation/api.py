@@ -19,9 +19,9 @@ from agents.kube.errors import ApiError, refusal, unanswered
 from agents.kube.informer import WatchSource
 from agents.kube.transport import TIMEOUT_SECONDS, Endpoint
 from agents.runtime.clock import Clock
+from simulation.world import World
 from tenancy.names import PROJECT
 from tenancy.quantity import canonical, whole
-from tests.simulation.world import World
 
 Object = Mapping[str, Any]
 _HISTORY = 4000
@@ -464,7 +464,8 @@ def _selection(parameters: tuple[tuple[str, str], ...]) -> Callable[[Object], bo
 
 
 def _term(kind: str, text: str) -> Callable[[Object], bool]:
-    left, wanted, equal = (*text.split("!=", 1), False) if "!=" in text else (*text.split("=", 1), True)
+    equal = "!=" not in text
+    left, _, wanted = text.partition("=" if equal else "!=")
     if kind == "labelSelector":
         return lambda item: ((item["metadata"].get("labels") or {}).get(left, "") == wanted) is equal
     part, _, key = left.partition(".")

@@ -7,10 +7,10 @@ watchdog sets to false (pkg/controller/core/workload_controller.go). Units: MiB,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from simulation.api import Object, Server
+from simulation.tenants import QUEUED, Tenants, Workload
+from simulation.world import World
 from tenancy.names import KUEUE_API
-from tests.simulation.api import Object, Server
-from tests.simulation.tenants import QUEUED, Tenants, Workload
-from tests.simulation.world import World
 
 WORKLOADS = f"/apis/{KUEUE_API}/namespaces/{{}}/workloads/{{}}"
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from simulation.api import PODS, Object, Server
+from simulation.world import World
 from tenancy.names import (
     GPU,
     KUEUE_POD_SET_LABEL,
@@ -12,8 +14,6 @@ from tenancy.names import (
     SCHEDULER_NAME,
     Names,
 )
-from tests.simulation.api import PODS, Object, Server
-from tests.simulation.world import World
 
 HASH = "5d4f8b7c9"
 RESIDENT, ON_DEMAND, UNBUDGETED, QUEUED = "resident", "on demand", "unbudgeted", "queued"

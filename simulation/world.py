@@ -15,7 +15,7 @@ from random import Random
 from threading import Semaphore, Thread, current_thread
 
 from agents.runtime.clock import Clock
-from tests.simulation.timeline import Timeline
+from simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
 # So long after the last change every pass still happens, and until each agent has had its look (`settled`).
@@ -132,7 +132,8 @@ class World:
             self.now = end  # nobody is before it
             return
         runner = current_thread()
-        assert isinstance(runner, Runner), "only an act sleeps"
+        if not isinstance(runner, Runner):
+            raise TypeError("only an act sleeps")
         self._push(end, runner, tick=False)
         self._asleep += 1
         self._next_runner().turn.release()
