@@ -49,7 +49,7 @@ from agents.telemetry.sampling import UnsoundError
 from agents.watchdog import main as watchdog_main
 from simulation.api import Followed, KilledError, Object, Server, SimApi, Wire, client, endpoint
 from simulation.devices import Machine
-from simulation.world import BEGIN, World
+from simulation.world import World
 from tenancy.ledger import Ledger
 from tenancy.names import METRIC_API_AGE, METRIC_BUILD_INFO, METRIC_SAMPLE_AGE
 
@@ -152,7 +152,7 @@ class CronAgent:
         if not alive:
             return
         self.host = alive[int(self.world.now // MINUTE) % len(alive)]
-        pod = f"{self.name}-{int((BEGIN.timestamp() + self.world.now) // MINUTE)}-sim00"
+        pod = f"{self.name}-{int(self.world.time_of_day().timestamp() // MINUTE)}-sim00"
         clock = self.world.clock(lambda: self.host.ahead if self.host else 0.0)
         deadline = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
         try:
@@ -397,15 +397,12 @@ class Exporter:
     server: Server
     trouble: str = ""
     selected: bool = True  # by its DaemonSet
+    address: str = "10.0.0.1"
     generation: int = 0
     frozen: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
         self.begin()
-
-    @property
-    def address(self) -> str:
-        return f"10.0.0.{abs(hash_of(self.machine.name)) % 250}"
 
     def begin(self) -> None:
         """As a process that has just started."""
@@ -501,11 +498,6 @@ def _shifted(text: str) -> str:
         else:
             lines.append(line)
     return "\n".join((*lines, ""))
-
-
-def hash_of(text: str) -> int:
-    """The same in every process."""
-    return sum(ord(letter) * (index + 1) for index, letter in enumerate(text))
 
 
 # The extender

@@ -53,6 +53,7 @@ class World:
 
     dice: Random
     timeline: Timeline = field(default_factory=Timeline)
+    begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
     jumped: float = 0.0
@@ -207,7 +208,7 @@ class World:
     # Time of day
 
     def time_of_day(self, ahead_seconds: float = 0.0) -> datetime:
-        return BEGIN + timedelta(seconds=self.now + ahead_seconds)
+        return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
         """An agent's clock; `ahead` is how far its node's time of day is off."""

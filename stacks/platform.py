@@ -14,7 +14,7 @@ from components.agents.gate import Gate, GateArgs
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs
 from components.agents.scheduler import Scheduler, SchedulerArgs
-from components.agents.watchdog import Watchdog, WatchdogArgs
+from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from components.base import zipapp
 from components.base.system import System, SystemArgs
 from components.base.zipapp import Zipapp
@@ -122,6 +122,21 @@ def export(outputs: Outputs) -> None:
         pulumi.export(name, value)
 
 
+def watchdog_args(
+    spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, exporter: ExporterSpec, *, code: Zipapp
+) -> WatchdogArgs:
+    """The watchdog of these tenants: whoever has a seat, or a queue that hands gpumem out."""
+    queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
+    return WatchdogArgs(
+        spec=spec,
+        cluster=settings.cluster,
+        code=code,
+        exporter=exporter,
+        budgeted=[name for name in settings.tenants if ledger.budget_mib(name) or name in queued],
+        queued=list(queued),
+    )
+
+
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
     """What the pods of each resident must carry. Requests equal limits: Kubernetes overcommits no extended resource."""
     pools = {pool.name: pool for pool in ledger.pools}
@@ -210,17 +225,8 @@ def _declare_readers(
     """What acts on the exporter's measurements, and the alerts on all of it."""
     cluster = settings.cluster
     if settings.watchdog is not None:
-        queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
-        budgeted = [name for name in tenants if ledger.budget_mib(name) or name in queued]
-        watchdog_args = WatchdogArgs(
-            spec=settings.watchdog,
-            cluster=cluster,
-            code=code,
-            exporter=exporter,
-            budgeted=budgeted,
-            queued=list(queued),
-        )
-        Watchdog("watchdog", watchdog_args, _after(system, *(tenants[name] for name in budgeted)))
+        args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
+        Watchdog("watchdog", args, _after(system, *(tenants[name] for name in args.budgeted)))
     if settings.gate is not None and settings.on_demand:
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(

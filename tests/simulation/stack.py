@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from simulation import stack as of_any
+from simulation.stack import environ_of
 from tenancy.ledger import Ledger
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 from tests.support import prod
@@ -19,15 +21,9 @@ AGENTS = {RECONCILE: "capacity-cron-job", WATCHDOG: "watchdog-cron-job", GATE: "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
-    """`environ` and `overlaps` by agent: its variables, and whether a run may begin before the last has ended. `quotas`
-    is MiB by namespace; `rules` are the PrometheusRule's."""
+class Stack(of_any.Stack):
+    """`rules` are the PrometheusRule's."""
 
-    ledger_text: str
-    ledger: Ledger
-    environ: Mapping[str, Mapping[str, str]]
-    overlaps: Mapping[str, bool]
-    quotas: Mapping[str, int]
     rules: Mapping[str, Any]
 
 
@@ -78,8 +74,8 @@ def stack(kind: str = "prod") -> Stack:
     text = data[LEDGER_KEY]
     ledger = Ledger.from_data(json.loads(text))
     cron_jobs = {agent: objects[name]["spec"] for agent, name in AGENTS.items()}
-    environ = {agent: _environ(spec["jobTemplate"]["spec"]["template"]["spec"]) for agent, spec in cron_jobs.items()}
-    environ[SCHEDULER] = _environ(objects["scheduler-deployment"]["spec"]["template"]["spec"], "extender")
+    environ = {agent: environ_of(spec["jobTemplate"]["spec"]["template"]["spec"]) for agent, spec in cron_jobs.items()}
+    environ[SCHEDULER] = environ_of(objects["scheduler-deployment"]["spec"]["template"]["spec"], "extender")
     return Stack(
         ledger_text=text,
         ledger=ledger,
@@ -88,8 +84,3 @@ def stack(kind: str = "prod") -> Stack:
         quotas={tenant: ledger.budget_mib(tenant) for tenant in {seat.tenant for seat in ledger.seats}},
         rules=objects["alerts-rule"]["spec"],
     )
-
-
-def _environ(pod_spec: Mapping[str, Any], container: str = "") -> dict[str, str]:
-    found = next(each for each in pod_spec["containers"] if container in ("", each["name"]))
-    return {each["name"]: each["value"] for each in found["env"] if "value" in each}

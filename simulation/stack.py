@@ -1,0 +1,75 @@
+"""What a stack declares for a simulated cluster: the ledger, and the agents' environment by the components' code."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from components.agents.exporter import ExporterSpec
+from components.agents.gate import GateArgs, gate_agent, gate_cron_job
+from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
+from components.agents.scheduler import PlacementMode, SchedulerArgs, SchedulerSpec, deployment
+from components.agents.watchdog import watchdog_agent
+from components.base.agent import RUN_SECONDS, cron_job
+from components.base.zipapp import Zipapp
+from stacks.platform import watchdog_args
+from stacks.settings import StackSettings
+from tenancy.ledger import Ledger
+from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
+
+_NO_CODE = Zipapp(b"", "")  # the agents of this process run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """`environ` and `overlaps` by agent: its variables, and whether a run may begin before the last has ended; an agent
+    that is not among them is not there. `quotas` is MiB by namespace."""
+
+    ledger_text: str
+    ledger: Ledger
+    environ: Mapping[str, Mapping[str, str]]
+    overlaps: Mapping[str, bool]
+    quotas: Mapping[str, int]
+
+
+def declared(settings: StackSettings) -> Stack:
+    """What the settings declare. Where somebody else advertises, places or measures, our agents do it as by default."""
+    ledger = settings.ledger()
+    config_map = ledger_config_map(ledger, settings.cluster.system_namespace, advertised=True)
+    cron_jobs = dict(_cron_jobs(settings, ledger))
+    environ = {name: environ_of(spec["jobTemplate"]["spec"]["template"]["spec"]) for name, spec in cron_jobs.items()}
+    scheduler_args = SchedulerArgs(
+        spec=settings.extender or SchedulerSpec(placement=PlacementMode.EXTENDER),
+        cluster=settings.cluster,
+        code=_NO_CODE,
+        ledger=ledger,
+        exporter=settings.exporter or ExporterSpec(),
+    )
+    environ[SCHEDULER] = environ_of(deployment(scheduler_args)["spec"]["template"]["spec"], "extender")
+    return Stack(
+        ledger_text=config_map["data"][LEDGER_KEY],
+        ledger=ledger,
+        environ=environ,
+        overlaps={name: spec["concurrencyPolicy"] != "Forbid" for name, spec in cron_jobs.items()},
+        quotas={seat.tenant: ledger.budget_mib(seat.tenant) for seat in ledger.seats},
+    )
+
+
+def _cron_jobs(settings: StackSettings, ledger: Ledger) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    cluster, exporter = settings.cluster, settings.exporter or ExporterSpec()
+    capacity = CapacityArgs(cluster=cluster, code=_NO_CODE, ledger=ledger, reconcile=settings.reconcile)
+    spec = settings.reconcile or ReconcileSpec()
+    yield RECONCILE, cron_job(reconcile_agent(capacity, spec, run_seconds=RUN_SECONDS))["spec"]
+    if settings.watchdog is not None:
+        args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=_NO_CODE)
+        yield WATCHDOG, cron_job(watchdog_agent(args))["spec"]
+    if settings.gate is not None and settings.on_demand:
+        gate_args = GateArgs(
+            spec=settings.gate, cluster=cluster, code=_NO_CODE, exporter=exporter, on_demand=settings.on_demand
+        )
+        yield GATE, gate_cron_job(gate_agent(gate_args))["spec"]
+
+
+def environ_of(pod_spec: Mapping[str, Any], container: str = "") -> dict[str, str]:
+    """What a container's env gives by value."""
+    found = next(each for each in pod_spec["containers"] if container in ("", each["name"]))
+    return {each["name"]: each["value"] for each in found["env"] if "value" in each}
