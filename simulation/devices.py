@@ -83,10 +83,12 @@ class Machine:
         return Occupancy(device, tuple(processes))
 
 
-def machine(name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB) -> Machine:
-    """A node with so many T4."""
-    found = {**labels, LABEL_GPU_MEMORY: str(T4_MIB), LABEL_GPU_COUNT: str(cards)}
-    made = (Card(name, index, f"GPU-{name}-{index}", outside_mib=outside_mib) for index in range(cards))
+def machine(
+    name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB, total_mib: int = T4_MIB
+) -> Machine:
+    """A node with so many devices, by default T4."""
+    found = {**labels, LABEL_GPU_MEMORY: str(total_mib), LABEL_GPU_COUNT: str(cards)}
+    made = (Card(name, index, f"GPU-{name}-{index}", total_mib, outside_mib) for index in range(cards))
     return Machine(name=name, cards=tuple(made), labels=found)
 
 

@@ -37,6 +37,7 @@ class Running:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
+    asks_mib: int | None = None  # in the place of what its workload takes
 
     @property
     def ends(self) -> bool:
@@ -50,7 +51,7 @@ class Running:
     def wanted_mib(self) -> int:
         if not (self.loaded and self.up):
             return 0
-        return self.workload.steady_mib + self.over_mib
+        return self.workload.steady_mib + self.over_mib if self.asks_mib is None else self.asks_mib
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Kubelets:
     tenants: Tenants
     names: Names
     running: dict[str, Running] = field(default_factory=dict)
+    began: Callable[[Running], None] = lambda running: None  # called with each pod that starts
     _starting: set[str] = field(default_factory=set)
     # What kubelets of nodes that are away have to do when they come back.
     _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
@@ -108,6 +110,7 @@ class Kubelets:
         self.running[uid] = running
         self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
         machine.containers[self._pids] = Container(uid, f"{self._pids:064x}")
+        self.began(running)
         self._show(running)
         self._load(running)
         if workload.lives is not None:

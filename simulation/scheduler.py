@@ -40,6 +40,8 @@ class Scheduler:
     verb: Callable[[HttpRequest], HttpResponse] | None = None
     waiting: dict[tuple[str, str], Waiting] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    # Whether a pod that another scheduler places may be on a node.
+    elsewhere: Callable[[Object, str], bool] = lambda pod, node: node.startswith("k8s-node")
 
     def __post_init__(self) -> None:
         self.server.hears.append(self._hear)
@@ -92,7 +94,7 @@ class Scheduler:
             self.world.after(FLUSH_SECONDS, lambda: self._soon(key, 0.0))
 
     def _bind_anywhere(self, pod: Object) -> str | None:
-        nodes = [m.name for m in self.hardware.machines.values() if m.ready and m.name.startswith("k8s-node")]
+        nodes = [m.name for m in self.hardware.machines.values() if m.ready and self.elsewhere(pod, m.name)]
         if not nodes:
             return "no node is ready"
         node = nodes[self.world.dice.randrange(len(nodes))]

@@ -1,6 +1,6 @@
 """Tenants: what their workloads declare, take and do, and the controllers that replace their pods. Units: MiB."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class Tenants:
     names: Names
     quotas: Mapping[str, int]
     workloads: dict[str, Workload] = field(default_factory=dict)
+    refused: Callable[[Workload], None] = lambda workload: None  # called where a quota refuses a pod
     _waiting: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -122,6 +123,7 @@ class Tenants:
         for _ in range(wanted - len(active)):
             if not self._may_create(workload):
                 self.world.see("quota: pod refused")
+                self.refused(workload)
                 return
             self._create(workload)
 

@@ -1,0 +1,193 @@
+"""A history of use, as a replay plays it: whose the pods are, and what each asked for in its life. Pure.
+
+A life is a pod's, from its first sample to its last. Times are seconds since 1970, memory is MiB.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agents.gate.config import GateConfig
+from tenancy.ledger import Ledger, Pool, Sharing
+
+# A change of less is left out, so that a replay need not look at it.
+GRAIN_MIB = 16
+
+
+@dataclass(frozen=True)
+class PodHistory:
+    """What a pod held of one device: (time, MiB), in order of time."""
+
+    namespace: str
+    pod: str
+    gpu: str
+    samples: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
+class Life:
+    """`steps` are (seconds since its begin, MiB from then on). `over`: it ended while it held more than its budget, so
+    that what ended it was most likely the watchdog."""
+
+    begin: float
+    end: float
+    steps: tuple[tuple[float, int], ...]
+    over: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A resident's seat or an on-demand workload, by the name of its key; `declared_mib` is 0 of the latter."""
+
+    name: str
+    namespace: str
+    pool: str
+    declared_mib: int = 0
+
+
+@dataclass
+class Scene:
+    """Whose the pods of a history are under one stack. `lives` are by owner, and of each the lives of a replica, one
+    after the other; `outside` is (time, MiB) by pool and device, of pods that are nobody's; `refused` are owners that
+    only another stack has."""
+
+    lives: dict[str, list[list[Life]]] = field(default_factory=dict)
+    outside: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
+    refused: dict[str, list[Life]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
+    """Every seat, and every workload behind a gate."""
+    found = [
+        Owner(name=seat.name, namespace=seat.tenant, pool=seat.pool, declared_mib=seat.gpumem_mib)
+        for seat in ledger.seats
+    ]
+    return found + [Owner(name=gate.deployment, namespace=gate.namespace, pool=gate.pool) for gate in gates]
+
+
+def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
+    """By the name: pods are named after their workload; else the only one of its namespace."""
+    here = [each for each in known if each.namespace == pod.namespace]
+    named = [each for each in here if pod.pod == each.name or pod.pod.startswith(f"{each.name}-")]
+    if named:
+        return max(named, key=lambda each: len(each.name))
+    return here[0] if len(here) == 1 else None
+
+
+def scene(
+    pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
+) -> Scene:
+    """The history under a stack; `others` are those of another stack, whose pods this one refuses."""
+    known = owners(ledger, gates)
+    mine: dict[str, list[PodHistory]] = defaultdict(list)
+    theirs: dict[str, list[PodHistory]] = defaultdict(list)
+    strangers: list[PodHistory] = []
+    made = Scene()
+    spread = _on_several(pods)
+    for pod in pods:
+        owner, other = owner_of(pod, known), owner_of(pod, others)
+        if (pod.namespace, pod.pod) in spread or not (owner or other):
+            strangers.append(pod)
+        elif owner is not None:
+            mine[owner.name].append(pod)
+        elif other is not None:
+            theirs[other.name].append(pod)
+    for owner in known:
+        made.lives[owner.name] = in_turn(_life(pod, owner.declared_mib) for pod in mine[owner.name])
+    made.refused = {name: [_life(pod, 0) for pod in found] for name, found in theirs.items()}
+    if spread:
+        names = ", ".join(sorted(f"{space}/{name}" for space, name in spread))
+        made.notes.append(f"on several devices, so played as memory that is nobody's: {names}")
+    pools = [pool for pool in ledger.pools if pool.sharing is Sharing.MEMORY]
+    where = _devices(mine, {owner.name: owner.pool for owner in known}, pools, pods)
+    made.outside = _outside(strangers, where)
+    lost = sorted({pod.gpu for pod in strangers} - where.keys())
+    if lost:
+        made.notes.append(f"of no pool that a seat's pod was on, so left out: devices {', '.join(lost)}")
+    if strangers:
+        names = ", ".join(sorted({f"{pod.namespace}/{pod.pod}" for pod in strangers if pod.gpu in where})[:10])
+        if names:
+            made.notes.append(f"no seat's and no gate's, so played as memory that is nobody's: {names}")
+    return made
+
+
+def in_turn(lives: Iterable[Life]) -> list[list[Life]]:
+    """The lives by replica: whoever begins after another has ended is that one's next pod."""
+    rows: list[list[Life]] = []
+    for life in sorted(lives, key=lambda each: (each.begin, each.end)):
+        row = next((row for row in rows if row[-1].end <= life.begin), None)
+        if row is None:
+            rows.append([life])
+        else:
+            row.append(life)
+    return rows
+
+
+def _life(pod: PodHistory, declared_mib: int) -> Life:
+    begin, last = pod.samples[0][0], pod.samples[-1]
+    steps: list[tuple[float, int]] = []
+    for at, mib in pod.samples:
+        if not steps or abs(mib - steps[-1][1]) >= GRAIN_MIB:
+            steps.append((at - begin, mib))
+    return Life(begin, last[0], tuple(steps), over=bool(declared_mib) and last[1] > declared_mib)
+
+
+def _on_several(pods: Iterable[PodHistory]) -> set[tuple[str, str]]:
+    seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for pod in pods:
+        seen[pod.namespace, pod.pod].add(pod.gpu)
+    return {key for key, gpus in seen.items() if len(gpus) > 1}
+
+
+def _devices(
+    mine: Mapping[str, Sequence[PodHistory]],
+    pool_of: Mapping[str, str],
+    pools: Sequence[Pool],
+    pods: Sequence[PodHistory],
+) -> dict[str, tuple[str, int]]:
+    """The pool and the number there of each device: a device is of the pool whose seats' pods were on it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, histories in mine.items():
+        for pod in histories:
+            found[pool_of[name]].add(pod.gpu)
+    if len(pools) == 1:
+        found[pools[0].name] |= {pod.gpu for pod in pods}
+    numbers = {pool.name: pool.gpus for pool in pools}
+    return {
+        gpu: (pool, number)
+        for pool, gpus in found.items()
+        for number, gpu in enumerate(sorted(gpus))
+        if number < numbers.get(pool, 0)
+    }
+
+
+def _outside(
+    strangers: Iterable[PodHistory], where: Mapping[str, tuple[str, int]]
+) -> dict[tuple[str, int], list[tuple[float, int]]]:
+    """The sum of the strangers' memory on each device, whenever it changes."""
+    changes: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
+    for pod in strangers:
+        if pod.gpu in where:
+            changes[where[pod.gpu]] += _changes(pod)
+    sums = {}
+    for device, found in changes.items():
+        total, steps = 0, []
+        for at, mib in sorted(found):
+            total += mib
+            steps.append((at, total))
+        sums[device] = steps
+    return sums
+
+
+def _changes(pod: PodHistory) -> Iterator[tuple[float, int]]:
+    life = _life(pod, 0)
+    held = 0
+    for age, mib in life.steps:
+        yield life.begin + age, mib - held
+        held = mib
+    yield life.end, -held

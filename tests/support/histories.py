@@ -1,0 +1,53 @@
+"""Histories of use for replays: what pods held, made of curves."""
+
+from collections.abc import Callable
+from functools import cache
+
+from simulation import stack
+from simulation.history import PodHistory
+from simulation.stack import Stack
+from stacks import settings
+from tests.support import prod
+from tests.support.prod import Change
+from tests.support.replay import Replay
+
+BEGIN = 1_780_000_020.0  # a whole minute
+STEP_SECONDS = 5
+# The tenants of support/replay.py that share prod's namespace.
+_NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
+
+
+@cache
+def today() -> Stack:
+    """Prod's."""
+    return stack.declared(settings.parse(prod.raw()))
+
+
+def changed(*changes: Change) -> Stack:
+    """Prod's after changes."""
+    config = prod.raw()
+    for change in changes:
+        change(config)
+    return stack.declared(settings.parse(config))
+
+
+def pod(
+    workload: str,
+    mib: int | Callable[[int], int],
+    *,
+    seconds: int = 600,
+    after: int = 0,
+    namespace: str = "",
+    gpu: str = "GPU-0",
+    number: int = 1,
+) -> PodHistory:
+    """A pod of a workload, from `after` the begin on; `mib` by seconds since then."""
+    wants = mib if callable(mib) else lambda _: mib
+    samples = ((BEGIN + after + age, wants(age)) for age in range(0, seconds + 1, STEP_SECONDS))
+    space = namespace or _NAMESPACES.get(workload, workload)
+    return PodHistory(space, f"{workload}-5d4f8b7c9-{number:05d}", gpu, tuple(samples))
+
+
+def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
+    """What an exporter would have shown of it, had nobody lacked memory."""
+    return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants()]
