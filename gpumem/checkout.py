@@ -6,12 +6,13 @@ What is changed in a stack file is the text of numbers, so that comments and ord
 import difflib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.runtime.errors import AgentError
+from gpumem.replay import Played, PodUse
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
@@ -106,14 +107,39 @@ def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
     return copied
 
 
-def _needed() -> None:
+def files(given: Sequence[str], root: Path) -> list[Path]:
+    """The stack files of a replay, by their names or paths. Raises CheckoutError."""
+    _needed("replay", "make gpumem ARGS='replay --from PROMETHEUS'")
+    found = [Path(each) if each.endswith((".yaml", ".yml")) else root / f"Pulumi.{each}.yaml" for each in given]
+    if absent := [str(path) for path in found if not path.is_file()]:
+        raise CheckoutError(f"{', '.join(absent)}: no such file; a stack is NAME of Pulumi.NAME.yaml here, or a file")
+    return found
+
+
+def replayed(stacks: Sequence[Path], pods: Sequence[PodUse]) -> list[tuple[str, Played]]:
+    """What comes of a history under each stack file, the first of which was there when it was made. Raises
+    CheckoutError."""
+    from simulation import replay, stack  # noqa: PLC0415
+    from simulation.history import PodHistory  # noqa: PLC0415
+
+    declared = [stack.declared(_settings(path)) for path in stacks]
+    history = [PodHistory(each.namespace, each.pod, each.gpu, each.samples) for each in pods]
+    return [
+        (path.name, replay.play(history, each, before=None if each is declared[0] else declared[0]))
+        for path, each in zip(stacks, declared, strict=True)
+    ]
+
+
+_WITHOUT_STACK = "make gpumem ARGS='... --stack NAME'; or leave --stack out, and the cluster's ledger is read"
+
+
+def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
     try:
         import policy.rules  # noqa: F401, PLC0415
         import stacks.settings  # noqa: F401, PLC0415
     except ImportError as error:
         raise CheckoutError(
-            f"--stack needs the project's checkout and its environment ({error}): there, make gpumem ARGS='... --stack "
-            "NAME'; or leave --stack out, and the cluster's ledger is read"
+            f"{what} needs the project's checkout and its environment ({error}): there, {instead}"
         ) from None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
-from gpumem import advise, cluster, completion, history, host_memory, output, plot
+from gpumem import advise, checkout, cluster, completion, history, host_memory, output, plot, replay
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
 from gpumem.cluster import Cluster
@@ -68,6 +68,11 @@ ADVISE = """examples:
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod -o json" | jq -j .patch | git apply
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
   make gpumem ARGS="advise --from use.csv --stack prod --plot pictures"
+"""
+REPLAY = """examples:
+  make gpumem ARGS="replay --from http://localhost:9090"                          last week under prod
+  make gpumem ARGS="replay --from http://localhost:9090 --stack changed.yaml"     and under a changed file
+  make gpumem ARGS="replay --from use.csv --today prod --stack changed.yaml -o json"
 """
 
 
@@ -143,12 +148,17 @@ def parser() -> argparse.ArgumentParser:
     _history(found)
     found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
     found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
+    found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
+    found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
+    found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
+    found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
+    found.add_argument("--days", type=_days, default=replay.DAYS, help=f"of history; default: {replay.DAYS}")
     found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
     found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
 
 
-def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
+def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
@@ -156,8 +166,14 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
     made.add_argument("-o", "--output", choices=("text", "json", "yaml", *more), default="text", help="default: text")
+    return made
+
+
+def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """One that asks a cluster."""
+    made = _plain(verbs, name, text, examples, more)
+    made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
     made.add_argument(
         "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
     )
@@ -204,6 +220,9 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         report = _advised(given, reach) if given.verb == "advise" else _billed(given, reach)
         _print(report, given, environ)
         return report.code
+    if given.verb == "replay":
+        _print(_replayed(given), given, environ)
+        return DONE
     with reach(_connection(given)) as kubectl:
         while True:
             report = _report(given, kubectl)
@@ -236,6 +255,13 @@ def _billed(given: argparse.Namespace, reach: Reach) -> Report:
     if given.namespace:
         found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))
     return Report(lambda paper: bill_text(found, paper), "bill", found, csv=lambda: bill_csv(found))
+
+
+def _replayed(given: argparse.Namespace) -> Report:
+    files = checkout.files([given.today, *([given.stack] if given.stack else [])], Path.cwd())
+    pods = replay.read(given.source, days=given.days, now=time.time())
+    found = replay.replay(pods, checkout.replayed(files, pods))
+    return Report(lambda paper: replay.replay_text(found, paper), "replay", found)
 
 
 def _ledger(given: argparse.Namespace, reach: Reach) -> Ledger:

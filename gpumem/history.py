@@ -155,8 +155,13 @@ def _from_file(path: Path, seats: Mapping[str, int]) -> Iterator[Sample]:
         except HistoryError as error:
             wrong.append(str(error))
     if wrong:
-        more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
-        raise HistoryError("\n".join([*wrong[:_MOST_LINES], *more]))
+        raise HistoryError(wrong_lines(wrong))
+
+
+def wrong_lines(wrong: Sequence[str]) -> str:
+    """As many as a screen holds, and how many more there are."""
+    more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
+    return "\n".join([*wrong[:_MOST_LINES], *more])
 
 
 def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int]) -> Sample:

@@ -73,10 +73,17 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
     """By the name: pods are named after their workload; else the only one of its namespace."""
     here = [each for each in known if each.namespace == pod.namespace]
-    named = [each for each in here if pod.pod == each.name or pod.pod.startswith(f"{each.name}-")]
-    if named:
-        return max(named, key=lambda each: len(each.name))
-    return here[0] if len(here) == 1 else None
+    return named(pod, here) or (here[0] if len(here) == 1 else None)
+
+
+def named(pod: PodHistory, known: Iterable[Owner]) -> Owner | None:
+    """Whose name it begins with."""
+    found = [
+        each
+        for each in known
+        if each.namespace == pod.namespace and (pod.pod == each.name or pod.pod.startswith(f"{each.name}-"))
+    ]
+    return max(found, key=lambda each: len(each.name), default=None)
 
 
 def scene(
@@ -90,7 +97,8 @@ def scene(
     made = Scene()
     spread = _on_several(pods)
     for pod in pods:
-        owner, other = owner_of(pod, known), owner_of(pod, others)
+        other = named(pod, others)
+        owner = named(pod, known) if other else owner_of(pod, known)
         if (pod.namespace, pod.pod) in spread or not (owner or other):
             strangers.append(pod)
         elif owner is not None:

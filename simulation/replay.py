@@ -35,6 +35,7 @@ _REPLACED_SECONDS = 12.0
 _ABSENT_SECONDS = 60.0
 # Who waits for less is not said to wait.
 PENDING_SECONDS = 10.0
+LET_IN_SECONDS = 60.0  # likewise of work on demand, which a gate lets in by samples
 DRAINS_SECONDS = 10.0  # a process takes so long to end, where its grace allows
 _TICK_SECONDS = 1.0
 
@@ -101,7 +102,9 @@ def play(
     last = max(pod.samples[-1][0] for pod in pods)
     found = scene(pods, stack.ledger, gates_of(stack), others)
     begin = first - first % 60 - WARM_SECONDS
-    there = _with_gates(stack, {name for name, rows in found.lives.items() if rows} | new)
+    seen = {name for name, rows in found.lives.items() if rows}
+    new -= seen
+    there = _with_gates(stack, seen | new)
     with _replayed(there, found, new, begin, drains_seconds) as cluster:
         cluster.run(last - begin)
         return cluster.told(first, last)
@@ -139,6 +142,7 @@ class Queue:
     lives: Sequence[Life]
     always: bool = False
     asked: list[Life] = field(default_factory=list)
+    waits_since: float | None = None
 
 
 class Replayed(Cluster):
@@ -326,7 +330,10 @@ class Replayed(Cluster):
     # On demand
 
     def _ask(self, name: str, life: Life) -> None:
-        self.queues[name].asked.append(life)
+        queue = self.queues[name]
+        if not queue.asked and not self._is_in(self.gates[name]):
+            queue.waits_since = self.world.now
+        queue.asked.append(life)
         self.world.stir()
         for running in self.kubelets.of(self.workload(name)):
             if not running.ends and len(self.queues[name].asked) == 1:
@@ -337,6 +344,7 @@ class Replayed(Cluster):
         if not queue.asked:
             self._set(running, running.workload.declared_mib or self.gates[running.workload.name].need_mib)
             return
+        self._let_in(running.workload.name, queue)
         life = queue.asked[0]
         self._live(running, life, self._now())
 
@@ -348,6 +356,11 @@ class Replayed(Cluster):
                     self._serve(running, queue)
 
         self.world.after(max(life.seconds, 1.0), served)
+
+    def _let_in(self, name: str, queue: Queue) -> None:
+        if queue.waits_since is not None and self.world.now - queue.waits_since >= LET_IN_SECONDS:
+            self._tell("pending", name, seconds=round(self.world.now - queue.waits_since))
+        queue.waits_since = None
 
     def _wanted(self, gate: GateConfig) -> bool:
         if isinstance(gate.demand, HttpJson | Prometheus):
@@ -402,8 +415,10 @@ class Replayed(Cluster):
     def _check(self, what: str, found: Object) -> None:
         """Called with what an agent writes."""
         if what == "scale":
-            name = found["metadata"]["name"]
-            self._tell("let in" if found["spec"]["replicas"] else "put out", name)
+            name, replicas = found["metadata"]["name"], found["spec"]["replicas"]
+            self._tell("let in" if replicas else "put out", name)
+            if not replicas and self.queues[name].asked:
+                self.queues[name].waits_since = self.world.now
         elif what == "evict":
             running = self.kubelets.running.get(found["metadata"]["uid"])
             if running is not None and not running.ends:
@@ -436,7 +451,7 @@ class Replayed(Cluster):
 
     def _waited(self, since: float, name: str) -> None:
         seconds = self.world.now - max(since, WARM_SECONDS)
-        if seconds >= PENDING_SECONDS:
+        if seconds >= PENDING_SECONDS and name not in self.queues:
             self._tell("pending", name, seconds=round(seconds))
 
     def _quota(self, workload: Workload) -> None:
@@ -486,6 +501,8 @@ class Replayed(Cluster):
         """All of it, at the end."""
         for since, name in self._waits.values():
             self._waited(since, name)
+        for name, queue in self.queues.items():
+            self._let_in(name, queue)
         for name, (since, _) in self._refused.items():
             self._was_refused(name, since)
         for uuid in [*self._under]:

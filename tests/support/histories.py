@@ -1,6 +1,6 @@
-"""Histories of use for replays: what pods held, made of curves."""
+"""Histories of use for replays, made of curves. `python -m tests.support.histories` prints 2026-07-07's as CSV."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from simulation import stack
@@ -9,7 +9,7 @@ from simulation.stack import Stack
 from stacks import settings
 from tests.support import prod
 from tests.support.prod import Change
-from tests.support.replay import Replay
+from tests.support.replay import CRASH_LOOP, Replay
 
 BEGIN = 1_780_000_020.0  # a whole minute
 STEP_SECONDS = 5
@@ -51,3 +51,14 @@ def pod(
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
     """What an exporter would have shown of it, had nobody lacked memory."""
     return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants()]
+
+
+def lines(pods: Iterable[PodHistory]) -> Iterator[str]:
+    """As CSV."""
+    yield "time,namespace,pod,gpu,mib"
+    for each in pods:
+        yield from (f"{at:.0f},{each.namespace},{each.pod},{each.gpu},{mib}" for at, mib in each.samples)
+
+
+if __name__ == "__main__":
+    print("\n".join(lines(of(CRASH_LOOP))))

@@ -111,6 +111,13 @@ def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(inst
     assert done.stderr.startswith("gpumem: --stack needs the project's checkout and its environment (")
 
 
+def test_it_says_where_a_history_is_replayed(installed: Path) -> None:
+    done = run(installed, "replay", "--from", "use.csv")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpumem: replay needs the project's checkout and its environment (")
+    assert done.stderr.endswith("there, make gpumem ARGS='replay --from PROMETHEUS'\n")
+
+
 def test_its_other_name_completes(installed: Path) -> None:
     assert run(installed, "f", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
 

@@ -20,7 +20,7 @@ def candidates(*words: str) -> list[str]:
 
 
 def test_verbs_are_completed() -> None:
-    assert candidates("") == ["who", "free", "why", "advise", "bill", "completion"]
+    assert candidates("") == ["who", "free", "why", "advise", "bill", "replay", "completion"]
     assert candidates("w") == ["who", "why"]
 
 
@@ -34,12 +34,13 @@ def test_flags_and_their_values_are_completed() -> None:
     assert candidates("nonsense", "") == []
 
 
-@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill"])
+@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "replay"])
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})
     assert ended.value.code == 0
-    assert f"kubectl gpumem {verb}" in capsys.readouterr().out.partition("examples:")[2]
+    command = 'make gpumem ARGS="replay' if verb == "replay" else f"kubectl gpumem {verb}"  # which the plugin lacks
+    assert command in capsys.readouterr().out.partition("examples:")[2]
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["who", "-o", "xml"], ["free", "--interval", "0"]])
