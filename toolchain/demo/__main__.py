@@ -35,6 +35,8 @@ from toolchain.workspace import Workspace, workspace
 
 _NODE = f"/api/v1/nodes/{control_plane.NODE}"
 _PLAYED = "/api/v1/nodes/k8s-node1"
+_PREFIX = "gpu-tenancy-demo-"
+_SOCKET_PATH = 107  # characters that Linux takes
 _READY_SECONDS = 120
 _LOOK_SECONDS = 2.0  # between two looks at who has the memory
 _READ_SECONDS = 4.0  # for a person to read what came of a step
@@ -70,7 +72,11 @@ def why_not() -> str | None:
         return reason
     if lacking := paths.missing(paths.CONTROL_PLANE):
         return f"not installed: {', '.join(lacking)}; run make cluster-toolchain"
-    return None if shutil.which("cc") else "the simulated GPU needs a C compiler: install gcc and libc6-dev"
+    if not shutil.which("cc"):
+        return "the simulated GPU needs a C compiler: install gcc and libc6-dev"
+    most = _SOCKET_PATH - len(f"/{_PREFIX}12345678/cluster/kubelet.sock")
+    where = tempfile.gettempdir()
+    return None if len(where) <= most else f"its sockets need a shorter TMPDIR, of at most {most} characters: {where}"
 
 
 def _interrupted(*_: Any) -> None:
@@ -83,7 +89,7 @@ def _interrupted(*_: Any) -> None:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="gpu-tenancy-demo-"))
+    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         yield made
     finally:

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,10 +23,12 @@ COMMAND = [sys.executable, "-m", "toolchain.demo"]
 
 
 @pytest.fixture
-def temporary(tmp_path: Path) -> Path:
+def temporary() -> Iterator[Path]:
+    """By a short name: sockets are below, whose path has at most 107 characters."""
     if reason := node.why_not():
         pytest.skip(reason)
-    return tmp_path
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 def left_by(temporary: Path) -> list[str]:

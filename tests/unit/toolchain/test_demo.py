@@ -82,6 +82,19 @@ def test_without_a_compiler_there_is_no_simulated_gpu(monkeypatch: pytest.Monkey
     assert demo.why_not() == "the simulated GPU needs a C compiler: install gcc and libc6-dev"
 
 
+@pytest.mark.parametrize(("characters", "refused"), [(60, False), (61, True)])
+def test_a_folder_too_long_for_sockets_is_refused(
+    monkeypatch: pytest.MonkeyPatch, characters: int, refused: bool
+) -> None:
+    """60 and those of `/gpu-tenancy-demo-12345678/cluster/kubelet.sock` are 107, which Linux takes."""
+    monkeypatch.setattr(demo.node, "why_not", lambda: None)
+    monkeypatch.setattr(demo.paths, "missing", lambda _: [])
+    monkeypatch.setattr(demo.shutil, "which", lambda _: "cc")
+    where = "/" * characters
+    monkeypatch.setattr(demo.tempfile, "gettempdir", lambda: where)
+    assert (demo.why_not() is not None) is refused
+
+
 def test_a_step_is_told_with_its_number_its_cause_and_why() -> None:
     first, *rest = Page(width=80).beginning(2, 6, step("leak")).splitlines()
     assert first == f"2 of 6: {step('leak').cause}"
