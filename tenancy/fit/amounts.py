@@ -1,0 +1,64 @@
+"""By how much to lower each of some seats so that no device holds too much: the cheapest whole numbers, exactly."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tenancy.fit.plan import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowerable:
+    """A seat: at most how much it may be lowered, what one MiB of that costs, and how many of its pods are on each
+    device."""
+
+    most_mib: int
+    price: int
+    pods: Mapping[int, int]
+
+
+def cheapest(needs: Mapping[int, int], seats: Mapping[str, Lowerable], work: Work, below: int | None) -> dict[str, int]:
+    """MiB by seat, so that each device gets what it needs; empty where nothing cheaper than `below` does.
+
+    Branch and bound: each device alone, in fractions, is a bound, and the seat that serves the worst device best takes
+    either all that it lacks or less. Raises OutOfWorkError.
+    """
+    best: dict[str, int] = {}
+    stack = [(dict.fromkeys(seats, 0), {name: seat.most_mib for name, seat in seats.items()})]
+    while stack:
+        work.take(len(seats) * (len(needs) + 1))
+        low, high = stack.pop()
+        cost = sum(seats[name].price * mib for name, mib in low.items())
+        left = {device: need - _given(device, low, seats) for device, need in needs.items()}
+        bounds = {device: _bound(device, need, low, high, seats) for device, need in left.items() if need > 0}
+        if any(bound is None for bound in bounds.values()):
+            continue
+        if below is not None and cost + max((bound or 0 for bound in bounds.values()), default=0) >= below:
+            continue
+        if not bounds:
+            best, below = low, cost
+            continue
+        worst = max(bounds, key=lambda device: bounds[device] or 0)
+        name = min(
+            (name for name, seat in seats.items() if seat.pods.get(worst) and high[name] > low[name]),
+            key=lambda name: (seats[name].price / seats[name].pods[worst], name),
+        )
+        split = min(high[name], low[name] - (-left[worst] // seats[name].pods[worst]))
+        stack += [(low, {**high, name: split - 1}), ({**low, name: split}, high)]
+    return best
+
+
+def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) -> int:
+    return sum(seat.pods.get(device, 0) * mib[name] for name, seat in seats.items())
+
+
+def _bound(
+    device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
+) -> int | None:
+    """What the device costs at least; None where even all is too little."""
+    offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
+    cost = 0
+    for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):
+        if pods * most >= need:
+            return cost - (-need * price // pods)
+        cost, need = cost + most * price, need - pods * most
+    return None

@@ -1,0 +1,296 @@
+"""Seats that may lie on any device of their pool: the fewest to lower so that all of a stack file's promises fit.
+
+Exact, as far as its steps reach: by the number of seats, then by MiB. For a set of seats whether they fit is monotone
+in what they are lowered by, but for one rule (a floor above the reserve), which is asked again of what was found.
+Nothing says what a seat needs, so each may be lowered to 1 MiB. Units: whole MiB.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+
+from tenancy.devices.placement import Bin, Item, Placement, fits_alike, place
+from tenancy.fit.plan import WORK, Change, Kind, OutOfWorkError, Plan, Wanted, Work
+from tenancy.full_seats import full_seats
+from tenancy.ledger import Ledger, Pool, Seat
+
+_LEAST_MIB = 1
+_MOST_SEARCHED = 2000  # seats, the wanted ones included, for which orders are tried
+_ORDER_STEPS = 20_000
+_GREEDY_WORK = 1_000_000
+_MOST_NODES = 2**16
+
+
+def lower(ledger: Ledger, pool: Pool, wanted: Wanted | None = None, work: int = WORK) -> Plan | None:
+    """The least to lower so that the pool keeps its promises, and the wanted ones as well; None where lowering seats
+    does not help."""
+    room = _Room(ledger, pool, wanted, Work(work))
+    if room.hopeless:
+        return None
+    touched = 0
+    try:
+        while touched <= len(room.seats):
+            if found := room.with_seats(touched):
+                return found
+            touched += 1
+    except OutOfWorkError:
+        pass
+    if room.best is None:
+        room.work = Work(_GREEDY_WORK)
+        room.best = room.largest_first(touched)
+    least = (touched, max(room.over_mib, touched))
+    return replace(room.best, proven=room.best.cost == least, least=least) if room.best else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """The fewest nodes with which everything fits as it is. `floor_mib` where the pool's must be lower then, because
+    seats that lie together on one device would leave less."""
+
+    nodes: int
+    floor_mib: int | None = None
+
+
+def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> Nodes | None:
+    """More nodes, the last resort. None where no number does, or too many."""
+
+    def fits(nodes: int) -> bool:
+        more = replace(pool, nodes=nodes)
+        return _Room(_with(ledger, more), more, wanted, Work(WORK)).packs({})
+
+    low, high = pool.nodes, pool.nodes
+    try:
+        while not fits(high):
+            low, high = high + 1, high * 2 + 1
+            if high > _MOST_NODES:
+                return None
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle + 1, high)
+        more = replace(pool, nodes=high)
+        room = _Room(_with(ledger, more), more, wanted, Work(WORK))
+        return Nodes(nodes=high, floor_mib=None if room.holds({}) else pool.floor_mib - room.pressed_mib({}))
+    except OutOfWorkError:
+        return None
+
+
+def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
+    """Why the wanted never fit the pool, however empty; empty where they may."""
+    offers = pool.device_mib
+    if full_seats(_of(ledger, pool), pool).reserve_short_mib > 0:
+        return f"pools.{pool.name}.reserve_mib is too small for what has no seat; make preview says by how much"
+    if wanted.mib > offers:
+        return f"a device of {pool.name} offers {offers} MiB, less than the {wanted.mib} asked for"
+    if wanted.count > pool.device_count:
+        return f"a node of {pool.name} has {pool.device_count} devices, fewer than the {wanted.count} asked for"
+    return ""
+
+
+class _Room:
+    """A pool, and the seats that must fit it. `unsure`: an order was looked for and neither found nor excluded."""
+
+    def __init__(self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work) -> None:
+        self.ledger, self.pool, self.wanted, self.work = _of(ledger, pool), pool, wanted, work
+        seats = [seat for seat in self.ledger.seats if min(seat.gpumem_mib, seat.replicas) > 0]
+        self.seats = sorted(seats, key=lambda seat: (-seat.total_mib, seat.name))
+        self.sizes: Counter[int] = Counter()
+        for seat in self.seats:
+            self.sizes[seat.gpumem_mib] += seat.replicas
+        quota_mib = self.ledger.quota_mib(pool.name)
+        offered = pool.device_mib
+        if pool.gpus == 1:  # where every promise is on the one device that must keep its floor
+            offered = min(offered, pool.memory_mib - pool.floor_mib)
+        total = sum(size * count for size, count in self.sizes.items()) + (wanted.total_mib if wanted else 0)
+        self.device_mib = offered
+        self.over_mib = max(total + quota_mib - offered * pool.gpus, 0)
+        self.pressed = pool.gpus > 1 and pool.floor_mib > pool.reserve_mib
+        self.best: Plan | None = None
+        self.unsure = False
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether lowering seats cannot help: it is not the seats that are wrong."""
+        if self.pool.gpus < 1 or self.device_mib < 1:
+            return True
+        short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
+        return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
+
+    def with_seats(self, touched: int) -> Plan | None:
+        """The cheapest with so many seats lowered. Raises OutOfWorkError."""
+        if not touched:
+            return self._plan({}) if self.holds({}) else None
+        gains = sorted(((s.gpumem_mib - _LEAST_MIB) * s.replicas for s in self.seats), reverse=True)
+        if sum(islice(gains, touched)) < self.over_mib:
+            return None
+        seen: set[tuple[tuple[int, int], ...]] = set()
+        for seats in combinations([seat for seat in self.seats if seat.gpumem_mib > _LEAST_MIB], touched):
+            self.work.take(1)
+            key = tuple((seat.gpumem_mib, seat.replicas) for seat in seats)
+            most = sum((seat.gpumem_mib - _LEAST_MIB) * seat.replicas for seat in seats)
+            if most < self.over_mib or key in seen:
+                continue
+            seen.add(key)
+            if self.packs({seat: seat.gpumem_mib - _LEAST_MIB for seat in seats}):
+                self._cheapest(seats, {})
+            if self.best is not None and self.best.cost[1] <= max(self.over_mib, self._least(seats)):
+                break
+        if self.best is not None and self.unsure:
+            self.best = replace(self.best, proven=False, least=(1, max(self.over_mib, 1)))
+        return self.best
+
+    def _least(self, seats: Sequence[Seat]) -> int:
+        """What a set of so many seats costs at least."""
+        return sum(sorted(seat.replicas for seat in self.seats)[: len(seats)])
+
+    def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
+        """The first by every amount that may still be the best, the last by halves."""
+        seat, *rest = seats
+        spent = _cost(lowered)
+        below = self.best.cost[1] if self.best else None
+        most = seat.gpumem_mib - _LEAST_MIB
+        if below is not None:
+            most = min(most, (below - 1 - spent - sum(other.replicas for other in rest)) // seat.replicas)
+        others = sum((other.gpumem_mib - _LEAST_MIB) * other.replicas for other in rest)
+        least = max(-(-(self.over_mib - spent - others) // seat.replicas), 1)
+        if rest:
+            for mib in range(most, least - 1, -1):
+                if self.best is None or spent + mib * seat.replicas + len(rest) <= self.best.cost[1]:
+                    self._cheapest(rest, {**lowered, seat: mib})
+                if self.best is not None and self.best.cost[1] <= self.over_mib:
+                    return
+            return
+        if most < least or not self.packs({**lowered, seat: most}):
+            return
+        low, high = least, most
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
+        while high <= most and not self.holds({**lowered, seat: high}):
+            high += 1
+        if high <= most:
+            self.best = self._plan({**lowered, seat: high})
+
+    def largest_first(self, touched: int) -> Plan | None:
+        """Some seats that do, the largest first, each lowered no further than it must be."""
+        lowered: dict[Seat, int] = {}
+        try:
+            for seat in self.seats:
+                if len(lowered) >= touched and self.packs(lowered):
+                    break
+                lowered[seat] = seat.gpumem_mib - _LEAST_MIB
+            for seat in reversed([*lowered]):
+                low, high = 0, lowered[seat]
+                while low < high:
+                    middle = (low + high) // 2
+                    low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
+                lowered[seat] = high
+            lowered = {seat: mib for seat, mib in lowered.items() if mib}
+            return self._plan(lowered) if self.holds(lowered) else None
+        except OutOfWorkError:
+            return None
+
+    def holds(self, lowered: dict[Seat, int]) -> bool:
+        """Whether the policy pack would pass the pool's seats after that."""
+        if not self.packs(lowered):
+            return False
+        return not self.pressed or self.pressed_mib(lowered) <= 0
+
+    def pressed_mib(self, lowered: dict[Seat, int]) -> int:
+        """By how much a device may be under its floor with every seat full; not above 0 where it is not."""
+        seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
+        if self.wanted:
+            replicas = self.wanted.replicas * self.wanted.count
+            seats.append(Seat(name="", tenant="", pool=self.pool.name, gpumem_mib=self.wanted.mib, replicas=replicas))
+        self.work.take(len(seats) * 10)
+        return full_seats(replace(self.ledger, seats=tuple(seats)), self.pool).over_mib
+
+    def packs(self, lowered: dict[Seat, int]) -> bool:
+        """Whether each seat finds a device after that, and the queues' sum is left. Raises OutOfWorkError."""
+        if _cost(lowered) < self.over_mib:
+            return False
+        sizes = Counter(self.sizes)
+        for seat, mib in lowered.items():
+            sizes[seat.gpumem_mib] -= seat.replicas
+            sizes[seat.gpumem_mib - mib] += seat.replicas
+        sizes = +sizes
+        self.work.take(len(sizes) * 10 + 10)
+        if max(sizes, default=0) > self.device_mib:
+            return False
+        wanted = self.wanted
+        if wanted is None or wanted.count == 1:
+            if wanted is not None:
+                sizes[wanted.mib] += wanted.replicas
+            return self._on([self.device_mib] * min(self.pool.gpus, sizes.total()), sizes)
+        nodes = [(self.device_mib,) * self.pool.device_count] * min(self.pool.nodes, sizes.total() + wanted.replicas)
+        return any(self._on(devices, sizes) for devices in self._spread(nodes, wanted))
+
+    def _on(self, devices: Sequence[int], sizes: Counter[int]) -> bool:
+        if not sizes:
+            return True
+        if len({*devices}) == 1 and fits_alike(sizes, devices[0], len(devices)):
+            return True
+        if not devices or sizes.total() > _MOST_SEARCHED:
+            self.unsure |= bool(devices)
+            return False
+        items = [Item("", size) for size in sizes.elements()]
+        self.work.take(len(items) + len(devices))
+        outcome = place(items, [Bin("", mib) for mib in devices], steps=_ORDER_STEPS)
+        if isinstance(outcome, Placement):
+            return True
+        self.work.take(_ORDER_STEPS // 10)
+        self.unsure |= not hasattr(outcome, "reason")
+        return False
+
+    def _spread(self, nodes: Sequence[tuple[int, ...]], wanted: Wanted) -> Iterator[list[int]]:
+        """What is left on each device, by every way of putting the wanted pods on devices of one node each."""
+        stack = [(tuple(sorted(nodes)), wanted.replicas)]
+        seen = {stack[0]}
+        while stack:
+            self.work.take(len(nodes))
+            state, left = stack.pop()
+            if not left:
+                yield [mib for node in state for mib in node]
+                continue
+            for node in {*state}:
+                for chosen in combinations(range(len(node)), wanted.count):
+                    if any(node[index] < wanted.mib for index in chosen):
+                        continue
+                    after = tuple(sorted(mib - wanted.mib * (i in chosen) for i, mib in enumerate(node)))
+                    others = [*state]
+                    others.remove(node)
+                    new = (tuple(sorted((*others, after))), left - 1)
+                    if new not in seen:
+                        seen.add(new)
+                        stack.append(new)
+
+    def _plan(self, lowered: dict[Seat, int]) -> Plan:
+        changes = tuple(
+            Change(
+                kind=Kind.LOWER,
+                workload=seat.name,
+                from_mib=seat.gpumem_mib,
+                to_mib=seat.gpumem_mib - mib,
+                replicas=seat.replicas,
+            )
+            for seat, mib in lowered.items()
+        )
+        return Plan(changes=changes, least=(len(changes), _cost(lowered)))
+
+
+def _cost(lowered: dict[Seat, int]) -> int:
+    return sum(mib * seat.replicas for seat, mib in lowered.items())
+
+
+def _of(ledger: Ledger, pool: Pool) -> Ledger:
+    """Of the ledger what is the pool's."""
+    return replace(
+        ledger,
+        pools=(pool,),
+        seats=tuple(seat for seat in ledger.seats if seat.pool == pool.name),
+        quotas=tuple(quota for quota in ledger.quotas if quota.pool == pool.name),
+    )
+
+
+def _with(ledger: Ledger, pool: Pool) -> Ledger:
+    return replace(ledger, pools=tuple(pool if each.name == pool.name else each for each in ledger.pools))

@@ -1,0 +1,150 @@
+"""Which seats of a stack file to lower: the least there is, as trying every size says."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+
+import pytest
+
+from tenancy import sums
+from tenancy.fit.lower import Nodes, lower, nodes_needed, obstacle
+from tenancy.fit.plan import Plan, Wanted
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
+from tests.support.graphs import LEDGER, T4
+
+CASES = 10_000
+
+
+def lowered(plan: Plan | None) -> dict[str, int | None]:
+    assert plan is not None
+    return {change.workload: change.to_mib for change in plan.changes}
+
+
+def test_what_fits_lowers_nothing() -> None:
+    assert lower(LEDGER, T4, Wanted(mib=500)) == Plan()
+
+
+def test_of_prod_the_largest_seat_gives_what_lacks_and_the_floor_stays_free() -> None:
+    plan = lower(LEDGER, T4, Wanted(mib=4000))
+    assert lowered(plan) == {"llama-swap": 1524}  # 13824, not 14000: the floor is above the reserve
+    assert plan is not None
+    assert plan.cost == (1, 3476)
+    assert plan.proven
+
+
+def test_a_pool_that_promises_too_much_already_is_put_right_without_anybody_new() -> None:
+    seats = tuple(replace(seat, gpumem_mib=7000) if seat.name == "llama-swap" else seat for seat in LEDGER.seats)
+    assert lowered(lower(replace(LEDGER, seats=seats), T4)) == {"llama-swap": 5524}
+
+
+def test_more_nodes_are_always_an_answer_but_for_what_no_device_holds() -> None:
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4001)) == Nodes(nodes=2)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=500)) == Nodes(nodes=1)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=14001)) is None
+    assert "offers 14000 MiB" in obstacle(LEDGER, T4, Wanted(mib=14001))
+    assert "has 1 devices" in obstacle(LEDGER, T4, Wanted(mib=10, count=2))
+    assert lower(LEDGER, T4, Wanted(mib=14001)) is None
+
+
+def test_where_seats_that_may_lie_together_would_take_the_floor_more_nodes_need_a_lower_floor() -> None:
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4000)) == Nodes(nodes=2, floor_mib=1360)
+
+
+def test_without_steps_for_all_it_says_how_little_could_do() -> None:
+    pool = replace(T4, nodes=30, floor_mib=0)
+    seats = tuple(Seat(name=f"s{n}", tenant="t", pool="t4", gpumem_mib=7001 + 7 * n) for n in range(30))
+    plan = lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=6500, replicas=33), work=3000)
+    assert plan is not None
+    assert plan.least <= plan.cost
+    assert not plan.proven
+
+
+def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
+    """At most four small devices, three seats, a queue."""
+    memory = dice.randint(3, 7)
+    reserve = dice.choice((0, 0, 1))
+    pool = Pool(
+        name="p",
+        node_selector={"a": "b"},
+        nodes=dice.randint(1, 2),
+        device_count=dice.randint(1, 2),
+        memory_mib=memory,
+        reserve_mib=reserve,
+        driver_reserved_mib=0,
+        floor_mib=dice.choice((0, 0, 1, 2)),
+    )
+    seats = tuple(
+        Seat(name=name, tenant="t", pool="p", gpumem_mib=dice.randint(1, 4), replicas=dice.choice((1, 1, 2)))
+        for name in "abc"[: dice.randint(0, 3)]
+    )
+    quotas = (QueueQuota(queue="q", flavor="f", pool="p", resource="x.y/gpumem", nominal=1),) if dice.random() < 0.2 else ()
+    wanted = Wanted(mib=dice.randint(1, 4), count=dice.choice((1, 1, 2)), replicas=dice.choice((1, 1, 2)))
+    return Ledger(domain="x.y", pools=(pool,), seats=seats, quotas=quotas), pool, dice.choice((wanted, wanted, None))
+
+
+@cache
+def on_devices(items: tuple[int, ...], devices: tuple[int, ...]) -> bool:
+    """Whether each of the items finds a device."""
+    if not items:
+        return True
+    return any(
+        on_devices(items[1:], tuple(sorted((*devices[:i], room - items[0], *devices[i + 1 :]))))
+        for i, room in enumerate(devices)
+        if room >= items[0]
+    )
+
+
+def spread(pool: Pool, wanted: Wanted, left: int, nodes: tuple[tuple[int, ...], ...]) -> Iterator[tuple[int, ...]]:
+    if not left:
+        yield tuple(sorted(room for node in nodes for room in node))
+        return
+    for number, node in enumerate(nodes):
+        for chosen in combinations(range(len(node)), wanted.count):
+            after = tuple(room - wanted.mib * (index in chosen) for index, room in enumerate(node))
+            if min(after) >= 0:
+                yield from spread(pool, wanted, left - 1, (*nodes[:number], after, *nodes[number + 1 :]))
+
+
+@cache
+def rooms(pool_size: tuple[int, int, int], wanted: Wanted) -> frozenset[tuple[int, ...]]:
+    nodes, devices, mib = pool_size
+    return frozenset(spread(None, wanted, wanted.replicas, ((mib,) * devices,) * nodes))  # type: ignore[arg-type]
+
+
+def everything_tried(ledger: Ledger, pool: Pool, wanted: Wanted | None) -> tuple[int, int] | None:
+    """The least cost over all sizes that the sums of the gate pass and that find devices."""
+    sizes = product(*(range(seat.gpumem_mib, 0, -1) for seat in ledger.seats))
+    priced = sorted(
+        (sum(s.gpumem_mib != m for s, m in zip(ledger.seats, each, strict=True)),
+         sum((s.gpumem_mib - m) * s.replicas for s, m in zip(ledger.seats, each, strict=True)), each)
+        for each in sizes
+    )
+    empty = (pool.nodes, pool.device_count, pool.device_mib)
+    lays = rooms(empty, wanted) if wanted else {(pool.device_mib,) * pool.gpus}
+    for count, mib, each in priced:
+        items = tuple(sorted((m for s, m in zip(ledger.seats, each, strict=True) for _ in range(s.replicas)), reverse=True))
+        if not any(on_devices(items, devices) for devices in lays):
+            continue
+        seats = [replace(s, gpumem_mib=m) for s, m in zip(ledger.seats, each, strict=True)]
+        if wanted:
+            new = Seat(name="new", tenant="n", pool="p", gpumem_mib=wanted.mib, replicas=wanted.count * wanted.replicas)
+            seats.append(new)
+        changed = replace(ledger, seats=tuple(seats))
+        wrong = [rule for rule, _ in sums.contradictions(changed)]
+        if not wrong:
+            return count, mib
+    return None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_other_change_is_smaller(seed: int) -> None:
+    dice = random.Random(seed)  # noqa: S311
+    for number in range(CASES // 10):
+        made = case(dice)
+        if next(sums.pool_numbers(made[0]), None):
+            continue  # nothing that is said of the pool itself is a seat's
+        plan = lower(*made)
+        assert (plan.cost if plan else None) == everything_tried(*made), (number, made, plan)
+        assert plan is None or plan.proven
