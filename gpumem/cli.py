@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agents.runtime.errors import AgentError
-from gpumem import advise, checkout, cluster, completion, history, host_memory, output, plot, replay
+from gpumem import advise, checkout, cluster, completion, history, host_memory, output, plot, replay, stack_fit
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
 from gpumem.cluster import Cluster
 from gpumem.draw import Paper, free_text, who_text, why_text
+from gpumem.draw_fit import fit_text
 from gpumem.evidence import gather, target_of
+from gpumem.fit import fit
 from gpumem.focus import bill_csv
 from gpumem.free import free
 from gpumem.kubectl import Kubectl, Source
 from gpumem.who import Filter, who
 from gpumem.why import why
+from tenancy.fit.plan import Wanted
 from tenancy.ledger import Ledger
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
@@ -56,6 +59,14 @@ WHY = """examples:
   kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
   kubectl gpumem why -n tts deployment/tts
   kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
+FIT = """examples:
+  kubectl gpumem fit 4000                            one device with 4000 MiB, in any pool
+  kubectl gpumem fit 4000 --pool t4 --replicas 2
+  kubectl gpumem fit 40000 --gpu-count 8             8 devices of one node, 40000 MiB of each
+  kubectl gpumem fit 3000 -o json | jq '.pools[0].devices.changes'
+  make gpumem ARGS="fit 4000 --stack prod"           of a stack file, with what to write into it
+  make gpumem ARGS="fit 4000 --stack prod --live"    and on the cluster's devices
 """
 BILL = """examples:
   kubectl gpumem bill --from http://localhost:9090 --currency EUR
@@ -120,7 +131,7 @@ def parser() -> argparse.ArgumentParser:
         prog="kubectl gpumem",
         description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small",
+        "is too small; of fit: it does not fit now",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
@@ -148,6 +159,7 @@ def parser() -> argparse.ArgumentParser:
     _history(found)
     found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
     found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
+    _fit(_verb(verbs, "fit", "where new pods fit, and the least change after which they do", FIT))
     found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
     found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
     found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
@@ -181,6 +193,31 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
     for flag, meaning in CONNECTION.items():
         connection.add_argument(f"--{flag}", action="append", help=meaning, metavar=flag.upper())
     return made
+
+
+def _fit(made: argparse.ArgumentParser) -> None:
+    made.add_argument("mib", metavar="MIB", type=_mib, help="on each device that a pod asks for")
+    made.add_argument("--pool", help="of one pool")
+    made.add_argument("--replicas", type=_count, default=1, help="so many pods; default: 1")
+    made.add_argument("--gpu-count", type=_count, default=1, help="devices of one node for each pod; default: 1")
+    made.add_argument("--tenant", help="whose they are; with a seat of just that size nothing new is promised")
+    made.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
+    made.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
+
+
+def _mib(text: str) -> int:
+    return _whole(text, 2**24, "MiB")
+
+
+def _count(text: str) -> int:
+    return _whole(text, 10_000, "")
+
+
+def _whole(text: str, most: int, unit: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
+        what = f"a whole number{f' of {unit}' if unit else ''}"
+        raise argparse.ArgumentTypeError(f"{text!r}: must be {what} from 1 to {most}")
+    return int(text)
 
 
 def _history(made: argparse.ArgumentParser) -> None:
@@ -223,6 +260,10 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
     if given.verb == "replay":
         _print(_replayed(given), given, environ)
         return DONE
+    if given.verb == "fit" and given.stack and not given.live:
+        report = _fit_report(given, None)
+        _print(report, given, environ)
+        return report.code
     with reach(_connection(given)) as kubectl:
         while True:
             report = _report(given, kubectl)
@@ -289,8 +330,21 @@ def _report(given: argparse.Namespace, kubectl: Session) -> Report:
         wanted_pod = target_of(given.target, namespace())
         reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
         return Report(lambda paper: why_text(reasons, paper), "why", reasons, DONE if reasons.fine else WAITS)
+    if given.verb == "fit":
+        return _fit_report(given, found)
     rooms = free(found, given.pool)
     return Report(lambda paper: free_text(rooms, paper), "free", rooms)
+
+
+def _fit_report(given: argparse.Namespace, found: Cluster | None) -> Report:
+    """Of the cluster, of a stack file, or both."""
+    wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
+    stack = stack_fit.StackFile(given.stack, Path.cwd()) if given.stack else None
+    ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given
+    plan = fit(ledgers[0], found, wanted, given.pool, given.tenant)
+    if stack:
+        plan = stack.with_patch(plan)
+    return Report(lambda paper: fit_text(plan, paper), "fit", plan, DONE if plan.fits else WAITS)
 
 
 def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: Paper) -> str:

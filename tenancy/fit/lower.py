@@ -6,7 +6,7 @@ Nothing says what a seat needs, so each may be lowered to 1 MiB. Units: whole Mi
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
@@ -16,16 +16,24 @@ from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
 _LEAST_MIB = 1
-_MOST_SEARCHED = 2000  # seats, the wanted ones included, for which orders are tried
+_MOST_SEARCHED = 4000  # seats, the wanted ones included, for which orders are tried
 _ORDER_STEPS = 20_000
 _GREEDY_WORK = 1_000_000
 _MOST_NODES = 2**16
+_PARTS = 16
+_NOTHING: Mapping[str, int] = {}
 
 
-def lower(ledger: Ledger, pool: Pool, wanted: Wanted | None = None, work: int = WORK) -> Plan | None:
+def lower(
+    ledger: Ledger,
+    pool: Pool,
+    wanted: Wanted | None = None,
+    used: Mapping[str, int] | None = None,
+    work: int = WORK,
+) -> Plan | None:
     """The least to lower so that the pool keeps its promises, and the wanted ones as well; None where lowering seats
-    does not help."""
-    room = _Room(ledger, pool, wanted, Work(work))
+    does not help. No seat is lowered below what is `used` of it, where that is known."""
+    room = _Room(ledger, pool, wanted, Work(work), used or {})
     if room.hopeless:
         return None
     touched = 0
@@ -90,8 +98,11 @@ def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
 class _Room:
     """A pool, and the seats that must fit it. `unsure`: an order was looked for and neither found nor excluded."""
 
-    def __init__(self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work) -> None:
+    def __init__(
+        self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work, used: Mapping[str, int] = _NOTHING
+    ) -> None:
         self.ledger, self.pool, self.wanted, self.work = _of(ledger, pool), pool, wanted, work
+        self.used = used
         seats = [seat for seat in self.ledger.seats if min(seat.gpumem_mib, seat.replicas) > 0]
         self.seats = sorted(seats, key=lambda seat: (-seat.total_mib, seat.name))
         self.sizes: Counter[int] = Counter()
@@ -116,22 +127,26 @@ class _Room:
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
+    def gain(self, seat: Seat) -> int:
+        """By how much it may be lowered at most."""
+        return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
+
     def with_seats(self, touched: int) -> Plan | None:
         """The cheapest with so many seats lowered. Raises OutOfWorkError."""
         if not touched:
             return self._plan({}) if self.holds({}) else None
-        gains = sorted(((s.gpumem_mib - _LEAST_MIB) * s.replicas for s in self.seats), reverse=True)
+        gains = sorted((self.gain(seat) * seat.replicas for seat in self.seats), reverse=True)
         if sum(islice(gains, touched)) < self.over_mib:
             return None
-        seen: set[tuple[tuple[int, int], ...]] = set()
-        for seats in combinations([seat for seat in self.seats if seat.gpumem_mib > _LEAST_MIB], touched):
+        seen: set[tuple[tuple[int, int, int], ...]] = set()
+        for seats in combinations([seat for seat in self.seats if self.gain(seat) > 0], touched):
             self.work.take(1)
-            key = tuple((seat.gpumem_mib, seat.replicas) for seat in seats)
-            most = sum((seat.gpumem_mib - _LEAST_MIB) * seat.replicas for seat in seats)
+            key = tuple((seat.gpumem_mib, seat.replicas, self.gain(seat)) for seat in seats)
+            most = sum(self.gain(seat) * seat.replicas for seat in seats)
             if most < self.over_mib or key in seen:
                 continue
             seen.add(key)
-            if self.packs({seat: seat.gpumem_mib - _LEAST_MIB for seat in seats}):
+            if self.packs({seat: self.gain(seat) for seat in seats}):
                 self._cheapest(seats, {})
             if self.best is not None and self.best.cost[1] <= max(self.over_mib, self._least(seats)):
                 break
@@ -148,10 +163,10 @@ class _Room:
         seat, *rest = seats
         spent = _cost(lowered)
         below = self.best.cost[1] if self.best else None
-        most = seat.gpumem_mib - _LEAST_MIB
+        most = self.gain(seat)
         if below is not None:
             most = min(most, (below - 1 - spent - sum(other.replicas for other in rest)) // seat.replicas)
-        others = sum((other.gpumem_mib - _LEAST_MIB) * other.replicas for other in rest)
+        others = sum(self.gain(other) * other.replicas for other in rest)
         least = max(-(-(self.over_mib - spent - others) // seat.replicas), 1)
         if rest:
             for mib in range(most, least - 1, -1):
@@ -173,22 +188,32 @@ class _Room:
 
     def largest_first(self, touched: int) -> Plan | None:
         """Some seats that do, the largest first, each lowered no further than it must be."""
+        most = {seat: self.gain(seat) for seat in self.seats}
+        low, high = touched, len(self.seats)
         lowered: dict[Seat, int] = {}
         try:
-            for seat in self.seats:
-                if len(lowered) >= touched and self.packs(lowered):
+            while low < high:
+                middle = (low + high) // 2
+                fits = self.packs(dict(islice(most.items(), middle)))
+                low, high = (low, middle) if fits else (middle + 1, high)
+            lowered = dict(islice(most.items(), high))
+            if not self.packs(lowered):
+                return None
+            for parts in range(1, _PARTS):
+                some = {seat: -(-mib * parts // _PARTS) for seat, mib in lowered.items()}
+                if self.packs(some):
+                    lowered = some
                     break
-                lowered[seat] = seat.gpumem_mib - _LEAST_MIB
             for seat in reversed([*lowered]):
                 low, high = 0, lowered[seat]
                 while low < high:
                     middle = (low + high) // 2
                     low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
                 lowered[seat] = high
-            lowered = {seat: mib for seat, mib in lowered.items() if mib}
-            return self._plan(lowered) if self.holds(lowered) else None
         except OutOfWorkError:
-            return None
+            self.work = Work(_GREEDY_WORK)
+        lowered = {seat: mib for seat, mib in lowered.items() if mib}
+        return self._plan(lowered) if lowered and self.holds(lowered) else None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
         """Whether the policy pack would pass the pool's seats after that."""
@@ -214,7 +239,7 @@ class _Room:
             sizes[seat.gpumem_mib] -= seat.replicas
             sizes[seat.gpumem_mib - mib] += seat.replicas
         sizes = +sizes
-        self.work.take(len(sizes) * 10 + 10)
+        self.work.take(len(sizes) * 3 + 10)
         if max(sizes, default=0) > self.device_mib:
             return False
         wanted = self.wanted
@@ -234,7 +259,7 @@ class _Room:
             self.unsure |= bool(devices)
             return False
         items = [Item("", size) for size in sizes.elements()]
-        self.work.take(len(items) + len(devices))
+        self.work.take(20 * (len(items) + len(devices)))
         outcome = place(items, [Bin("", mib) for mib in devices], steps=_ORDER_STEPS)
         if isinstance(outcome, Placement):
             return True
@@ -244,6 +269,12 @@ class _Room:
 
     def _spread(self, nodes: Sequence[tuple[int, ...]], wanted: Wanted) -> Iterator[list[int]]:
         """What is left on each device, by every way of putting the wanted pods on devices of one node each."""
+        if self.device_mib < 2 * wanted.mib:  # nobody shares a device: it is all the same which
+            gone = wanted.count * wanted.replicas
+            if wanted.replicas <= len(nodes) * (self.pool.device_count // wanted.count):
+                alike = [self.device_mib] * (sum(map(len, nodes)) - gone)
+                yield [*alike, *[self.device_mib - wanted.mib] * gone]
+            return
         stack = [(tuple(sorted(nodes)), wanted.replicas)]
         seen = {stack[0]}
         while stack:

@@ -5,10 +5,12 @@ there is lowered, moved on, or parked, until none is too full. Those that need n
 is free on each node says how many. Units: whole MiB.
 """
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
+from math import ceil
 
 from tenancy.fit.amounts import Lowerable, cheapest
 from tenancy.fit.plan import WORK, Change, Kind, OutOfWorkError, Plan, Wanted, Work
@@ -56,8 +58,8 @@ def rearrange(
     """The least change after which the wanted pods fit as well; None where no change of these makes them fit, or none
     was found."""
     try:
-        search = _Search(devices, pods, seats, wanted, Work(work))
-        for touched in range(len(pods) + len(seats) + 1):
+        search = _Search(devices, pods, seats, wanted, work=Work(work))
+        for touched in range(search.fewest(), len(pods) + len(seats) + 1):
             if plan := search.at(touched):
                 return plan
     except OutOfWorkError:
@@ -72,7 +74,7 @@ def _as_far(
     if search.plan is not None:
         return search.bounded(search.plan)
     for touched in range(search.most, search.most + wanted.replicas * wanted.count + _DEEPER):
-        narrow = _Search(devices, pods, seats, wanted, Work(_NARROW_WORK), width=_NARROW)
+        narrow = _Search(devices, pods, seats, wanted, work=Work(_NARROW_WORK), width=_NARROW)
         try:
             found = narrow.at(touched)
         except OutOfWorkError:
@@ -91,6 +93,7 @@ class _Search:
         pods: Sequence[Lying],
         seats: dict[str, Budget],
         wanted: Wanted,
+        *,
         work: Work,
         width: int | None = None,
     ) -> None:
@@ -109,6 +112,15 @@ class _Search:
         self.spread = max(Counter(pod.seat for pod in pods if pod.seat).values(), default=1)
         self.fits = [self._fit(node) for node in self.nodes]
         self.fits_in_all = sum(self.fits)
+        self.by_room = sorted((self.room[index], index) for index in self.node_of)
+        self.most_room = self.by_room[-1][0] if self.by_room else 0
+        # What a device has room for once one of its pods is gone.
+        self.by_move = sorted(
+            (self.room[pod.device] + pod.mib, pod.device, 0 if pod.parks else pod.mib)
+            for pod in pods
+            if pod.device in self.node_of and (pod.parks or pod.movable)
+        )
+        self.gain_on = Counter({index: sum(map(self._gain, self.on[index])) for index in self.node_of})
         self.most = 0
         self.left = 0
         self.forced: list[tuple[int, ...]] = []
@@ -127,6 +139,21 @@ class _Search:
         self._put_new()
         return self.plan
 
+    def fewest(self) -> int:
+        """A bound by count: how many must be touched for each new pod that finds no room as it is."""
+        beyond = self.wanted.replicas - self.fits_in_all
+        if beyond <= 0 or self.wanted.count > 1:
+            return int(beyond > 0)
+        ratio = 1.0 * len(self.pods)
+        for index in self.node_of:
+            free = max(self.room[index], 0) // self.wanted.mib
+            for more in range(1, self.wanted.replicas + 1):
+                needs = self._needs(index, (free + more) * self.wanted.mib)
+                if needs > len(self.pods):
+                    break
+                ratio = min(ratio, needs / more)
+        return max(1, ceil(beyond * ratio / self.spread - 1e-9))
+
     def bounded(self, plan: Plan) -> Plan:
         return Plan(changes=plan.changes, places=plan.places, proven=False, least=(self.most, 0))
 
@@ -137,9 +164,12 @@ class _Search:
 
     def _put_new(self) -> None:
         """One more of the new pods on devices that are too full for it; the rest is counted in the end."""
-        self._repair(frozenset())
-        if len(self.forced) == self.wanted.replicas or not self.left:
-            return
+        if len(self.forced) < self.wanted.replicas and self.left:
+            self._put_one_more()
+        if not self._done:
+            self._repair(frozenset())
+
+    def _put_one_more(self) -> None:
         for choice in self._narrowed(self._ways()):
             if self._done:
                 return
@@ -203,7 +233,9 @@ class _Search:
         self.work.take(10 + 10 * len(self.touched))
         if self._done or self._bound() > self.left:
             return
-        full = next((device for device in sorted(self.touched) if self.room[device] < 0 and device not in settled), None)
+        full = next(
+            (device for device in sorted(self.touched) if self.room[device] < 0 and device not in settled), None
+        )
         if full is None:
             self._count()
             return
@@ -252,26 +284,50 @@ class _Search:
         mib, most = self.pods[pod].mib, self._gain(pod)
         is_lowered = self.pods[pod].seat in self.lowered
         gain = most if is_lowered else 0
-        self.work.take(2 * len(self.devices))
         found = []
-        for index in self.node_of:
+        for index in self._near(mib, gain, most):
             room = self.room[index]
             if index == source or (room + gain < mib and not self.left):
                 continue
             needs = 0 if room + gain >= mib else self._needs(index, mib - gain)
             if needs > 1 and not is_lowered and most:  # its own seat may be lowered as well
                 needs = min(needs, 1 + self._needs(index, mib - most))
-            if needs <= (0 if self.width else self.left):
+            if needs <= self.left:
                 found.append((needs, room if room >= mib else mib - room + 2**40, index))
+        self.work.take(len(found) + 10)
         found.sort()
         is_last = not any(self.room[device] < 0 and device not in settled for device in self.touched)
         if found and found[0][0] == 0 and self.room[found[0][2]] >= mib and is_last:
             if len(self.forced) == self.wanted.replicas:
                 found = found[:1]
             elif not self.left:  # only what is free on each counts from here on
-                found = [*{(self.room[i], self.wanted.count > 1 and self.node_of[i]): (n, s, i)
-                           for n, s, i in reversed(found)}.values()][::-1]
+                found = [
+                    *{
+                        (self.room[i], self.wanted.count > 1 and self.node_of[i]): (n, s, i)
+                        for n, s, i in reversed(found)
+                    }.values()
+                ][::-1]
         return (index for *_, index in found)
+
+    def _near(self, mib: int, gain: int, most: int) -> Iterable[int]:
+        """Devices to look at for a pod; with one more to touch at most, those where that may do."""
+        if self.left > 1 or (self.left and most):
+            self.work.take(2 * len(self.devices))
+            return self.node_of
+        near = {index for index in self.touched if index in self.node_of}
+        near.update(index for _, index in self.by_room[bisect_left(self.by_room, (mib - gain,)) :])
+        if self.left:
+            most_room = max([self.most_room, *(self.room[index] for index in self.touched)])
+            movable = self.by_move[bisect_left(self.by_move, (mib - gain,)) :]
+            near.update(index for _, index, moved_mib in movable if moved_mib <= most_room)
+            for room, index in reversed(self.by_room):
+                short = mib - gain - room
+                if self.mib is not None and short >= self.mib:
+                    break
+                if self.gain_on[index] >= short:
+                    near.add(index)
+        self.work.take(len(near))
+        return near
 
     def _narrowed(self, ways: Iterator[object]) -> Iterator:  # type: ignore[type-arg]
         return ways if self.width is None else islice(ways, self.width)

@@ -28,7 +28,11 @@ OF_AGENTS = {
     "agents.telemetry",
 }
 # What the plugin lacks: each imported by one module, when it is asked for.
-WHEN_ASKED = {"checkout.py": {"components", "policy", "simulation", "stacks", "yaml"}, "plot.py": {"matplotlib"}}
+WHEN_ASKED = {
+    "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
+    "plot.py": {"matplotlib"},
+    "stack_fit.py": {"components", "policy", "stacks"},
+}
 # What each package inside agents/ may import of the others.
 SHARED = {"runtime", "kube", "telemetry"}
 AGENT_LAYERS: dict[str, set[str]] = {

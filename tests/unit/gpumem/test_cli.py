@@ -20,7 +20,7 @@ def candidates(*words: str) -> list[str]:
 
 
 def test_verbs_are_completed() -> None:
-    assert candidates("") == ["who", "free", "why", "advise", "bill", "replay", "completion"]
+    assert candidates("") == ["who", "free", "why", "advise", "bill", "fit", "replay", "completion"]
     assert candidates("w") == ["who", "why"]
 
 
@@ -34,7 +34,7 @@ def test_flags_and_their_values_are_completed() -> None:
     assert candidates("nonsense", "") == []
 
 
-@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "replay"])
+@pytest.mark.parametrize("verb", ["who", "free", "why", "advise", "bill", "fit", "replay"])
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([verb, "--help"], {})

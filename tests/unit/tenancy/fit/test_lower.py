@@ -79,7 +79,9 @@ def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
         Seat(name=name, tenant="t", pool="p", gpumem_mib=dice.randint(1, 4), replicas=dice.choice((1, 1, 2)))
         for name in "abc"[: dice.randint(0, 3)]
     )
-    quotas = (QueueQuota(queue="q", flavor="f", pool="p", resource="x.y/gpumem", nominal=1),) if dice.random() < 0.2 else ()
+    quotas = (
+        (QueueQuota(queue="q", flavor="f", pool="p", resource="x.y/gpumem", nominal=1),) if dice.random() < 0.2 else ()
+    )
     wanted = Wanted(mib=dice.randint(1, 4), count=dice.choice((1, 1, 2)), replicas=dice.choice((1, 1, 2)))
     return Ledger(domain="x.y", pools=(pool,), seats=seats, quotas=quotas), pool, dice.choice((wanted, wanted, None))
 
@@ -117,14 +119,19 @@ def everything_tried(ledger: Ledger, pool: Pool, wanted: Wanted | None) -> tuple
     """The least cost over all sizes that the sums of the gate pass and that find devices."""
     sizes = product(*(range(seat.gpumem_mib, 0, -1) for seat in ledger.seats))
     priced = sorted(
-        (sum(s.gpumem_mib != m for s, m in zip(ledger.seats, each, strict=True)),
-         sum((s.gpumem_mib - m) * s.replicas for s, m in zip(ledger.seats, each, strict=True)), each)
+        (
+            sum(s.gpumem_mib != m for s, m in zip(ledger.seats, each, strict=True)),
+            sum((s.gpumem_mib - m) * s.replicas for s, m in zip(ledger.seats, each, strict=True)),
+            each,
+        )
         for each in sizes
     )
     empty = (pool.nodes, pool.device_count, pool.device_mib)
     lays = rooms(empty, wanted) if wanted else {(pool.device_mib,) * pool.gpus}
     for count, mib, each in priced:
-        items = tuple(sorted((m for s, m in zip(ledger.seats, each, strict=True) for _ in range(s.replicas)), reverse=True))
+        items = tuple(
+            sorted((m for s, m in zip(ledger.seats, each, strict=True) for _ in range(s.replicas)), reverse=True)
+        )
         if not any(on_devices(items, devices) for devices in lays):
             continue
         seats = [replace(s, gpumem_mib=m) for s, m in zip(ledger.seats, each, strict=True)]

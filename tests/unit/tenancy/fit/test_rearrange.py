@@ -1,6 +1,7 @@
 """What to touch among pods that lie on devices: the least there is, as trying everything says."""
 
 import random
+from dataclasses import replace
 from itertools import product
 from operator import mul
 
@@ -21,7 +22,9 @@ def resident(name: str, device: int, mib: int, **fields: object) -> Lying:
 
 
 def budgets(*pods: Lying, least: int = 1) -> dict[str, Budget]:
-    return {p.seat: Budget(mib=p.mib, least_mib=least, replicas=sum(q.seat == p.seat for q in pods)) for p in pods if p.seat}
+    return {
+        p.seat: Budget(mib=p.mib, least_mib=least, replicas=sum(q.seat == p.seat for q in pods)) for p in pods if p.seat
+    }
 
 
 def found(plan: Plan | None) -> list[tuple[str, str]]:
@@ -121,9 +124,9 @@ def case(dice: random.Random) -> tuple[list[Device], list[Lying], dict[str, Budg
                 parks=kind == "park",
             )
         )
-    for name in seats:
-        replicas = max(sum(pod.seat == name for pod in pods), 1)
-        seats[name] = Budget(mib=seats[name].mib, least_mib=seats[name].least_mib, replicas=replicas)
+    seats = {
+        name: replace(seat, replicas=max(sum(pod.seat == name for pod in pods), 1)) for name, seat in seats.items()
+    }
     made = [
         Device(node=node, name=f"{node}{index}", room_mib=free[index], open=dice.random() < 0.9)
         for index, node in enumerate(nodes)

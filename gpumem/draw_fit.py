@@ -1,0 +1,100 @@
+"""fit for people. Pure."""
+
+from collections.abc import Iterator
+
+from gpumem.draw import Paper
+from gpumem.fit import Fit, FitChange, FitPart, FitPool
+
+_MOST_CHANGES = 20
+NEW_TENANT = "new-tenant"  # in a patch, where none was named
+
+
+def fit_text(found: Fit, paper: Paper) -> str:
+    """As `kubectl gpumem fit` prints it."""
+    return "\n".join(_lines(found, paper)).strip("\n") + "\n"
+
+
+def _lines(found: Fit, paper: Paper) -> Iterator[str]:
+    each = f"{found.mib} MiB" + (f" on each of {found.gpu_count} devices of a node" if found.gpu_count > 1 else "")
+    asked = each + (f", {found.replicas} replicas" if found.replicas > 1 else "")
+    if not found.pools:
+        yield "there is no such pool, or none that shares memory"
+    for pool in found.pools:
+        yield from paper.wrapped(f"{pool.pool}: {_verdict(pool, asked)}", alarm=not pool.fits)
+        yield from _pool(pool, paper)
+        yield ""
+    if found.patch:
+        yield f"into Pulumi.{found.stack}.yaml, under config: (settings and the gate's rules on the ledger pass it)"
+        yield from (f"  {line}" for line in found.patch.splitlines())
+        if found.tenant is None:
+            yield from paper.wrapped(f"({NEW_TENANT} stands for the tenant: name it with --tenant)", "  ")
+        yield ""
+    if found.refusals:
+        yield from paper.wrapped(f"no change to Pulumi.{found.stack}.yaml is shown, because it would be refused:")
+        for line in found.refusals:
+            yield from paper.wrapped(f"- {line}", "  ")
+        yield ""
+    for gap in found.unknown:
+        yield from paper.wrapped(f"not known: {gap}")
+
+
+def _verdict(pool: FitPool, asked: str) -> str:
+    if pool.never:
+        return f"{asked} never fit: {pool.never}"
+    return f"{asked} fit now" if pool.fits else f"{asked} do not fit now"
+
+
+def _pool(pool: FitPool, paper: Paper) -> Iterator[str]:
+    if pool.seat:
+        yield from paper.wrapped(f"promised already: seat {pool.seat}", "  ")
+    for title, part in (("to promise it", pool.promises), ("on the devices, as they are held now", pool.devices)):
+        if part is not None:
+            yield from _part(title, part, paper)
+    if pool.nodes is not None and not pool.fits:
+        floor = f" and floor_mib to {pool.floor_mib}" if pool.floor_mib is not None else ""
+        yield from paper.wrapped(
+            f"or, with nobody touched: raise pools.{pool.pool}.nodes to {pool.nodes}{floor}, and add the nodes"
+            if pool.promises is None or not pool.promises.fits
+            else f"or, with nobody touched: add a node to pools.{pool.pool}",
+            "  ",
+        )
+
+
+def _part(title: str, part: FitPart, paper: Paper) -> Iterator[str]:
+    if part.fits:
+        places = "; ".join(" and ".join(place) for place in part.places[:_MOST_CHANGES])
+        yield from paper.wrapped(f"{title}: nothing has to change{f' ({places})' if places else ''}", "  ")
+        return
+    if part.changes is None:
+        yield from paper.wrapped(f"{title}: no change of seats and pods is known that makes room", "  ")
+        return
+    yield from paper.wrapped(f"{title}, {_proof(part)}:", "  ")
+    for change in part.changes[:_MOST_CHANGES]:
+        yield from paper.wrapped(f"- {_change(change)}", "    ")
+    if len(part.changes) > _MOST_CHANGES:
+        yield f"    - and {len(part.changes) - _MOST_CHANGES} more"
+
+
+def _proof(part: FitPart) -> str:
+    what = f"{_workloads(part.touched)}, {part.mib} MiB less promised"
+    if part.proven:
+        return f"the smallest change there is ({what})"
+    return (
+        f"the smallest change found ({what}); not proven minimal: fewer than {_workloads(part.least_touched)} and "
+        f"{part.least_mib} MiB cannot do"
+    )
+
+
+def _workloads(count: int) -> str:
+    return f"{count} workload{'' if count == 1 else 's'} touched"
+
+
+def _change(change: FitChange) -> str:
+    if change.kind == "move":
+        return f"move {change.workload} from {change.source} to {change.target} (one restart)"
+    if change.kind == "park":
+        return f"park {change.workload} (on demand, {change.source}) until the new pods are placed"
+    replicas = f" in each of {change.replicas} replicas" if change.replicas > 1 else ""
+    known = f"it uses {change.used_mib} now" if change.used_mib is not None else "a guess: what it needs is not known"
+    less = (change.from_mib or 0) - (change.to_mib or 0)
+    return f"lower {change.workload} by {less} MiB, from {change.from_mib} to {change.to_mib}{replicas} ({known})"

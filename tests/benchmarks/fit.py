@@ -1,0 +1,101 @@
+"""What `kubectl gpumem fit` costs to compute: `python -m tests.benchmarks.fit`, which fails above 5 s of CPU.
+
+1,000 nodes with 8 devices of 80,000 MiB each, and 4,000 seats: of the devices as they are held, and of a stack file.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+
+from tenancy.fit.lower import lower, nodes_needed
+from tenancy.fit.plan import Plan, Wanted
+from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
+from tenancy.ledger import Ledger, Pool, Seat
+
+NODES, DEVICES, SEATS = 1000, 8, 4000
+MIB = 80_000
+LIMIT_SECONDS = 5.0
+Held = tuple[list[Device], list[Lying], dict[str, Budget]]
+
+
+def held(least: int, most: int, *, nodes: int = NODES, spare_mib: int = MIB) -> Held:
+    """Seats of that size, each on a device by chance; on no device is more than `spare_mib` free."""
+    dice = random.Random(1)  # noqa: S311
+    room = [MIB] * (nodes * DEVICES)
+    pods, seats = [], {}
+    for number in range(SEATS):
+        mib = dice.randrange(least, most, 256)
+        device = dice.choice([d for d in (dice.randrange(len(room)) for _ in range(64)) if room[d] >= mib] or [0])
+        if room[device] < mib:
+            continue
+        room[device] -= mib
+        name = f"seat-{number}"
+        pods.append(Lying(name=name, device=device, mib=mib, seat=name))
+        seats[name] = Budget(mib=mib, least_mib=mib // 2)
+    devices = [
+        Device(node=f"node-{i // DEVICES}", name=f"gpu-{i}", room_mib=min(mib, spare_mib - i * 7919 % (spare_mib // 3)))
+        for i, mib in enumerate(room)
+    ]
+    return devices, pods, seats
+
+
+def promised(least: int, most: int, nodes: int) -> tuple[Ledger, Pool]:
+    """Seats of that size on so many nodes."""
+    dice = random.Random(1)  # noqa: S311
+    pool = Pool(
+        name="p",
+        node_selector={"pool": "p"},
+        nodes=nodes,
+        device_count=DEVICES,
+        memory_mib=MIB + 2000,
+        reserve_mib=2000,
+        floor_mib=2000,
+    )
+    seats = tuple(
+        Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=dice.randrange(least, most)) for n in range(SEATS)
+    )
+    return Ledger(domain="example.com", pools=(pool,), seats=seats), pool
+
+
+def measure(name: str, ask: Callable[[], Plan | None]) -> float:
+    """A row of the table; the seconds."""
+    began = time.process_time()
+    plan = ask()
+    seconds = time.process_time() - began
+    touched = "no change found" if plan is None else f"{plan.cost[0]} touched, {plan.cost[1]} MiB"
+    proven = "" if plan is None else "yes" if plan.proven else f"no: at least {plan.least[0]} touched"
+    print(f"| {name} | {touched} | {proven} | {seconds:.2f} |", flush=True)
+    return seconds
+
+
+def main() -> int:
+    some, tight, half = held(10_000, 70_000), held(50_000, 79_000, spare_mib=30_000), held(20_000, 39_000, nodes=250)
+    loose, full = promised(10_000, 70_000, NODES), promised(39_500, 78_000, SEATS // DEVICES)
+    on_devices: dict[str, tuple[Held, Wanted]] = {
+        "held: 60,000 fit": (some, Wanted(mib=60_000)),
+        "held: a whole node of 8": (some, Wanted(mib=80_000, count=8)),
+        "held: 40,000, nobody can move": (tight, Wanted(mib=40_000)),
+        "held: 70,000, nobody can move": (tight, Wanted(mib=70_000)),
+        "held: two seats a device, 20 of 78,000": (half, Wanted(mib=78_000, replicas=20)),
+    }
+    by_sums: dict[str, tuple[tuple[Ledger, Pool], Wanted]] = {
+        "promised: 60,000 fit": (loose, Wanted(mib=60_000)),
+        "promised: a full pool, 5 of 70,000": (full, Wanted(mib=70_000, replicas=5)),
+    }
+    print("| case | smallest change | proven | CPU, s |\n|---|---|---|---|")
+    most = 0.0
+    for name, (case, wanted) in on_devices.items():
+        most = max(most, measure(name, lambda case=case, wanted=wanted: rearrange(*case, wanted)))  # type: ignore[misc]
+    for name, (pool, wanted) in by_sums.items():
+
+        def both(pool: tuple[Ledger, Pool] = pool, wanted: Wanted = wanted) -> Plan | None:
+            nodes_needed(*pool, wanted)
+            return lower(*pool, wanted)
+
+        most = max(most, measure(name, both))
+    return int(most > LIMIT_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

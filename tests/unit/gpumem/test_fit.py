@@ -1,0 +1,138 @@
+"""fit: of the cluster's promises and devices, of a stack file, and of both; every change that it shows passes."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpumem import cluster, output
+from gpumem.draw import Paper
+from gpumem.draw_fit import fit_text
+from gpumem.fit import Fit, fit
+from gpumem.stack_fit import StackError, StackFile
+from policy.graph import Graph
+from policy.rules import violations
+from stacks import settings
+from tenancy.fit.plan import Wanted
+from tests.support.kubectl import PODS, SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
+from tests.support.paths import ROOT
+
+SEATS = [pod("ml", 3000, on="k8s-node1"), pod("swap", 5000, "llama-swap", on="k8s-node1")]
+
+
+def of(found: FakeApi, mib: int, **asked: int) -> Fit:
+    read = cluster.read(found, SYSTEM, lambda: "immich")
+    return fit(read.ledger, read, Wanted(mib=mib, **asked), "t4")
+
+
+def text(found: Fit) -> str:
+    return fit_text(found, Paper(width=120))
+
+
+def kinds(found: Fit) -> list[tuple[str, str, int | None]]:
+    (pool,) = found.pools
+    assert pool.devices is not None
+    assert pool.devices.changes is not None
+    return [(change.kind, change.workload, change.to_mib) for change in pool.devices.changes]
+
+
+def test_what_the_ledger_and_a_device_have_room_for_fits_now_and_where() -> None:
+    found = of(api(SEATS), 4000)
+    assert found.fits
+    (pool,) = found.pools
+    assert pool.devices is not None
+    assert pool.devices.places == (("k8s-node1, gpu 0",),)
+    assert "t4: 4000 MiB fit now" in text(found)
+
+
+def test_a_budget_is_lowered_and_never_below_what_is_used() -> None:
+    less, more = api(SEATS), api(SEATS)
+    add_exporter(less, "k8s-node1", page("k8s-node1", 7000, {"immich/ml": 2900, "llama-swap/swap": 1000}))
+    add_exporter(more, "k8s-node1", page("k8s-node1", 7000, {"immich/ml": 2900, "llama-swap/swap": 4900}))
+    found = of(less, 8000)
+    assert kinds(found) == [("lower", "llama-swap", 3000)]
+    assert "lower llama-swap by 2000 MiB, from 5000 to 3000 (it uses 1000 now)" in text(found)
+    assert "no change of seats and pods is known" in text(of(more, 8000))
+
+
+def test_without_a_measurement_a_lower_budget_is_called_a_guess() -> None:
+    assert "a guess: what it needs is not known" in text(of(api(SEATS), 8000))
+
+
+def test_a_pod_is_moved_where_that_makes_room() -> None:
+    nodes = [node("k8s-node1"), node("k8s-node2")]
+    slices = [device_slice("k8s-node1", 15360), device_slice("k8s-node2", 15360)]
+    pods = [SEATS[0], pod("swap", 5000, "llama-swap", on="k8s-node2")]
+    found = of(api(pods, nodes, slices=slices), 14000)
+    assert [kind for kind, *_ in kinds(found)] == ["move"]
+    assert "move immich/ml from k8s-node1, gpu 0 to k8s-node2, gpu 0 (one restart)" in text(found)
+
+
+def test_an_on_demand_workload_in_what_is_to_be_used_is_parked() -> None:
+    shown = api([*SEATS, pod("tts-1", 0, "tts", on="k8s-node1")])
+    add_exporter(
+        shown, "k8s-node1", page("k8s-node1", 3000, {"immich/ml": 2900, "llama-swap/swap": 4900, "tts/tts-1": 4000})
+    )
+    shown.objects["/apis/apps/v1/namespaces/tts/deployments/tts"] = {"spec": {"replicas": 1}}
+    assert kinds(of(shown, 4000)) == [("park", "tts", None)]
+    assert kinds(of(shown, 1000)) == []
+
+
+def test_who_may_not_read_the_pods_of_others_gets_the_promises() -> None:
+    shown = api(SEATS)
+    shown.refused.add(PODS)
+    found = of(shown, 4000)
+    (pool,) = found.pools
+    assert pool.devices is None
+    assert pool.promises is not None
+    assert any("only promises" in line for line in found.unknown)
+
+
+def test_with_a_seat_of_the_tenant_nothing_new_is_promised() -> None:
+    read = cluster.read(api(SEATS[1:]), SYSTEM, lambda: "immich")
+    found = fit(read.ledger, read, Wanted(mib=3000), "t4", "immich")
+    assert found.pools[0].seat == "immich-ml"
+    assert found.pools[0].promises is None
+    assert found.fits
+
+
+def test_data_has_every_field() -> None:
+    shown = output.data("fit", of(api(SEATS), 8000))
+    assert shown["pools"][0]["devices"]["changes"][0]["workload"] == "llama-swap"
+    assert yaml.safe_load(output.as_yaml(shown)) == shown
+
+
+@pytest.fixture(scope="module")
+def prod() -> StackFile:
+    return StackFile("prod", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("mib", "replicas", "tenant"), [(4000, 1, None), (500, 1, "immich"), (4000, 1, "tts"), (13000, 2, "portal-stt")]
+)
+def test_what_is_to_be_written_passes_settings_and_gate(
+    prod: StackFile, mib: int, replicas: int, tenant: str | None
+) -> None:
+    found = prod.with_patch(fit(prod.ledger, None, Wanted(mib=mib, replicas=replicas), "t4", tenant))
+    assert found.patch is not None, found.refusals
+    document = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]
+    for part, entries in yaml.safe_load(found.patch).items():
+        for name, entry in entries.items():
+            document[part][name] = {**document[part].get(name, {}), **entry}
+    changed = settings.parse({key.removeprefix("gpu-tenancy:"): value for key, value in document.items()}).ledger()
+    assert [*violations(Graph((), {"ledger": changed.to_data()}))] == []
+    new = next(seat for seat in changed.seats if seat.name not in {seat.name for seat in prod.ledger.seats})
+    assert (new.gpumem_mib, new.replicas, new.tenant) == (mib, replicas, tenant or "new-tenant")
+
+
+def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
+    found = prod.with_patch(fit(prod.ledger, None, Wanted(mib=500), "node-4", "immich"))
+    assert found.patch is None
+    (refusal,) = found.refusals
+    assert refusal.startswith("gpu-tenancy:residents.immich.pool: must be t4")
+    assert "no change to Pulumi.prod.yaml is shown, because it would be refused" in text(found)
+
+
+def test_a_stack_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match=r"Pulumi\.lab\.yaml is not there"):
+        StackFile("lab", tmp_path)
