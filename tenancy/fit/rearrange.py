@@ -17,7 +17,8 @@ from tenancy.fit.plan import WORK, Change, Kind, OutOfWorkError, Plan, Wanted, W
 
 _NARROW = 3  # ways that are tried at each turn, where there are no steps for all
 _NARROW_WORK = 200_000
-_DEEPER = 4
+_DEEPER = 12
+_DEEPEST = 100  # so many are touched at most, and so many new pods are put where others must give way
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ def rearrange(
     was found."""
     try:
         search = _Search(devices, pods, seats, wanted, work=Work(work))
-        for touched in range(search.fewest(), len(pods) + len(seats) + 1):
+        for touched in range(search.fewest(), min(len(pods) + len(seats), _DEEPEST) + 1):
             if plan := search.at(touched):
                 return plan
     except OutOfWorkError:
@@ -73,7 +74,7 @@ def _as_far(
     """The best that the search had, else the first of a narrow one."""
     if search.plan is not None:
         return search.bounded(search.plan)
-    for touched in range(search.most, search.most + wanted.replicas * wanted.count + _DEEPER):
+    for touched in range(search.most, search.most + _DEEPER):
         narrow = _Search(devices, pods, seats, wanted, work=Work(_NARROW_WORK), width=_NARROW)
         try:
             found = narrow.at(touched)
@@ -124,6 +125,7 @@ class _Search:
         self.most = 0
         self.left = 0
         self.forced: list[tuple[int, ...]] = []
+        self.depth = 0
         self.moved: dict[int, int] = {}
         self.lowered: set[str] = set()
         self.parked: list[int] = []
@@ -164,40 +166,63 @@ class _Search:
 
     def _put_new(self) -> None:
         """One more of the new pods on devices that are too full for it; the rest is counted in the end."""
-        if len(self.forced) < self.wanted.replicas and self.left:
-            self._put_one_more()
-        if not self._done:
+        more = len(self.forced) < self.wanted.replicas and self.left > 0
+        enough = self.depth >= self.wanted.replicas - self.fits_in_all
+        if enough:
             self._repair(frozenset())
+        if more and not self._done:
+            self._put_one_more(full=True)
+        if not enough and not self._done:
+            self._repair(frozenset())
+        if more and not self._done and (self.most > 1 or self.wanted.replicas > 1):
+            self._put_one_more(full=False)  # where there is room, which a moved pod then lacks
 
-    def _put_one_more(self) -> None:
-        for choice in self._narrowed(self._ways()):
+    def _put_one_more(self, *, full: bool) -> None:
+        if self.depth == _DEEPEST:
+            raise OutOfWorkError
+        for choice in self._narrowed(self._ways(full=full)):
             if self._done:
                 return
-            key = tuple(sorted((*self.forced, choice)))
-            if key in self.seen:
+            before = len(self.forced)
+            times = 1 + (self._free_on(choice) if full else 0)
+            if before + times > self.wanted.replicas:
                 continue
-            self.seen.add(key)
-            self.forced.append(choice)
-            for device in choice:
-                self._change(device, -self.wanted.mib)
-            if self._bound() <= self.left:
-                self._put_new()
-            for device in choice:
-                self._change(device, self.wanted.mib, undo=True)
-            self.forced.pop()
+            self.forced += [choice] * times
+            key = tuple(sorted(self.forced))
+            if key not in self.seen:
+                self.seen.add(key)
+                self._put(choice, times)
+            del self.forced[before:]
 
-    def _ways(self) -> Iterator[tuple[int, ...]]:
-        """Devices of one node for a new pod, which needs somebody touched there; those that need the fewest first."""
+    def _put(self, choice: tuple[int, ...], times: int) -> None:
+        for device in choice:
+            self._change(device, -self.wanted.mib * times)
+        self.depth += 1
+        if self._bound() <= self.left:
+            self._put_new()
+        self.depth -= 1
+        for device in choice:
+            self._change(device, self.wanted.mib * times, undo=True)
+
+    def _free_on(self, choice: tuple[int, ...]) -> int:
+        """Of new pods with one device each: how many it has room for, beside one that is too many."""
+        return max(self.room[choice[0]], 0) // self.wanted.mib if self.wanted.count == 1 else 0
+
+    def _ways(self, *, full: bool) -> Iterator[tuple[int, ...]]:
+        """Devices of one node for a new pod, too full for it or not; those that need the fewest touched first."""
         found = []
         for node in self.nodes:
             self.work.take(4 * len(node))
-            cost = {index: self._needs(index, self.wanted.mib) for index in node}
+            cost = {
+                index: self._needs(index, self.wanted.mib * (1 + (self._free_on((index,)) if full else 0)))
+                for index in node
+            }
             near = [index for index in node if cost[index] <= self.left]
             for choice in combinations(near, self.wanted.count):
                 needs = sum(cost[index] for index in choice)
-                if (needs or self.most > 1 or self.wanted.replicas > 1) and needs <= self.left * self.spread:
-                    short = sum(max(self.wanted.mib - self.room[index], 0) for index in choice)
-                    found.append((not needs, needs, short, choice))
+                if (needs > 0) is full and needs <= self.left * self.spread:
+                    short = sum(self.wanted.mib - self.room[index] % self.wanted.mib for index in choice)
+                    found.append((needs, short, choice))
         return (choice for *_, choice in sorted(found))
 
     def _needs(self, device: int, mib: int = 0) -> int:

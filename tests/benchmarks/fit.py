@@ -19,24 +19,24 @@ LIMIT_SECONDS = 5.0
 Held = tuple[list[Device], list[Lying], dict[str, Budget]]
 
 
-def held(least: int, most: int, *, nodes: int = NODES, spare_mib: int = MIB) -> Held:
-    """Seats of that size, each on a device by chance; on no device is more than `spare_mib` free."""
+def held(least: int, most: int, *, nodes: int = NODES, spare_mib: int | None = None) -> Held:
+    """Seats of that size, spread over the devices; on none is more than `spare_mib` free, where given."""
     dice = random.Random(1)  # noqa: S311
     room = [MIB] * (nodes * DEVICES)
+    order = dice.sample(range(len(room)), len(room))
     pods, seats = [], {}
     for number in range(SEATS):
         mib = dice.randrange(least, most, 256)
-        device = dice.choice([d for d in (dice.randrange(len(room)) for _ in range(64)) if room[d] >= mib] or [0])
+        device = order[number % len(order)]
         if room[device] < mib:
             continue
         room[device] -= mib
         name = f"seat-{number}"
         pods.append(Lying(name=name, device=device, mib=mib, seat=name))
         seats[name] = Budget(mib=mib, least_mib=mib // 2)
-    devices = [
-        Device(node=f"node-{i // DEVICES}", name=f"gpu-{i}", room_mib=min(mib, spare_mib - i * 7919 % (spare_mib // 3)))
-        for i, mib in enumerate(room)
-    ]
+    if spare_mib is not None:
+        room = [min(mib, spare_mib - index * 7919 % (spare_mib // 3)) for index, mib in enumerate(room)]
+    devices = [Device(node=f"node-{i // DEVICES}", name=f"gpu-{i}", room_mib=mib) for i, mib in enumerate(room)]
     return devices, pods, seats
 
 
@@ -71,13 +71,14 @@ def measure(name: str, ask: Callable[[], Plan | None]) -> float:
 
 def main() -> int:
     some, tight, half = held(10_000, 70_000), held(50_000, 79_000, spare_mib=30_000), held(20_000, 39_000, nodes=250)
-    loose, full = promised(10_000, 70_000, NODES), promised(39_500, 78_000, SEATS // DEVICES)
+    loose, full = promised(10_000, 70_000, NODES), promised(41_000, 78_000, SEATS // DEVICES)
     on_devices: dict[str, tuple[Held, Wanted]] = {
         "held: 60,000 fit": (some, Wanted(mib=60_000)),
         "held: a whole node of 8": (some, Wanted(mib=80_000, count=8)),
         "held: 40,000, nobody can move": (tight, Wanted(mib=40_000)),
         "held: 70,000, nobody can move": (tight, Wanted(mib=70_000)),
         "held: two seats a device, 20 of 78,000": (half, Wanted(mib=78_000, replicas=20)),
+        "held: 5,000 of 79,000, where 4,000 fit": (some, Wanted(mib=79_000, replicas=5000)),
     }
     by_sums: dict[str, tuple[tuple[Ledger, Pool], Wanted]] = {
         "promised: 60,000 fit": (loose, Wanted(mib=60_000)),
