@@ -79,6 +79,8 @@ def _proof(part: FitPart) -> str:
     what = f"{_workloads(part.touched)}, {part.mib} MiB less promised"
     if part.proven:
         return f"the smallest change there is ({what})"
+    if not part.least_touched:
+        return f"the smallest change found ({what}); not proven minimal: perhaps all fit as they are"
     return (
         f"the smallest change found ({what}); not proven minimal: fewer than {_workloads(part.least_touched)} and "
         f"{part.least_mib} MiB cannot do"

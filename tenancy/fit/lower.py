@@ -47,7 +47,7 @@ def lower(
     if room.best is None:
         room.work = Work(_GREEDY_WORK)
         room.best = room.largest_first(touched)
-    least = (touched, max(room.over_mib, touched))
+    least = room.least(touched)
     return replace(room.best, proven=room.best.cost == least, least=least) if room.best else None
 
 
@@ -127,6 +127,11 @@ class _Room:
         short = full_seats(self.ledger, self.pool).reserve_short_mib > 0
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
+    def least(self, touched: int) -> tuple[int, int]:
+        """What nothing does with less, once all with fewer touched were tried, as far as that said no for certain."""
+        fewest = int(self.over_mib > 0) if self.unsure else touched
+        return fewest, max(self.over_mib, fewest)
+
     def gain(self, seat: Seat) -> int:
         """By how much it may be lowered at most."""
         return max(seat.gpumem_mib - max(self.used.get(seat.name, 0), _LEAST_MIB), 0)
@@ -151,7 +156,7 @@ class _Room:
             if self.best is not None and self.best.cost[1] <= max(self.over_mib, self._least(seats)):
                 break
         if self.best is not None and self.unsure:
-            self.best = replace(self.best, proven=False, least=(1, max(self.over_mib, 1)))
+            self.best = replace(self.best, proven=False, least=self.least(0))
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
@@ -246,17 +251,28 @@ class _Room:
         if wanted is None or wanted.count == 1:
             if wanted is not None:
                 sizes[wanted.mib] += wanted.replicas
-            return self._on([self.device_mib] * min(self.pool.gpus, sizes.total()), sizes)
-        nodes = [(self.device_mib,) * self.pool.device_count] * min(self.pool.nodes, sizes.total() + wanted.replicas)
+            if fits_alike(sizes, self.device_mib, self.pool.gpus):
+                return True
+        large = sum(count for size, count in sizes.items() if 2 * size > self.device_mib)
+        if large > self.pool.gpus:  # no two of them share a device
+            return False
+        total = sizes.total() + (wanted.replicas if wanted and wanted.count > 1 else 0)
+        if total > _MOST_SEARCHED:
+            self.unsure = True
+            return False
+        return self._in_some_order(sizes, total)
+
+    def _in_some_order(self, sizes: Counter[int], total: int) -> bool:
+        wanted = self.wanted
+        if wanted is None or wanted.count == 1:
+            return self._on([self.device_mib] * min(self.pool.gpus, total), sizes)
+        nodes = [(self.device_mib,) * self.pool.device_count] * min(self.pool.nodes, total)
         return any(self._on(devices, sizes) for devices in self._spread(nodes, wanted))
 
     def _on(self, devices: Sequence[int], sizes: Counter[int]) -> bool:
         if not sizes:
             return True
-        if len({*devices}) == 1 and fits_alike(sizes, devices[0], len(devices)):
-            return True
-        if not devices or sizes.total() > _MOST_SEARCHED:
-            self.unsure |= bool(devices)
+        if not devices:
             return False
         items = [Item("", size) for size in sizes.elements()]
         self.work.take(20 * (len(items) + len(devices)))

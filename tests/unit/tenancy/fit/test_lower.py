@@ -61,6 +61,14 @@ def test_without_steps_for_all_it_says_how_little_could_do() -> None:
     assert not plan.proven
 
 
+def test_seats_by_the_million_are_counted() -> None:
+    pool = replace(T4, nodes=10**6, floor_mib=0)
+    seats = (Seat(name="many", tenant="t", pool="t4", gpumem_mib=5000, replicas=2 * 10**6),)
+    assert lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6)) == Plan()
+    plan = lower(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
+    assert lowered(plan) == {"many": 4999}
+
+
 def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
     """At most four small devices, three seats, a queue."""
     memory = dice.randint(3, 7)
