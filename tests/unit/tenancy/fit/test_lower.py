@@ -81,7 +81,7 @@ def case(dice: random.Random) -> tuple[Ledger, Pool, Wanted | None]:
         memory_mib=memory,
         reserve_mib=reserve,
         driver_reserved_mib=0,
-        floor_mib=dice.choice((0, 0, 1, 2)),
+        floor_mib=min(dice.choice((0, 0, 1, 2)), memory - reserve - 1),
     )
     seats = tuple(
         Seat(name=name, tenant="t", pool="p", gpumem_mib=dice.randint(1, 4), replicas=dice.choice((1, 1, 2)))
@@ -158,8 +158,6 @@ def test_no_other_change_is_smaller(seed: int) -> None:
     dice = random.Random(seed)  # noqa: S311
     for number in range(CASES // 10):
         made = case(dice)
-        if next(sums.pool_numbers(made[0]), None):
-            continue  # nothing that is said of the pool itself is a seat's
         plan = lower(*made)
         assert (plan.cost if plan else None) == everything_tried(*made), (number, made, plan)
         assert plan is None or plan.proven
