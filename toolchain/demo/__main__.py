@@ -37,6 +37,8 @@ _NODE = f"/api/v1/nodes/{control_plane.NODE}"
 _PLAYED = "/api/v1/nodes/k8s-node1"
 _PREFIX = "gpu-tenancy-demo-"
 _SOCKET_PATH = 107  # characters that Linux takes
+_LOADING = (("watchdog", "minimum_age_seconds", 10), ("gate", "starting_seconds", 20))
+_FAST = " and ".join(f"{agent}.{key} {seconds}" for agent, key, seconds in _LOADING)
 _READY_SECONDS = 120
 _LOOK_SECONDS = 2.0  # between two looks at who has the memory
 _READ_SECONDS = 4.0  # for a person to read what came of a step
@@ -117,7 +119,7 @@ class _Demo:
         self._say("a cluster starts: a control plane, and a real node with containerd and a kubelet")
         with cluster.running(self._folder / "cluster", extent=Extent.REAL_NODE) as held:
             script = _give_gpu(held)
-            self._say("prod is rolled out on it, as make up does: budgets, queues, admission, scheduler, agents")
+            self._say(f"prod is rolled out on it, with {_FAST}: budgets, queues, admission, scheduler, agents")
             _roll_out(self._folder, held)
             self._say("the node's exporter publishes its device")
             _open_node(held.api)
@@ -215,8 +217,8 @@ def _open_node(api: ClusterApi) -> None:
 
 def in_fast_steps(config: dict[str, Any]) -> None:
     """Prod gives a model two minutes to load before the watchdog looks at it, and five before its budget is lent."""
-    config["watchdog"]["minimum_age_seconds"] = 10
-    config["gate"]["starting_seconds"] = 20
+    for agent, key, seconds in _LOADING:
+        config[agent][key] = seconds
 
 
 def _roll_out(folder: Path, held: HeldCluster) -> None:
