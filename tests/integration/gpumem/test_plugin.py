@@ -119,7 +119,7 @@ def test_it_says_where_a_history_is_replayed(installed: Path) -> None:
 
 
 def test_its_other_name_completes(installed: Path) -> None:
-    assert run(installed, "f", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
+    assert run(installed, "fr", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
 
 
 def test_it_is_the_same_file_whenever_it_is_built() -> None:
