@@ -13,7 +13,9 @@ from components.host_memory import host_memory_pools
 from stacks import kubeconfig, schema, settings, typed
 from stacks.preview import run as preview
 from stacks.preview.progress import Progress
+from stacks.preview.remedies import remedies
 from stacks.preview.report import report
+from stacks.settings import StackSettings
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             case "preview":
                 text, code = _preview(root, given.stack, given.arguments, full=given.full)
             case "chart":
-                text = _chart(root, given.stack)
+                text = _chart(_declared(root, given.stack))
             case "new":
                 text = _new(root, given.stack)
             case "schema":
@@ -71,13 +73,16 @@ def _stack_file(root: Path, stack: str) -> Path:
     return root / f"Pulumi.{stack}.yaml"
 
 
-def _chart(root: Path, stack: str) -> str:
-    """Overruns are marked, not refused: the gate is the policy pack."""
+def _declared(root: Path, stack: str) -> StackSettings:
     path = _stack_file(root, stack)
     if not path.exists():
         raise _CommandError(f"{path} is not there; begin with make new-stack STACK={stack}")
+    return settings.load_file(path)
+
+
+def _chart(declared: StackSettings) -> str:
+    """Overruns are marked, not refused: the gate is the policy pack."""
     width = min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
-    declared = settings.load_file(path)
     host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
     return seating_chart(declared.ledger(), width=width, colour=_colour()) + host_memory
 
@@ -90,7 +95,8 @@ def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) ->
     """The report and the exit code. What the configuration alone refuses is refused before Pulumi starts."""
     if wrong := [*typed.flags(arguments, "preview"), *typed.options(os.environ, "preview")]:
         raise _CommandError("\n".join(wrong))
-    chart = _chart(root, stack)
+    declared = _declared(root, stack)
+    chart = _chart(declared)
     print(_cluster(optional=True), flush=True)
     pulumi = root / ".toolchain" / "bin" / "pulumi"
     if not pulumi.exists():
@@ -102,7 +108,7 @@ def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) ->
         progress = Progress(stack)
         run = preview.quietly(pulumi, stack, arguments, root=root, watch=progress)
         progress.clear()
-    return report(run, chart, colour=_colour()), run.exit_code
+    return report(run, chart, colour=_colour(), remedies=remedies(declared.ledger())), run.exit_code
 
 
 def _new(root: Path, stack: str) -> str:

@@ -65,10 +65,12 @@ class Run:
         return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
-def report(run: Run, chart: str, *, colour: bool) -> str:
-    """The report; the verdict and its reasons are its last block, and its only one where somebody pressed Ctrl-C."""
+def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = ()) -> str:
+    """The report; the verdict and its reasons are its last block, and its only one where somebody pressed Ctrl-C. Under
+    a refusal stand the remedies."""
     paint = _Paint(colour)
-    blocks: list[Iterable[str]] = [_verdict(run, paint)]
+    below = remedies if run.refusals and not run.interrupted else ()
+    blocks: list[Iterable[str]] = [[*_verdict(run, paint), *(f"{_INDENT}{remedy}" for remedy in below)]]
     if not run.interrupted:
         blocks.insert(0, chart.splitlines())
         if not run.displayed:

@@ -52,13 +52,14 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
     assert "OVER by 1300 MiB" in outcome.text
     for refused in (outcome, full):
         assert refused.code != 0
-        *_, headline, description, reason, last = refused.text.splitlines()
+        *_, headline, description, reason, remedy, last = refused.text.splitlines()
         assert headline.startswith("❌ gpu-tenancy refuses prod (")
         assert description == "   Every promise on a GPU must fit."
         assert reason == (
             "   budgets: t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, "
             "…; lower a budget or raise pools.t4"
         )
+        assert remedy == "   t4: the smallest change that fits lowers llama-swap from 7000 to 5524"
         assert last.startswith("make: *** ")
     assert outcome.text.count(" create") < 30
     assert full.text.count(" create") > 150

@@ -109,6 +109,12 @@ def test_nothing_to_do_is_said() -> None:
     assert blocks(run(root(), *tenants("immich", op="same"), *ACCEPTED))[0] == "lab: no changes, 3 unchanged"
 
 
+def test_a_remedy_stands_under_a_refusal_alone() -> None:
+    refused, failed = run(*REFUSED, code=255), run(judged(), said("error", "boom\n"), summary("failed"), code=255)
+    assert report(refused, CHART, colour=False, remedies=["lower it"]).endswith("budgets: too much\n   lower it\n")
+    assert "lower it" not in report(failed, CHART, colour=False, remedies=["lower it"])
+
+
 def test_a_refusal_is_the_last_block_and_the_generic_error_is_left_out() -> None:
     refused = run(root("create"), violation("gpu-quota: one more"), *REFUSED, code=255)
     assert text(refused).endswith(
