@@ -78,8 +78,6 @@ def patch(stack: Stack, change: Change) -> str:
 
 
 def _judged(stack: Stack, text: str, numbers: Mapping[KeyPath, int]) -> Change:
-    from policy.graph import Graph  # noqa: PLC0415
-    from policy.rules import violations  # noqa: PLC0415
     from stacks import stackfile  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
@@ -92,8 +90,33 @@ def _judged(stack: Stack, text: str, numbers: Mapping[KeyPath, int]) -> Change:
             settings = _settings(path)
         except CheckoutError as error:
             return Change(text=text, refusals=tuple(str(error).splitlines()))
+    return Change(text=text, refusals=_refused(settings))
+
+
+def values_of(stack: Stack) -> dict[str, Any]:
+    """What the stack file says, by the names of the settings. Raises CheckoutError."""
+    from stacks import stackfile  # noqa: PLC0415
+
+    return dict(stackfile.read(stack.path).values)
+
+
+def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """What settings and gate refuse of a stack file that says this, as of a Change."""
+    from stacks import settings  # noqa: PLC0415
+
+    try:
+        found = settings.parse(values)
+    except settings.ConfigError as error:
+        return tuple(str(error).splitlines())
+    return _refused(found)
+
+
+def _refused(settings: Any) -> tuple[str, ...]:
+    from policy.graph import Graph  # noqa: PLC0415
+    from policy.rules import violations  # noqa: PLC0415
+
     configured = {"ledger": settings.ledger().to_data(), "memory_pools": _host_memory(settings).to_data()}
-    return Change(text=text, refusals=tuple(str(each) for each in violations(Graph((), configured))))
+    return tuple(str(each) for each in violations(Graph((), configured)))
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:

@@ -1,41 +1,24 @@
-"""A stack file's ledger, and what to write into that file, proven by the settings and by the policy pack's own rules.
-
-The plugin alone has neither: they are imported when a stack is named, from the checkout.
-"""
+"""What to write into a stack file so that new pods fit, proven by the settings and by the policy pack's own rules."""
 
 import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agents.runtime.errors import AgentError
-from gpumem import output
+from gpumem import checkout, output
 from gpumem.draw_fit import NEW_TENANT
 from gpumem.fit import Fit, FitPool, with_stack
-from tenancy.ledger import Ledger
 
 _PREFIX = "gpu-tenancy:"
 
 
-class StackError(AgentError):
-    """The stack file cannot be read or judged here; the message says what to do."""
-
-
 class StackFile:
-    """Pulumi.NAME.yaml of a checkout. Raises StackError."""
+    """Pulumi.NAME.yaml of a checkout. Raises CheckoutError."""
 
     def __init__(self, name: str, root: Path) -> None:
-        self.name, path = name, root / f"Pulumi.{name}.yaml"
-        _needed()
-        from stacks import settings, stackfile  # noqa: PLC0415
-
-        if not path.is_file():
-            raise StackError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
-        try:
-            self.ledger: Ledger = settings.load_file(path).ledger()
-        except settings.ConfigError as error:
-            raise StackError(str(error)) from None
-        self._raw = stackfile.read(path).values
+        found = checkout.read(name, root)
+        self.name, self.ledger = name, found.ledger
+        self._raw = checkout.values_of(found)
 
     def with_patch(self, found: Fit) -> Fit:
         """What to write for the best pool, where the gate's rules pass it."""
@@ -82,20 +65,9 @@ class StackFile:
         return next(name for name in (tenant, *numbered) if name not in taken)
 
     def _refusals(self, patch: Mapping[str, Any]) -> tuple[str, ...]:
-        from components.host_memory import host_memory_pools  # noqa: PLC0415
-        from policy.graph import Graph  # noqa: PLC0415
-        from policy.rules import violations  # noqa: PLC0415
-        from stacks import settings  # noqa: PLC0415
-
-        changed = copy.deepcopy(dict(self._raw))
+        changed = copy.deepcopy(self._raw)
         _merge(changed, patch)
-        try:
-            judged = settings.parse(changed)
-        except settings.ConfigError as error:
-            return tuple(str(error).splitlines())
-        pools = host_memory_pools(judged.memory_pools)
-        configured = {"ledger": judged.ledger().to_data(), "memory_pools": pools.to_data()}
-        return tuple(str(each) for each in violations(Graph((), configured)))
+        return checkout.refusals_of(changed)
 
 
 def _merge(into: dict[str, Any], patch: Mapping[str, Any]) -> None:
@@ -104,14 +76,3 @@ def _merge(into: dict[str, Any], patch: Mapping[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = copy.deepcopy(value)
-
-
-def _needed() -> None:
-    try:
-        import policy.rules  # noqa: F401, PLC0415
-        import stacks.settings  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise StackError(
-            f"--stack needs the project's checkout and its environment ({error}): there, make gpumem ARGS='fit MIB "
-            "--stack NAME'; or leave --stack out, and the cluster's ledger is read"
-        ) from None

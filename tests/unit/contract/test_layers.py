@@ -31,7 +31,6 @@ OF_AGENTS = {
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "plot.py": {"matplotlib"},
-    "stack_fit.py": {"components", "policy", "stacks"},
 }
 # What each package inside agents/ may import of the others.
 SHARED = {"runtime", "kube", "telemetry"}

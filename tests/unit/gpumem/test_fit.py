@@ -6,10 +6,11 @@ import pytest
 import yaml
 
 from gpumem import cluster, output
+from gpumem.checkout import CheckoutError
 from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
 from gpumem.fit import Fit, fit
-from gpumem.stack_fit import StackError, StackFile
+from gpumem.stack_fit import StackFile
 from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
@@ -134,5 +135,5 @@ def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
 
 
 def test_a_stack_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match=r"Pulumi\.lab\.yaml is not there"):
+    with pytest.raises(CheckoutError, match=r"Pulumi\.lab\.yaml is not there"):
         StackFile("lab", tmp_path)
