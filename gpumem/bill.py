@@ -87,7 +87,8 @@ def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
         if not re.fullmatch(r"\d{4}-(?:0[1-9]|1[0-2])", text, re.ASCII) or text.startswith("0000"):
             raise HistoryError(f"--month must be a month such as {start:%Y-%m} (got {text!r})")
         start = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
-    end = min((start + timedelta(days=31)).replace(day=1), now.replace(minute=0, second=0, microsecond=0))
+    over = now.replace(minute=0, second=0, microsecond=0)
+    end = min((start + timedelta(days=31)).replace(day=1), over) if start < over else start
     if end <= start:
         raise HistoryError(
             f"--month {text}: nothing of it is over yet; the last whole one is {this - timedelta(days=1):%Y-%m}"

@@ -18,7 +18,7 @@ def _lines(found: Fit, paper: Paper) -> Iterator[str]:
     each = f"{found.mib} MiB" + (f" on each of {found.gpu_count} devices of a node" if found.gpu_count > 1 else "")
     asked = each + (f", {found.replicas} replicas" if found.replicas > 1 else "")
     if not found.pools:
-        yield "there is no such pool, or none that shares memory"
+        yield "no pool shares memory"
     for pool in found.pools:
         yield from paper.wrapped(f"{pool.pool}: {_verdict(pool, asked)}", alarm=not pool.fits)
         yield from _pool(pool, paper)

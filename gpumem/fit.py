@@ -4,12 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agents.runtime.errors import AgentError
 from gpumem.cluster import Cluster
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, who
 from tenancy.fit.lower import lower, nodes_needed, obstacle
 from tenancy.fit.plan import Change, Plan, Wanted
 from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
 from tenancy.ledger import Ledger, Pool
+
+
+class PoolError(AgentError):
+    """There is no such pool; the message names those that there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,10 @@ class Fit:
 def fit(
     ledger: Ledger, cluster: Cluster | None, wanted: Wanted, pool: str | None = None, tenant: str | None = None
 ) -> Fit:
-    """In every pool that shares memory, or one: the best first."""
+    """In every pool that shares memory, or one: the best first. Raises PoolError."""
+    shared = [each.name for each in ledger.shared_pools]
+    if pool is not None and pool not in shared:
+        raise PoolError(f"--pool {pool!r} is no pool that shares memory; these are: {', '.join(shared) or 'none'}")
     gaps = [*cluster.gaps] if cluster else []
     if cluster and not cluster.whole:
         gaps.append("what others hold is not known: only promises are judged")

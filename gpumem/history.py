@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumem.advice import DAY_SECONDS, Sample
-from gpumem.prometheus import MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
 from tenancy.units import MIB
@@ -15,6 +15,7 @@ from tenancy.units import MIB
 MINUTE = 60
 _FEW_REQUESTS = 5  # for which a step stays a minute
 _MOST_LINES = 10  # that an error lists
+MOST_MIB = 2**31  # as of every amount in a stack file
 COLUMNS = ("time", "seat", "mib")
 OPTIONAL = ("pod", "free_mib")
 
@@ -125,8 +126,11 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[st
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             found = csv.DictReader(file)
-            if set(columns) - set(found.fieldnames or ()):
-                raise HistoryError(f"{path}: the columns must be {', '.join(columns)} (got {found.fieldnames})")
+            named = found.fieldnames or ()
+            if set(columns) - set(named) or len(set(named)) < len(named):
+                raise HistoryError(
+                    f"{path}: the columns must be {', '.join(columns)}, each once (got {found.fieldnames})"
+                )
             for row in found:
                 yield f"{path}:{found.line_num}", row
     except OSError as error:
@@ -135,7 +139,7 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[st
         raise HistoryError(f"{path} is no CSV file in UTF-8: {error}") from None
 
 
-def number(where: str, row: Mapping[str, str | None], key: str) -> float:
+def number(where: str, row: Mapping[str, str | None], key: str, most: int = MOST_MIB) -> float:
     """Raises HistoryError."""
     try:
         found = float(row[key] or "")
@@ -143,6 +147,8 @@ def number(where: str, row: Mapping[str, str | None], key: str) -> float:
         found = math.nan
     if not 0 <= found < math.inf:
         raise HistoryError(f"{where}: {key} must be a number from 0 (got {row[key]!r})")
+    if found > most:
+        raise HistoryError(f"{where}: {key} must be at most {most} (got {row[key]!r}); time is in seconds, use in MiB")
     return found
 
 
@@ -170,4 +176,4 @@ def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int])
         raise HistoryError(f"{where}: seat {seat!r} is no resident; known: {', '.join(sorted(seats)) or 'none'}")
     free_mib = number(where, row, "free_mib") if row.get("free_mib") else math.inf
     mib = number(where, row, "mib")
-    return Sample(number(where, row, "time"), seat, mib, row.get("pod") or "", free_mib < seats[seat])
+    return Sample(number(where, row, "time", LAST_SECONDS), seat, mib, row.get("pod") or "", free_mib < seats[seat])

@@ -14,7 +14,7 @@ from gpumem.advice import DAY_SECONDS
 from gpumem.checkout import Stack
 from gpumem.draw import Paper
 from gpumem.history import number, rows
-from gpumem.prometheus import MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from tenancy.host_memory.history import MINUTE, RARELY, JointUse, Probability, UsageSample, Use, joint_use
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.host_memory.report import host_memory_report
@@ -180,4 +180,4 @@ def _from_file(path: Path, workloads: Collection[str]) -> Iterator[UsageSample]:
         if workload not in workloads:
             known = ", ".join(sorted(workloads))
             raise HistoryError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
-        yield UsageSample(number(where, row, "time"), workload, number(where, row, "mib"))
+        yield UsageSample(number(where, row, "time", LAST_SECONDS), workload, number(where, row, "mib"))

@@ -1,5 +1,6 @@
 """What a Prometheus remembers, by its HTTP API."""
 
+import http.client
 import json
 import math
 import urllib.error
@@ -14,6 +15,7 @@ from agents.runtime.errors import AgentError
 TIMEOUT_SECONDS = 60
 MOST_POINTS = 11_000  # of one series in one answer, web/api/v1/api.go
 SCHEMES = ("http://", "https://")
+LAST_SECONDS = 253_402_300_799  # the end of 9999, the last year that there is here
 
 
 class HistoryError(AgentError):
@@ -59,12 +61,20 @@ class Prometheus:
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 (SCHEMES alone)
                 answer: Any = json.load(response)
-            found = [(series.get("metric", {}), series[key]) for series in answer["data"]["result"]]
+            if answer["status"] != "success":
+                raise ValueError(answer["error"])
+            if said := answer.get("warnings"):  # of what federates others, where one of them is away
+                raise ValueError(f"the answer may lack parts: {'; '.join(map(str, said))}")
+            found = [(_labels(series), series[key]) for series in answer["data"]["result"]]
             for _, values in found:
                 _values([values] if key == "value" else values)
         except urllib.error.HTTPError as error:
             raise self._untold(what, f"{error}: {_reason(error)}") from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
+            raise self._untold(what, f"the answer has no {error}, as Prometheus' have") from None
+        except (AttributeError, TypeError, RecursionError):
+            raise self._untold(what, "the answer has not the form of Prometheus'") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
             raise self._untold(what, error) from None
         return found
 
@@ -72,8 +82,19 @@ class Prometheus:
         return HistoryError(f"{self.address} does not tell {what}: {error}")
 
 
+def _labels(series: Any) -> Mapping[str, str]:
+    return {str(name): str(value) for name, value in series.get("metric", {}).items()}
+
+
 def _values(values: Any) -> tuple[tuple[float, float], ...]:
-    return tuple((float(time), float(value)) for time, value in values)
+    """Raises ValueError and TypeError."""
+    found = tuple((float(time), float(value)) for time, value in values)
+    for time, value in found:
+        if not 0 <= time <= LAST_SECONDS:
+            raise ValueError(f"{time:g} is no time in seconds since 1970")
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{value:g} is no amount that can be measured")
+    return found
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

@@ -7,12 +7,14 @@ from tenancy.fit.plan import Change, Plan
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
+_WORK = 300_000  # steps: who is refused does not wait long for a remedy
 
 
 def remedies(ledger: Ledger) -> Iterator[str]:
-    """A sentence for each pool whose seats do not fit; none where lowering seats does not help."""
+    """A sentence for each pool whose seats do not fit; none where lowering seats does not help, or
+    no such change is found soon."""
     for pool in ledger.shared_pools:
-        plan = lower(ledger, pool)
+        plan = lower(ledger, pool, work=_WORK)
         if plan is not None and plan.changes:
             yield f"{pool.name}: {_title(plan)} lowers {_listed(plan.changes)}"
 

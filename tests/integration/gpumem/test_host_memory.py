@@ -47,7 +47,7 @@ def prometheus(answer: object, status: int = 200) -> Iterator[tuple[str, list[di
 
 
 def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
-    values = {"data": {"result": [{"values": [[60, "5000.5"], [120, "6000"]]}]}}
+    values = {"status": "success", "data": {"result": [{"values": [[60, "5000.5"], [120, "6000"]]}]}}
     with prometheus(values) as (address, asked):
         samples = read(address)
     assert samples[:2] == [UsageSample(60, "inference", 5000.5), UsageSample(120, "inference", 6000)]
@@ -60,7 +60,7 @@ def test_each_workload_is_asked_for_by_namespace_and_name() -> None:
 
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (7, 60), (30, 240), (365, 2880)])
 def test_prometheus_is_asked_for_no_more_points_than_it_gives(days: int, step: int) -> None:
-    with prometheus({"data": {"result": []}}) as (address, asked):
+    with prometheus({"status": "success", "data": {"result": []}}) as (address, asked):
         assert read(address, days) == []
     assert asked[0]["step"] == [str(step)]
     assert days * 86_400 / step <= 11_000

@@ -145,6 +145,7 @@ def test_what_was_not_measured_is_said() -> None:
         (ADDRESS, "2026-13", "EUR", r"--month must be a month such as 2026-10 \(got '2026-13'\)"),
         (ADDRESS, "11-2026", "EUR", "--month must be a month such as 2026-10"),
         (ADDRESS, "2026-12", "EUR", "--month 2026-12: nothing of it is over yet; the last whole one is 2026-10"),
+        (ADDRESS, "9999-12", "EUR", "--month 9999-12: nothing of it is over yet"),
         (ADDRESS, None, None, "pools.t4 has a price: name its currency, for instance --currency EUR"),
     ],
 )

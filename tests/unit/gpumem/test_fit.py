@@ -9,13 +9,24 @@ from gpumem import cluster, output
 from gpumem.checkout import CheckoutError
 from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
-from gpumem.fit import Fit, fit
+from gpumem.fit import Fit, PoolError, fit
 from gpumem.stack_fit import StackFile
 from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
 from tenancy.fit.plan import Wanted
-from tests.support.kubectl import PODS, SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
+from tests.support.kubectl import (
+    LEDGER_OF_PROD,
+    PODS,
+    SYSTEM,
+    FakeApi,
+    add_exporter,
+    api,
+    device_slice,
+    node,
+    page,
+    pod,
+)
 from tests.support.paths import ROOT
 
 SEATS = [pod("ml", 3000, on="k8s-node1"), pod("swap", 5000, "llama-swap", on="k8s-node1")]
@@ -137,3 +148,8 @@ def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
 def test_a_stack_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(CheckoutError, match=r"Pulumi\.lab\.yaml is not there"):
         StackFile("lab", tmp_path)
+
+
+def test_a_pool_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(PoolError, match="--pool 'batch' is no pool that shares memory; these are: t4"):
+        fit(LEDGER_OF_PROD, None, Wanted(mib=1), "batch")

@@ -55,7 +55,7 @@ def test_a_screen_is_enough_for_a_file_of_another_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"time,mib\n", r"the columns must be time, seat, mib \(got \['time', 'mib'\]\)"),
+        (b"time,mib\n", r"the columns must be time, seat, mib, each once \(got \['time', 'mib'\]\)"),
         (b"", "the columns must be time, seat, mib"),
         (b"\xff\xfe", "is no CSV file in UTF-8"),
     ],
@@ -90,3 +90,18 @@ def test_a_pods_seat_is_that_of_its_name_or_the_only_one_or_of_its_size(
 @pytest.mark.parametrize(("days", "step"), [(1, 60), (28, 60), (38, 60), (39, 120), (365, 600)])
 def test_a_long_history_is_asked_for_in_longer_steps(days: int, step: int) -> None:
     assert history.step_seconds(days) == step
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (HEADER + "1750000000000,immich-ml,1\n", ":2: time must be at most 253402300799 "),
+        (HEADER + "60,immich-ml,1e308\n", ":2: mib must be at most 2147483648 "),
+        ("time,seat,mib,mib\n60,immich-ml,100,9000\n", "time, seat, mib, each once "),
+    ],
+)
+def test_what_nobody_can_mean_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "use.csv"
+    file.write_text(text)
+    with pytest.raises(HistoryError, match=message):
+        read(file)

@@ -46,7 +46,7 @@ def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
 
 
 NO_HISTORY = {
-    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib \(got \['time', 'mib'\]\)"),
+    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib, each once \(got \['time', 'mib'\]\)"),
     "nothing": (b"", "the columns must be time, workload, mib"),
     "no number": (b"60,inference,much\n", r":2: mib must be a number from 0 \(got 'much'\)"),
     "a time of day": (b"60,inference,1\n12:00,inference,1\n", r":3: time must be a number from 0 \(got '12:00'\)"),

@@ -1,0 +1,89 @@
+"""What a server answers is a history, or one sentence that names it and says why not."""
+
+import http.client
+import io
+import json
+import urllib.error
+from email.message import Message
+from typing import Any
+
+import pytest
+
+from gpumem import prometheus
+from gpumem.prometheus import HistoryError, Prometheus, Series
+
+SERVER = Prometheus("http://prometheus:9090/")
+
+
+def answer(result: Any, **fields: Any) -> bytes:
+    return json.dumps({"status": "success", "data": {"result": result}, **fields}).encode()
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, body: bytes | Exception) -> list[Series]:
+    def urlopen(url: str, timeout: float) -> io.BytesIO:
+        assert url.startswith("http://prometheus:9090/api/v1/query_range?query=up&start=60.000&end=120.000&step=60")
+        if isinstance(body, Exception):
+            raise body
+        return io.BytesIO(body)
+
+    monkeypatch.setattr(prometheus.urllib.request, "urlopen", urlopen)
+    return [*SERVER.over("up", 60, 120, 60, "what was up")]
+
+
+def test_series_have_labels_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asked(monkeypatch, answer([{"metric": {"pod": "a"}, "values": [[60, "1.5"], [120, "0"]]}]))
+    assert found == [Series({"pod": "a"}, ((60.0, 1.5), (120.0, 0.0)))]
+
+
+def valued(*pairs: Any) -> bytes:
+    return answer([{"metric": {}, "values": pairs}])
+
+
+REFUSED: dict[str, tuple[bytes | Exception, str]] = {
+    "no number": (valued([60, "NaN"]), "nan is no amount that can be measured"),
+    "without end": (valued([60, "+Inf"]), "inf is no amount that can be measured"),
+    "less than nothing": (valued([60, "-5"]), "-5 is no amount that can be measured"),
+    "a time without end": (valued([1e300, "2"]), "1e+300 is no time in seconds since 1970"),
+    "a word": (valued([60, "x"]), "could not convert string to float: 'x'"),
+    "a failure": (answer([], status="error", error="too many samples"), "too many samples"),
+    "parts": (answer([], warnings=["store 2 is away"]), "the answer may lack parts: store 2 is away"),
+    "no status": (b'{"data": {"result": []}}', "the answer has no 'status', as Prometheus' have"),
+    "no values": (answer([{"metric": {}}]), "the answer has no 'values', as Prometheus' have"),
+    "another form": (answer(["a"]), "the answer has not the form of Prometheus'"),
+    "a list of labels": (answer([{"metric": ["x"], "values": []}]), "the answer has not the form of Prometheus'"),
+    "no labels": (answer([{"metric": None, "values": []}]), "the answer has not the form of Prometheus'"),
+    "depth": (b"[" * 100_000, "the answer has not the form of Prometheus'"),
+    "no JSON": (b"<html>", "Expecting value: line 1 column 1 (char 0)"),
+    "cut off": (http.client.IncompleteRead(b"ok", 98), "IncompleteRead(2 bytes read, 98 more expected)"),
+    "no HTTP": (http.client.BadStatusLine("garbage"), "garbage"),
+    "a port in words": (http.client.InvalidURL("nonnumeric port: 'abc'"), "nonnumeric port: 'abc'"),
+    "nobody": (ConnectionRefusedError(111, "Connection refused"), "[Errno 111] Connection refused"),
+    "a refusal": (
+        urllib.error.HTTPError("", 400, "Bad Request", Message(), io.BytesIO(b'{"error": "parse error"}')),
+        "HTTP Error 400: Bad Request: parse error",
+    ),
+    "another server's refusal": (
+        urllib.error.HTTPError("", 502, "Bad Gateway", Message(), io.BytesIO(b"no upstream\nmore")),
+        "HTTP Error 502: Bad Gateway: no upstream",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_whatever_else_comes_is_one_sentence(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    body, said = REFUSED[case]
+    with pytest.raises(HistoryError) as error:
+        asked(monkeypatch, body)
+    assert str(error.value) == f"http://prometheus:9090/ does not tell what was up: {said}"
+
+
+def test_a_long_time_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls: list[str] = []
+
+    def urlopen(url: str, timeout: float) -> io.BytesIO:
+        urls.append(url)
+        return io.BytesIO(answer([]))
+
+    monkeypatch.setattr(prometheus.urllib.request, "urlopen", urlopen)
+    assert [*SERVER.over("up", 0, 2.5 * prometheus.MOST_POINTS, 1, "what was up")] == []
+    assert len(urls) == 3
