@@ -1,13 +1,13 @@
 """Filter, prioritize and preempt: the cache's answers in the scheduler's words. No I/O."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import Shortage
-from agents.extender.cache.pod_info import ANYBODY, AskError, PodInfo, Standing, ask_of
+from agents.extender.cache.pod_info import ANYBODY, AskError, Nomination, PodInfo, Standing, ask_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
 from agents.extender.report import held_event
@@ -85,6 +85,8 @@ class Verbs:
             fits, request = self._short(query, request, fits)
         if fits.nodes:
             self.holds.release(uid)
+        elif (node := at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
+            self.cache.retain(Nomination(uid=uid, node=node, ask=request.ask, priority=request.standing.priority), now)
         self.requests.remember(uid, request)
         return fits
 
@@ -131,7 +133,8 @@ class Verbs:
         """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.
 
         Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
-        kubernetes#135486 asks of no such node, and takes one in the answer for an error.
+        kubernetes#135486 asks of no such node, and takes one in the answer for an error. Nobody more goes for a pod for
+        which others are going.
         """
         request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
@@ -139,6 +142,8 @@ class Verbs:
         if self._is_held(uid):
             return {}
         preemption = _Preemption(self, uid, request)
+        if preemption.is_under_way(query.victims):
+            return {}
         chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
         return {node: victims for node, victims in chosen.items() if victims is not None}
 
@@ -161,12 +166,18 @@ class _Preemption:
             return given
         pods = self.verbs.cache.pods(node)
         lower = {pod.uid for pod in pods if pod.priority < self.request.standing.priority and not pod.terminating}
-        needed = self._needed(node, lower)
+        needed = self._needed(node, {*lower, *given.uids})  # the scheduler may know of one whose binding we still await
         if needed is None or (given.uids and not needed):
             return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
         if given.uids and not (self._lacks_gpumem(node, pods) and self._has_cpu(node, pods, needed)):
             needed = self.verbs.cache.by_priority({*given.uids, *needed}, node)
         return Victims(needed, given.pdb_violations)
+
+    def is_under_way(self, given: Mapping[str, Victims]) -> bool:
+        """Whether the pod was refused where others go for it, and fits there once they are gone; kube-scheduler holds
+        them for gone already, or it would name somebody there."""
+        node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
+        return node is not None and node not in given and self._needed(node, ()) == ()
 
     def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
         return self.verbs.cache.victims(

@@ -4,7 +4,7 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from tenancy import names
 from tests.e2e.extending import NAMES, POOL, Bench, SchedulerPod, placement, quantile
+from tests.e2e.proxy import Proxy, proxied
 from tests.e2e.rollout import becomes, eventually
 from toolchain.cluster.cluster import HeldCluster
 
@@ -34,6 +35,24 @@ def placed(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def scheduler(placed: Bench) -> SchedulerPod:
     return placed.start_pod("gpu-tenancy-scheduler-0")
+
+
+@pytest.fixture
+def proxy(placed: Bench, scheduler: SchedulerPod) -> Iterator[Proxy]:
+    """Between the extender and the API server."""
+    with proxied(placed.cluster.folder, placed.cluster.api.server) as running:
+        direct = scheduler.environment
+        behind = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(running.port)}
+        restart_extender(scheduler, {**direct, **behind})
+        yield running
+        restart_extender(scheduler, direct)
+
+
+def restart_extender(scheduler: SchedulerPod, environment: Mapping[str, str]) -> None:
+    scheduler.kill("extender")
+    scheduler.environment = environment
+    scheduler.start_extender()
+    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +130,33 @@ def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: Sch
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, scheduler: SchedulerPod) -> None:
     """It took the device; then the node's sum sufficed, nobody was evicted again, and the preemptor starved."""
+    preempt_one_that_stays(placed)
+    placed.create("thief", 15000, node="cards-0", priorityClassName="low")
+    eventually(lambda: placed.waits("thief"), "the lower pod waits")
+    placed.release("victim")
+    placed.await_bound("urgent")
+    assert placed.waits("thief")
+    placed.assert_nothing_is_overfull()
+
+
+def test_nor_where_kube_scheduler_hears_of_the_end_before_the_extender(
+    placed: Bench, scheduler: SchedulerPod, proxy: Proxy
+) -> None:
+    """The preemptor was refused, and lost its nomination by that."""
+    preempt_one_that_stays(placed)
+    proxy.flows.clear()
+    placed.release("victim")
+    becomes(lambda: "nominatedNodeName" in placed.pod("urgent")["status"], False, "the nomination is taken away")
+    assert "its largest GPU has 0 MiB free" in placed.waits("urgent")
+    proxy.flows.set()
+    placed.create("thief", 15000, node="cards-0", priorityClassName="low")  # it is tried before who was refused
+    placed.await_bound("urgent")
+    assert placed.waits("thief")
+    placed.assert_nothing_is_overfull()
+
+
+def preempt_one_that_stays(placed: Bench) -> None:
+    """`urgent` is nominated to the node of `victim`, who is not gone yet."""
     for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
         placed.create(name, mib, node="cards-0", priorityClassName="high")
     spec = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
@@ -118,12 +164,6 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod(placed: Bench, sche
     placed.await_bound("a", "b", "c", "victim")
     placed.create("urgent", 16000, node="cards-0", priorityClassName="high")
     becomes(lambda: placed.pod("urgent")["status"].get("nominatedNodeName"), "cards-0", "the preemptor is nominated")
-    placed.create("thief", 15000, node="cards-0", priorityClassName="low")
-    eventually(lambda: placed.waits("thief"), "the lower pod waits")
-    placed.release("victim")
-    placed.await_bound("urgent")
-    assert placed.waits("thief")
-    placed.assert_nothing_is_overfull()
 
 
 def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, scheduler: SchedulerPod) -> None:

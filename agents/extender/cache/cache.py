@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
+from agents.extender.cache.node_info import DeviceShare, MeasuredMemory, NodeInfo, Shortage
 from agents.extender.cache.pod_info import ANYBODY, Bystander, Nomination, PodInfo, Standing
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.extender.preemption import Occupant, fewest
@@ -76,6 +76,8 @@ class Cache:
         self._reserved: dict[str, str] = {}
         # The node of each pod that is nominated to one.
         self._nominated: dict[str, str] = {}
+        # The same of each that was refused there.
+        self._kept: dict[str, str] = {}
         # Of those being bound, when the API said yes.
         self._settled: dict[str, float] = {}
         # When something of a node runs out.
@@ -113,6 +115,7 @@ class Cache:
             self._untake(uid)
             self._unreserve(uid)
             self._unnominate(uid)
+            self._unkeep(uid)
 
     def nominate(self, pod: Nomination, now: float) -> None:
         """What others leave on the node is kept for the pod, for NOMINATED_SECONDS from the first word of it."""
@@ -125,6 +128,18 @@ class Cache:
         """A pod that is not nominated, any more or at all; whether it was."""
         with self._lock:
             return self._unnominate(uid)
+
+    def retain(self, pod: Nomination, now: float) -> None:
+        """A pod that is refused where it is nominated: should it lose the nomination by that, the room stays its own
+        for RESERVE_SECONDS. kube-scheduler tried it too early, having heard before us that who was evicted is gone."""
+        with self._lock:
+            self._expire(now)
+            self._unkeep(pod.uid)
+            if pod.uid not in self._bound and pod.uid not in self._taken:
+                kept = replace(pod, until=now + RESERVE_SECONDS)
+                self._room(pod.node).kept[pod.uid] = kept
+                self._kept[pod.uid] = pod.node
+                heapq.heappush(self._due, (kept.until, pod.node))
 
     def measure(
         self,
@@ -167,6 +182,8 @@ class Cache:
             short = () if found else _shortages(rooms.values(), ask, standing)
             if by_ledger and not found:
                 found = [room for room in rooms.values() if self._seats(room, ask, standing)]
+            if found:
+                self._unkeep(uid)
             refused, hopeless = {}, {}
             fitting = {room.node for room in found}
             for name, room in rooms.items():
@@ -204,7 +221,13 @@ class Cache:
     def nominated(self, uid: str) -> bool:
         """Whether others were evicted from a node for the pod."""
         with self._lock:
-            return uid in self._nominated
+            return uid in self._nominated or uid in self._kept
+
+    def retained(self, uid: str, now: float) -> str | None:
+        """The node on which the pod was refused though it was nominated there; None where there is none."""
+        with self._lock:
+            self._expire(now)
+            return self._kept.get(uid)
 
     def scores(
         self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing = ANYBODY
@@ -244,7 +267,7 @@ class Cache:
             if choice is None:
                 return NotAssumed(left.never(ask) or left.not_now(ask))
             room = self._room(node)
-            hold = room.hold(uid, ask, choice.indices)
+            hold = room.hold(uid, ask, choice.indices, priority=standing.priority)
             room.taken[uid] = hold
             self._taken[uid] = node
             room.recount()
@@ -291,7 +314,7 @@ class Cache:
     ) -> tuple[str, ...] | None:
         """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
         must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
-        nobody knows on which devices it is: its going might free another.
+        nobody knows on which devices it is: its going might free another. One that is being bound is known.
 
         For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
         what it declared; of the `seated` only what goes beyond that, because they come back.
@@ -304,12 +327,13 @@ class Cache:
             free = room.rooms(measured=not room.seats(standing))
             free = {index: each for index, each in free.items() if room.offered[index] >= ask.mib}
             occupants = []
-            for pod in room.pods.values():
+            claims: list[PodInfo | DeviceShare] = [*room.pods.values(), *room.taken.values()]
+            for pod in claims:
                 indices = room.places[pod.uid]
                 used = {index: room.used_mib(pod, index) for index in indices}
-                if pod.terminating:
+                if isinstance(pod, PodInfo) and pod.terminating:
                     free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
-                elif pod.uid in candidates and pod.placed:
+                elif pod.uid in candidates and (isinstance(pod, DeviceShare) or pod.placed):
                     occupants.append(
                         Occupant(
                             uid=pod.uid,
@@ -401,6 +425,7 @@ class Cache:
         self._untake(pod.uid)
         self._unreserve(pod.uid)
         self._unnominate(pod.uid)
+        self._unkeep(pod.uid)
         room = self._room(pod.node)
         if isinstance(pod, Bystander):
             room.bystanders[pod.uid] = pod
@@ -429,6 +454,12 @@ class Cache:
         del self._rooms[node].nominated[uid]
         self._changed(self._rooms[node])
         return True
+
+    def _unkeep(self, uid: str) -> None:
+        node = self._kept.pop(uid, None)
+        if node is not None:
+            del self._rooms[node].kept[uid]
+            self._changed(self._rooms[node])
 
     def _untake(self, uid: str) -> None:
         self._settled.pop(uid, None)
@@ -472,6 +503,9 @@ class Cache:
             for hold in [*room.reserved.values()]:
                 if hold.until is not None and hold.until <= now:
                     self._unreserve(hold.uid)
+            for pod in [*room.kept.values()]:
+                if pod.until <= now:
+                    self._unkeep(pod.uid)
             if room.reading and room.reading.until <= now:
                 room.reading = None
                 self._changed(room)

@@ -27,6 +27,7 @@ class DeviceShare:
     indices: tuple[int, ...]
     uuids: tuple[str, ...]
     until: float | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class NodeInfo:
         self.taken: dict[str, DeviceShare] = {}
         self.reserved: dict[str, DeviceShare] = {}
         self.nominated: dict[str, Nomination] = {}
+        self.kept: dict[str, Nomination] = {}
         self.reading: MeasuredMemory | None = None
         self._choices: dict[tuple[Ask, bool], DeviceChoice | None] = {}
         self.recount()
@@ -88,7 +90,7 @@ class NodeInfo:
     @property
     def idle(self) -> bool:
         """Nothing is known of the node and nothing is held on it."""
-        known = self.pods or self.bystanders or self.taken or self.reserved or self.nominated
+        known = self.pods or self.bystanders or self.taken or self.reserved or self.nominated or self.kept
         return self.inventory is None and not known
 
     def as_now(self) -> "NodeInfo":
@@ -101,17 +103,16 @@ class NodeInfo:
     def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
         """The node as a pod finds it: with what it was promised itself, without what others of its priority or above
         were nominated for. On which device, nobody says: where they fit once the pods that terminate are gone."""
-        if self.inventory is None or not (self.nominated or uid in self.reserved):
+        if self.inventory is None or not (self.nominated or self.kept or uid in self.reserved):
             return self
         seen = self.as_now()
         if seen.reserved.pop(uid, None):
             seen.recount()
+        claims = {each.uid: each for each in (*self.kept.values(), *self.nominated.values()) if now < each.until}
         ahead = [
             each
-            for each in self.nominated.values()
-            if each.uid not in (uid, *self.taken, *self.reserved)
-            and each.priority >= standing.priority
-            and now < each.until
+            for each in claims.values()
+            if each.uid not in (uid, *self.taken, *self.reserved) and each.priority >= standing.priority
         ]
         left = dict(seen.unheld)
         for pod in self.pods.values():
@@ -231,7 +232,7 @@ class NodeInfo:
         memory = self._memory()
         return {index: Room(each.room_mib, _spare_mib(each) if measured else None) for index, each in memory.items()}
 
-    def used_mib(self, pod: PodInfo, index: int) -> int:
+    def used_mib(self, pod: PodInfo | DeviceShare, index: int) -> int:
         """What the pod measurably has of a device; what it declared where nobody knows who uses what."""
         if self.reading is None or self.inventory is None or index not in self.reading.free:
             return pod.ask.mib
@@ -274,12 +275,13 @@ class NodeInfo:
         rest = tuple(use for use in reading.uses if use.uid != uid)
         self.reading = replace(reading, free=free, uses=rest)
 
-    def hold(self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None) -> DeviceShare:
+    def hold(
+        self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None, *, priority: int = 0
+    ) -> DeviceShare:
         """A hold on those devices, not yet a part."""
         uuids = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
-        return DeviceShare(
-            uid=uid, ask=ask, indices=indices, uuids=tuple(uuids[index] for index in indices), until=until
-        )
+        named = tuple(uuids[index] for index in indices)
+        return DeviceShare(uid=uid, ask=ask, indices=indices, uuids=named, until=until, priority=priority)
 
     def never(self, ask: Ask) -> str | None:
         """Why the node could not take the ask if every pod left it; None where it could."""

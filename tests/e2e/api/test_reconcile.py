@@ -18,8 +18,8 @@ from components.base.system import ClusterSpec
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
-from tests.e2e.api.proxy import Fault, Proxy, proxied
 from tests.e2e.api.server import ApiServer
+from tests.e2e.proxy import Fault, Proxy, proxied
 from tests.e2e.rollout import becomes, eventually
 from toolchain.cluster.paths import Folder
 

@@ -162,6 +162,50 @@ def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: V
     assert victims(placing, 8000, "small") is None
 
 
+def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: Verbs) -> None:
+    """kube-scheduler had heard, and took the nomination away: the room went to a lower pod."""
+    hold(placing, "evicted", 8000, 0)
+    hold(placing, "vip", 8000, 1, priority=99)
+    nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
+    assert placing.fits(PodNodes(nominee, ("a",)), NAMES).nodes == ()
+    placing.cache.withdraw("new")
+    placing.cache.remove_pod("evicted")
+    lower = {**pod(5000), "metadata": {"uid": "lower"}}
+    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
+    assert placing.fits(PodNodes(pod(6000, priority=10), ("a",)), NAMES).nodes == ("a",)
+    placing.cache.remove_pod("new")
+    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+
+
+def test_while_others_go_for_a_pod_nobody_more_goes(placing: Verbs) -> None:
+    placing.cache.update_node(replace(devices(8000), node="b"))
+    for uid, index, terminating in (("going", 0, True), ("vip", 1, False)):
+        placing.cache.update_pod(
+            PodInfo(
+                uid=uid, namespace="n", name=uid, node="a", ask=Ask(8000), indices=(index,), uuids=(f"GPU-{index}",),
+                priority=99, terminating=terminating,
+            )
+        )  # fmt: skip
+    placing.cache.update_pod(PodInfo(uid="low", namespace="n", name="low", node="b", ask=Ask(8000), indices=(0,)))
+    elsewhere = PodVictims(pod(8000, priority=10), {"b": Victims(("low",))})
+    assert placing.victims(elsewhere, NAMES) == {"b": Victims(("low",))}
+    nominee = {**pod(8000, priority=10), "status": {"nominatedNodeName": "a"}}
+    assert placing.fits(PodNodes(nominee, ("a", "b")), NAMES).nodes == ()
+    assert placing.victims(elsewhere, NAMES) == {}
+    also = PodVictims(pod(8000, priority=10), {**elsewhere.victims, "a": Victims(("going",))})
+    assert placing.victims(also, NAMES) == also.victims  # not its device alone lacks there
+
+
+def test_who_is_being_bound_may_be_a_victim(placing: Verbs) -> None:
+    """The scheduler took it for bound and named it; nobody was evicted, and no event would have it ask again."""
+    hold(placing, "vip", 8000, 0, priority=99)
+    lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
+    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+    placing.cache.assume("lower", Ask(8000), "a", 0.0, Standing(5))
+    assert victims(placing, 6000) is None  # whom the scheduler did not name
+    assert victims(placing, 6000, "lower") == Victims(("lower",))
+
+
 def test_only_so_many_asks_are_remembered() -> None:
     requests, request = RequestCache(), Request(ask=Ask(1))
     for number in range(10_001):

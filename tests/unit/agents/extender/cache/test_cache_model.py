@@ -179,11 +179,13 @@ class World:
         self.ledger.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
     def nominate(self) -> None:
-        """Others were evicted for a pod that waits, or it loses that again."""
+        """Others were evicted for a pod that waits, which may be refused there, or lose that again."""
         uid = self._one_of(self.waiting)
-        if uid is not None and self.pick(3):
+        if uid is not None and (what := self.pick(4)):
             node, ask = NODES[self.pick(len(NODES))], self.waiting[uid]
-            self.ledger.nominate(Nomination(uid=uid, node=node, ask=ask, priority=self.pick(2)), self.now)
+            nomination = Nomination(uid=uid, node=node, ask=ask, priority=self.pick(2))
+            tell = self.ledger.retain if what == 1 else self.ledger.nominate
+            tell(nomination, self.now)
         elif uid is not None:
             self.ledger.withdraw(uid)
 
@@ -271,4 +273,4 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
 
 
 # Everything that the ledger remembers of pods; of a cluster without pods it remembers nothing.
-REMEMBERED = ("_bound", "_taken", "_reserved", "_nominated", "_settled", "_due")
+REMEMBERED = ("_bound", "_taken", "_reserved", "_nominated", "_kept", "_settled", "_due")

@@ -47,12 +47,16 @@ class Exchange:
 
 @dataclass
 class Proxy:
-    """A running proxy. `faults` may be added to at any time."""
+    """A running proxy. `faults` may be added to at any time; what watches bring waits while `flows` is not set."""
 
     port: int
+    flows: threading.Event = field(default_factory=threading.Event)
     faults: list[Fault] = field(default_factory=list)
     record: list[Exchange] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.flows.set()
 
     def statuses(self, method: str, path: str) -> list[int | None]:
         """What was answered to the requests of that method below that path, in the order in which they came."""
@@ -81,6 +85,7 @@ def proxied(folder: Folder, server: str) -> Iterator[Proxy]:
             yield listener.proxy
         finally:
             listener.proxy.closing.set()
+            listener.proxy.flows.set()
             listener.shutdown()
             thread.join()
 
@@ -132,6 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Each piece as it comes: a watch's events must not wait for its end."""
         while piece := answer.read1(_CHUNK):
             shown = piece[:left]
+            if "watch=" in self.path:
+                self.server.proxy.flows.wait()
             if shown:
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(shown), shown))
             if left is not None and (left := left - len(shown)) == 0:
