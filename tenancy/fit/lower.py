@@ -45,7 +45,7 @@ def lower(
     except OutOfWorkError:
         pass
     if room.best is None:
-        room.work = Work(_GREEDY_WORK)
+        room.work = Work(min(_GREEDY_WORK, 10 * work))
         room.best = room.largest_first(touched)
     least = room.least(touched)
     return replace(room.best, proven=room.best.cost == least, least=least) if room.best else None
@@ -175,6 +175,7 @@ class _Room:
         least = max(-(-(self.over_mib - spent - others) // seat.replicas), 1)
         if rest:
             for mib in range(most, least - 1, -1):
+                self.work.take(1)
                 if self.best is None or spent + mib * seat.replicas + len(rest) <= self.best.cost[1]:
                     self._cheapest(rest, {**lowered, seat: mib})
                 if self.best is not None and self.best.cost[1] <= self.over_mib:
