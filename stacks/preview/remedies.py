@@ -7,14 +7,19 @@ from tenancy.fit.plan import Change, Plan
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
-_WORK = 300_000  # steps: who is refused does not wait long for a remedy
+# Who is refused does not wait long: steps of the search, of all pools; of one pool, the replicas and devices.
+_WORK = 100_000
+_MOST_PODS, _MOST_DEVICES = 40, 64
 
 
 def remedies(ledger: Ledger) -> Iterator[str]:
-    """A sentence for each pool whose seats do not fit; none where lowering seats does not help, or
-    no such change is found soon."""
+    """A sentence for each pool whose seats do not fit; none where lowering seats does not help, or none is found soon:
+    kubectl gpumem fit searches longer."""
     for pool in ledger.shared_pools:
-        plan = lower(ledger, pool, work=_WORK)
+        pods = sum(seat.replicas for seat in ledger.seats if seat.pool == pool.name)
+        if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
+            continue
+        plan = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))
         if plan is not None and plan.changes:
             yield f"{pool.name}: {_title(plan)} lowers {_listed(plan.changes)}"
 

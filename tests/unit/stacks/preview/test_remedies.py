@@ -1,9 +1,12 @@
 """What a refused preview proposes is what the gate takes."""
 
+from dataclasses import replace
+
 import pytest
 
 from stacks.preview.remedies import remedies
 from tenancy import sums
+from tenancy.ledger import Ledger, Seat
 from tests.support.graphs import LEDGER, seat
 
 
@@ -33,3 +36,28 @@ def test_what_is_proposed_passes_and_a_mib_more_does_not() -> None:
 
 def test_what_lowering_does_not_help_has_none() -> None:
     assert [*remedies(seat("llama-swap", gpumem_mib=5000, pool="batch"))] == []
+
+
+def alike(*budgets: tuple[int, int]) -> Ledger:
+    """A pool of 2 nodes with 2 devices of 14,000 MiB, and seats of MiB and replicas."""
+    pool = replace(LEDGER.pools[0], nodes=2, device_count=2, floor_mib=0)
+    seats = [
+        Seat(name=f"s{number}", tenant="t", pool="t4", gpumem_mib=mib, replicas=replicas)
+        for number, (mib, replicas) in enumerate(budgets)
+    ]
+    return replace(LEDGER, pools=(pool, *LEDGER.pools[1:]), seats=tuple(seats))
+
+
+def test_of_seats_that_are_almost_alike_a_remedy_is_not_searched_for_minutes() -> None:
+    """Every amount of each of several seats was gone through without a step being counted."""
+    (line,) = remedies(
+        alike(
+            (3001, 8), (3000, 1), (3001, 8), (5000, 1), (3001, 8), (3001, 1), (5000, 8), (5000, 2), (5000, 1), (3000, 2)
+        )
+    )
+    assert "perhaps not the smallest" in line
+
+
+def test_of_more_than_can_be_searched_soon_none_is_proposed() -> None:
+    assert [*remedies(alike(*[(9000, 1)] * 40))]
+    assert not [*remedies(alike(*[(9000, 1)] * 41))]
