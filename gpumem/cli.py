@@ -26,7 +26,7 @@ from gpumem.fit import fit
 from gpumem.focus import bill_csv
 from gpumem.free import free
 from gpumem.kubectl import Kubectl, Source
-from gpumem.who import Filter, who
+from gpumem.who import Filter, check_pool, who
 from gpumem.why import why
 from tenancy.fit.plan import Wanted
 from tenancy.ledger import Ledger
@@ -200,7 +200,9 @@ def _fit(made: argparse.ArgumentParser) -> None:
     made.add_argument("--pool", help="of one pool")
     made.add_argument("--replicas", type=_count, default=1, help="so many pods; default: 1")
     made.add_argument("--gpu-count", type=_count, default=1, help="devices of one node for each pod; default: 1")
-    made.add_argument("--tenant", help="whose they are; with a seat of just that size nothing new is promised")
+    made.add_argument(
+        "--tenant", type=_tenant, help="whose they are; with a seat of just that size nothing new is promised"
+    )
     made.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
     made.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
 
@@ -242,6 +244,12 @@ def _currency(text: str) -> str:
     return text
 
 
+def _tenant(text: str) -> str:
+    if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a namespace's name, such as team-a")
+    return text
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -260,13 +268,14 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
     if given.verb == "replay":
         _print(_replayed(given), given, environ)
         return DONE
-    if given.verb == "fit" and given.stack and not given.live:
-        report = _fit_report(given, None)
+    stack = stack_fit.StackFile(given.stack, Path.cwd()) if given.verb == "fit" and given.stack else None
+    if stack and not given.live:
+        report = _fit_report(given, None, stack)
         _print(report, given, environ)
         return report.code
     with reach(_connection(given)) as kubectl:
         while True:
-            report = _report(given, kubectl)
+            report = _report(given, kubectl, stack)
             _print(report, given, environ)
             if not getattr(given, "watch", False):
                 return report.code
@@ -317,12 +326,13 @@ def _connection(given: argparse.Namespace) -> list[str]:
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
-def _report(given: argparse.Namespace, kubectl: Session) -> Report:
+def _report(given: argparse.Namespace, kubectl: Session, stack: stack_fit.StackFile | None = None) -> Report:
     def namespace() -> str:
         return given.namespace or kubectl.namespace()
 
     found: Cluster = cluster.read(kubectl, given.system_namespace, namespace)
     if given.verb == "who":
+        check_pool(found.ledger, given.pool)
         wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device)
         users = who(found, wanted)
         return Report(lambda paper: who_text(users, paper), "who", users)
@@ -331,15 +341,14 @@ def _report(given: argparse.Namespace, kubectl: Session) -> Report:
         reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
         return Report(lambda paper: why_text(reasons, paper), "why", reasons, DONE if reasons.fine else WAITS)
     if given.verb == "fit":
-        return _fit_report(given, found)
+        return _fit_report(given, found, stack)
     rooms = free(found, given.pool)
     return Report(lambda paper: free_text(rooms, paper), "free", rooms)
 
 
-def _fit_report(given: argparse.Namespace, found: Cluster | None) -> Report:
+def _fit_report(given: argparse.Namespace, found: Cluster | None, stack: stack_fit.StackFile | None) -> Report:
     """Of the cluster, of a stack file, or both."""
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
-    stack = stack_fit.StackFile(given.stack, Path.cwd()) if given.stack else None
     ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given
     plan = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:

@@ -163,9 +163,6 @@ def _free(report: Free, paper: Paper) -> Iterator[str]:
     if report.scope is not None:
         yield f"{report.scope}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
         yield ""
-    if not report.pools and not report.whole:
-        yield "there is no such pool"
-        yield ""
     yield from _unknown(report.unknown, paper)
 
 

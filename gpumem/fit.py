@@ -4,17 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agents.runtime.errors import AgentError
 from gpumem.cluster import Cluster
-from gpumem.who import DeviceRow, Filter, Holder, NodeRow, who
+from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
 from tenancy.fit.lower import lower, nodes_needed, obstacle
 from tenancy.fit.plan import Change, Plan, Wanted
 from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
 from tenancy.ledger import Ledger, Pool
-
-
-class PoolError(AgentError):
-    """There is no such pool; the message names those that there are."""
 
 
 @dataclass(frozen=True, kw_only=True)

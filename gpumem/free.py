@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpumem.cluster import Cluster
-from gpumem.who import DeviceRow, Filter, NodeRow, WholeRow, who
+from gpumem.who import DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
 from tenancy.ledger import Pool, Sharing
 
 
@@ -74,7 +74,8 @@ class Free:
 
 
 def free(cluster: Cluster, pool: str | None = None) -> Free:
-    """Every pool, or one."""
+    """Every pool, or one. Raises PoolError."""
+    check_pool(cluster.ledger, pool)
     found = who(cluster, Filter(pool=pool))
     ledger, own = cluster.ledger, cluster.own
     pools = [each for each in ledger.pools if pool in (None, each.name)]

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from agents.extender.cache.snapshot import DeviceUsage, NodeUsage, Share
 from agents.kube.pods import Pod
+from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import Cluster, Gate, age
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
-from tenancy.ledger import Pool, Sharing
+from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.names import GPU
 from tenancy.units import MIB
 
@@ -126,6 +127,17 @@ class Who:
     waiting: tuple[Waiting, ...]
     gates: tuple[GateRow, ...]
     unknown: tuple[str, ...]
+
+
+class PoolError(AgentError):
+    """There is no such pool; the message names those that there are."""
+
+
+def check_pool(ledger: Ledger, pool: str | None) -> None:
+    """Raises PoolError where one is named that is not there."""
+    pools = [each.name for each in ledger.pools]
+    if pool is not None and pool not in pools:
+        raise PoolError(f"--pool {pool!r} is no pool of the ledger; these are: {', '.join(pools) or 'none'}")
 
 
 def who(cluster: Cluster, wanted: Filter = EVERYTHING) -> Who:

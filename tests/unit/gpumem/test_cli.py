@@ -11,6 +11,7 @@ import yaml
 
 from gpumem import cli, completion
 from tests.support.kubectl import FakeApi, api, node, pod
+from tests.support.paths import ROOT
 
 
 def candidates(*words: str) -> list[str]:
@@ -43,7 +44,9 @@ def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert command in capsys.readouterr().out.partition("examples:")[2]
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["who", "-o", "xml"], ["free", "--interval", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["nonsense"], ["who", "-o", "xml"], ["free", "--interval", "0"], ["fit", "1", "--tenant", "A b"]]
+)
 def test_a_wrong_command_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments, {})
@@ -129,6 +132,28 @@ def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture
         "gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere: name the stack's namespace "
         "(--system-namespace), or run pulumi up\n"
     )
+
+
+@pytest.mark.parametrize("verb", ["who", "free"])
+def test_a_pool_that_is_not_there_is_named_with_those_that_are(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(f"{verb} --pool t5", RUNNING) == cli.FAILED
+    assert capsys.readouterr().err == "gpumem: --pool 't5' is no pool of the ledger; these are: t4, batch\n"
+
+
+def test_of_a_stack_and_a_cluster_both_are_judged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == cli.WAITS
+    said = capsys.readouterr().out
+    assert "to promise it, the smallest change there is (1 workload touched, 3476 MiB less promised):" in said
+    assert "on the devices, as they are held now: nothing has to change (k8s-node1, gpu 0)" in said
+    assert "into Pulumi.prod.yaml, under config:" in said
+
+
+def test_a_stack_that_is_not_there_is_told_before_the_cluster_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fit", "1", "--stack", "lab", "--live"], {}, pytest.fail) == cli.FAILED
+    assert "Pulumi.lab.yaml is not there" in capsys.readouterr().err
 
 
 def test_watching_goes_on_until_it_is_interrupted(

@@ -9,8 +9,9 @@ from gpumem import cluster, output
 from gpumem.checkout import CheckoutError
 from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
-from gpumem.fit import Fit, PoolError, fit
+from gpumem.fit import Fit, fit
 from gpumem.stack_fit import StackFile
+from gpumem.who import PoolError
 from policy.graph import Graph
 from policy.rules import violations
 from stacks import settings
