@@ -116,7 +116,7 @@ class Scheduler:
             return "error: the API is away"
         ask = gpumem_of(pod, self.names.gpumem)
         ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
-        fitting = [name for name in ready if self._advertised(name) - self.bound_mib(name) >= ask]
+        fitting = [name for name in ready if self._free_mib(name, pod) >= ask]
         if not fitting:
             self.world.see("state: a pod waits for its node's sum")
             return self._preempt(pod, ready) or f"no node has {ask} of gpumem left"
@@ -146,11 +146,16 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """In-tree preemption by the node's sum, then the extender's choice; None where nobody can be preempted."""
-        priority = pod["spec"].get("priority", 0)
+        """In-tree preemption by the node's sum, then the extender's choice; None where nobody can be preempted, which
+        ends a nomination. While who was preempted for the pod still goes, nobody else is."""
+        priority = _priority(pod)
+        nominated = pod["status"].get("nominatedNodeName")
+        if any("deletionTimestamp" in p["metadata"] and _priority(p) < priority for p in self.bound_to(nominated)):
+            return f"waits for victims on {nominated}"
         lower = {node: self._lower(node, priority) for node in nodes}
         lower = {node: pods for node, pods in lower.items() if pods}
         if not lower:
+            self._nominate(pod, None)
             return None
         victims = {node: {"Pods": [{"UID": p["metadata"]["uid"]} for p in pods]} for node, pods in lower.items()}
         answer = self._ask("preempt", {"Pod": pod, "NodeNameToMetaVictims": victims}) or {}
@@ -160,15 +165,27 @@ class Scheduler:
                 self.world.say("scheduler", f"preempts {victim['metadata']['name']}")
                 self.world.see("action: preempted")
                 self.server.delete_pod(victim)
+            self._nominate(pod, node)
             return f"waits for victims on {node}"
+        self._nominate(pod, None)
         return None
+
+    def _nominate(self, pod: Object, node: str | None) -> None:
+        metadata = pod["metadata"]
+        found = self.server.pods.get((metadata["namespace"], metadata["name"]))
+        if found is None or found["metadata"]["uid"] != metadata["uid"] or found["spec"].get("nodeName"):
+            return
+        rest = {key: value for key, value in found["status"].items() if key != "nominatedNodeName"}
+        status = rest if node is None else {**rest, "nominatedNodeName": node}
+        if status != found["status"]:
+            self.server.put_pod({**found, "status": status})
 
     def _lower(self, node: str, priority: int) -> list[Object]:
         return [
             pod
             for pod in self.server.pods.values()
             if pod["spec"].get("nodeName") == node
-            and pod["spec"].get("priority", 0) < priority
+            and _priority(pod) < priority
             and gpumem_of(pod, self.names.gpumem)
             and "deletionTimestamp" not in pod["metadata"]
         ]
@@ -193,16 +210,35 @@ class Scheduler:
     def _advertised(self, node: str) -> int:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
+    def _free_mib(self, node: str, pod: Object) -> int:
+        """What the node's sum leaves the pod, without what others of its priority or above are nominated for."""
+        nominated = [
+            other
+            for other in self.server.pods.values()
+            if other["status"].get("nominatedNodeName") == node
+            and not other["spec"].get("nodeName")
+            and other["metadata"]["uid"] != pod["metadata"]["uid"]
+            and _priority(other) >= _priority(pod)
+        ]
+        ahead_mib = sum(gpumem_of(other, self.names.gpumem) for other in nominated)
+        return self._advertised(node) - self.bound_mib(node) - ahead_mib
+
     def bound_mib(self, node: str) -> int:
         return sum(gpumem_of(pod, self.names.gpumem) for pod in self.bound_to(node))
 
-    def bound_to(self, node: str) -> list[Object]:
+    def bound_to(self, node: str | None) -> list[Object]:
         """Those that have ended hold nothing."""
         return [
             pod
             for pod in self.server.pods.values()
-            if pod["spec"].get("nodeName") == node and pod["status"].get("phase") not in ("Succeeded", "Failed")
+            if node
+            and pod["spec"].get("nodeName") == node
+            and pod["status"].get("phase") not in ("Succeeded", "Failed")
         ]
+
+
+def _priority(pod: Object) -> int:
+    return int(pod["spec"].get("priority", 0))
 
 
 def advertised(node: Object, resource: str) -> int:
