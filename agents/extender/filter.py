@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import Shortage
+from agents.extender.cache.node_info import DeviceShare, Shortage
 from agents.extender.cache.pod_info import ANYBODY, AskError, Nomination, PodInfo, Standing, ask_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
@@ -164,12 +164,12 @@ class _Preemption:
         """
         if given.uids and self._needed(node, given.uids) is not None:
             return given
-        pods = self.verbs.cache.pods(node)
+        pods, claims = self.verbs.cache.pods(node), self.verbs.cache.claims(node)
         lower = {pod.uid for pod in pods if pod.priority < self.request.standing.priority and not pod.terminating}
         needed = self._needed(node, {*lower, *given.uids})  # the scheduler may know of one whose binding we still await
         if needed is None or (given.uids and not needed):
             return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
-        if given.uids and not (self._lacks_gpumem(node, pods) and self._has_cpu(node, pods, needed)):
+        if given.uids and not (self._lacks_gpumem(node, claims) and self._has_cpu(node, claims, needed)):
             needed = self.verbs.cache.by_priority({*given.uids, *needed}, node)
         return Victims(needed, given.pdb_violations)
 
@@ -198,13 +198,13 @@ class _Preemption:
         pods = self.verbs.cache.pods(node)
         return {p.uid for p in pods if devices.pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
 
-    def _lacks_gpumem(self, node: str, pods: Collection[PodInfo]) -> bool:
+    def _lacks_gpumem(self, node: str, claims: Collection[PodInfo | DeviceShare]) -> bool:
         """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
         devices: NodeDevices | None = self.verbs.informers.devices(node)
         offered = sum(device.offered_mib for device in devices.devices) if devices else 0
-        return sum(pod.ask.total_mib for pod in pods) + self.request.ask.total_mib > offered
+        return sum(claim.ask.total_mib for claim in claims) + self.request.ask.total_mib > offered
 
-    def _has_cpu(self, node: str, pods: Collection[PodInfo], leaving: Collection[str]) -> bool:
+    def _has_cpu(self, node: str, claims: Collection[PodInfo | DeviceShare], leaving: Collection[str]) -> bool:
         free_milli, needed_milli = self.verbs.cache.cpu_milli(node), self.request.ask.cpu_milli
-        freed_milli = sum(pod.ask.cpu_milli for pod in pods if pod.uid in leaving or pod.terminating)
+        freed_milli = sum(each.ask.cpu_milli for each in claims if each.uid in leaving or each.terminating)
         return not needed_milli or (free_milli is not None and free_milli + freed_milli >= needed_milli)

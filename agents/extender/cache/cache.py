@@ -131,11 +131,14 @@ class Cache:
 
     def retain(self, pod: Nomination, now: float) -> None:
         """A pod that is refused where it is nominated: should it lose the nomination by that, the room stays its own
-        for RESERVE_SECONDS. kube-scheduler tried it too early, having heard before us that who was evicted is gone."""
+        for RESERVE_SECONDS. kube-scheduler tried it too early, having heard before us that who was evicted is gone. A
+        nomination that has lapsed is made no longer by it."""
         with self._lock:
             self._expire(now)
             self._unkeep(pod.uid)
-            if pod.uid not in self._bound and pod.uid not in self._taken:
+            room = self._rooms.get(pod.node, _NOWHERE)
+            lapsed = pod.uid in room.nominated and room.nominated[pod.uid].until <= now
+            if not lapsed and pod.uid not in self._bound and pod.uid not in self._taken:
                 kept = replace(pod, until=now + RESERVE_SECONDS)
                 self._room(pod.node).kept[pod.uid] = kept
                 self._kept[pod.uid] = pod.node
@@ -289,6 +292,12 @@ class Cache:
         with self._lock:
             return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
 
+    def claims(self, node: str) -> tuple[PodInfo | DeviceShare, ...]:
+        """The same, and those that are being bound."""
+        with self._lock:
+            room = self._rooms.get(node, _NOWHERE)
+            return *room.pods.values(), *room.taken.values()
+
     def cpu_milli(self, node: str) -> int | None:
         """The CPU of a node that no pod requests, in thousandths; None where it is not known."""
         with self._lock:
@@ -298,7 +307,7 @@ class Cache:
         """Pods of a node in the order that the scheduler wants of victims: by falling priority."""
         with self._lock:
             room = self._rooms.get(node, _NOWHERE)
-            bound: dict[str, PodInfo | Bystander] = {**room.pods, **room.bystanders}
+            bound: dict[str, PodInfo | DeviceShare | Bystander] = {**room.pods, **room.taken, **room.bystanders}
         return tuple(sorted(uids, key=lambda uid: (-(bound[uid].priority if uid in bound else 0), uid)))
 
     def victims(
@@ -331,9 +340,9 @@ class Cache:
             for pod in claims:
                 indices = room.places[pod.uid]
                 used = {index: room.used_mib(pod, index) for index in indices}
-                if isinstance(pod, PodInfo) and pod.terminating:
+                if pod.terminating:
                     free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
-                elif pod.uid in candidates and (isinstance(pod, DeviceShare) or pod.placed):
+                elif pod.uid in candidates and pod.placed:
                     occupants.append(
                         Occupant(
                             uid=pod.uid,

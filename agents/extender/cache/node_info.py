@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, Standing
@@ -22,6 +23,8 @@ _SHORT_COST = 1 << 40
 class DeviceShare:
     """Devices kept for a pod not known to be bound; `until` is monotonic seconds, None where no time ends it."""
 
+    placed: ClassVar[bool] = True
+    terminating: ClassVar[bool] = False
     uid: str
     ask: Ask
     indices: tuple[int, ...]

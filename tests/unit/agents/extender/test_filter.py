@@ -206,6 +206,17 @@ def test_who_is_being_bound_may_be_a_victim(placing: Verbs) -> None:
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
+def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs) -> None:
+    """It came last as of priority 0, and who frees a device was added to it where he suffices."""
+    hold(placing, "vip", 3000, 0, priority=99)
+    hold(placing, "low", 2000, 1, priority=3)
+    lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
+    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
+    placing.cache.assume("binding", Ask(5000), "a", 0.0, Standing(5))
+    assert placing.cache.by_priority(("low", "binding"), "a") == ("binding", "low")
+    assert victims(placing, 8000, "binding") == Victims(("low",))
+
+
 def test_only_so_many_asks_are_remembered() -> None:
     requests, request = RequestCache(), Request(ask=Ask(1))
     for number in range(10_001):

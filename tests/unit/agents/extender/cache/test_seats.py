@@ -198,6 +198,17 @@ def test_a_nomination_ends_with_the_pod_with_its_loss_and_with_its_time() -> Non
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
+def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
+    """The room of who can never come there was nobody's for ever."""
+    cache = ledger_of(inventory("N", 8000))
+    nominated(cache)
+    refused = Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10)
+    cache.retain(refused, NOMINATED_SECONDS - 1)
+    assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
+    cache.retain(refused, NOMINATED_SECONDS)
+    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
+
+
 def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
     cache = ledger_of(inventory("N", 8000))
     nominated(cache)
