@@ -358,8 +358,8 @@ class Invariants:
 
     def _absent_seats_mib(self, card: Card | None = None) -> int:
         """What seats, and Jobs that are admitted, declare whose pod is away, or whose process still loads; of those
-        with a pod the ones on this card."""
-        there: dict[str, int] = {}
+        with a pod the ones on this card, also where its containers are still to be created."""
+        there = self._to_begin_beside(card) if card else {}
         for each in self.system.kubelets.running.values():
             elsewhere = card is not None and each.card is not card
             if (elsewhere or (each.up and each.loaded and each.short_since is None)) and not each.ends:
@@ -367,6 +367,17 @@ class Invariants:
         seats = sum(max(seat.total_mib - there.get(seat.name, 0), 0) for seat in self._seats())
         jobs = (job for job in self.system.kueue.jobs.values() if job.admitted and not job.ended)
         return seats + sum(max(job.workload.declared_mib - there.get(job.workload.name, 0), 0) for job in jobs)
+
+    def _to_begin_beside(self, card: Card) -> dict[str, int]:
+        """What the pods declare, by workload, that are bound to other devices and have no container yet."""
+        there: dict[str, int] = {}
+        for pod in self.system.server.pods.values():
+            uuid = (pod["metadata"].get("annotations") or {}).get(self.system.stack.ledger.names.device_uuid, card.uuid)
+            workload = self.system.tenants.of(pod)
+            begun = pod["metadata"]["uid"] in self.system.kubelets.running
+            if workload is not None and uuid != card.uuid and not begun and "deletionTimestamp" not in pod["metadata"]:
+                there[workload.name] = there.get(workload.name, 0) + workload.declared_mib
+        return there
 
     def _still_loading_mib(self) -> int:
         """What seats that have just started, and loaded already, may load yet for all that the gate can know."""
