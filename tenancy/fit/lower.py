@@ -140,12 +140,13 @@ class _Room:
         """The cheapest with so many seats lowered. Raises OutOfWorkError."""
         if not touched:
             return self._plan({}) if self.holds({}) else None
+        self.work.take(len(self.seats) // 10 + 1)
         gains = sorted((self.gain(seat) * seat.replicas for seat in self.seats), reverse=True)
         if sum(islice(gains, touched)) < self.over_mib:
             return None
         seen: set[tuple[tuple[int, int, int], ...]] = set()
         for seats in combinations([seat for seat in self.seats if self.gain(seat) > 0], touched):
-            self.work.take(1)
+            self.work.take(touched)
             key = tuple((seat.gpumem_mib, seat.replicas, self.gain(seat)) for seat in seats)
             most = sum(self.gain(seat) * seat.replicas for seat in seats)
             if most < self.over_mib or key in seen:
@@ -195,7 +196,7 @@ class _Room:
     def largest_first(self, touched: int) -> Plan | None:
         """Some seats that do, the largest first, each lowered no further than it must be."""
         most = {seat: self.gain(seat) for seat in self.seats}
-        low, high = touched, len(self.seats)
+        low, high, steps = touched, len(self.seats), self.work.left
         lowered: dict[Seat, int] = {}
         try:
             while low < high:
@@ -217,9 +218,12 @@ class _Room:
                     low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
                 lowered[seat] = high
         except OutOfWorkError:
-            self.work = Work(_GREEDY_WORK)
+            self.work = Work(steps)
         lowered = {seat: mib for seat, mib in lowered.items() if mib}
-        return self._plan(lowered) if lowered and self.holds(lowered) else None
+        try:
+            return self._plan(lowered) if lowered and self.holds(lowered) else None
+        except OutOfWorkError:
+            return None
 
     def holds(self, lowered: dict[Seat, int]) -> bool:
         """Whether the policy pack would pass the pool's seats after that."""

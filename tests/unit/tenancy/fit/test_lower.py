@@ -161,3 +161,12 @@ def test_no_other_change_is_smaller(seed: int) -> None:
         plan = lower(*made)
         assert (plan.cost if plan else None) == everything_tried(*made), (number, made, plan)
         assert plan is None or plan.proven
+
+
+def test_where_the_search_ends_before_it_finds_any_there_is_no_plan() -> None:
+    """It ended in a traceback."""
+    pool = replace(T4, nodes=30, device_count=4, floor_mib=0)
+    seats = tuple(Seat(name=f"s{n:03}", tenant="t", pool=pool.name, gpumem_mib=7001 + n % 3) for n in range(120))
+    used = {seat.name: seat.gpumem_mib - 1 for seat in seats}
+    ledger = replace(LEDGER, pools=(pool, *LEDGER.pools[1:]), seats=seats)
+    assert lower(ledger, pool, Wanted(mib=6999, count=2, replicas=60), used) is None
