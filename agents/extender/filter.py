@@ -145,7 +145,9 @@ class Verbs:
         if preemption.is_under_way(query.victims):
             return {}
         chosen = {node: preemption.victims(node, given) for node, given in query.victims.items()}
-        return {node: victims for node, victims in chosen.items() if victims is not None}
+        found = {node: victims for node, victims in chosen.items() if victims is not None}
+        self.cache.renew(uid, {node for node, each in found.items() if each.uids}, self.clock.monotonic())
+        return found
 
 
 @dataclass(frozen=True)

@@ -120,13 +120,28 @@ class Cache:
     def nominate(self, pod: Nomination, now: float) -> None:
         """What others leave on the node is kept for the pod, for NOMINATED_SECONDS from the first word of it."""
         with self._lock:
+            if self._kept.get(pod.uid) != pod.node:
+                self._unkeep(pod.uid)
             if self._nominated.get(pod.uid) != pod.node:
                 self._unnominate(pod.uid)
                 self._nominate(replace(pod, until=now + NOMINATED_SECONDS))
 
-    def withdraw(self, uid: str) -> bool:
-        """A pod that is not nominated, any more or at all; whether it was."""
+    def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
+        """Others go from these nodes for the pod. Where it is nominated to one already, no other word of it comes."""
         with self._lock:
+            node = self._nominated.get(uid)
+            if node is not None and node in nodes:
+                known = self._rooms[node].nominated[uid]
+                self._nominate(replace(known, until=now + NOMINATED_SECONDS))
+
+    def withdraw(self, uid: str, now: float) -> bool:
+        """A pod that is not nominated, any more or at all; whether it was. For RESERVE_SECONDS it loses nothing by it:
+        kube-scheduler takes a nomination away where it fails to ask or to bind, and tries again."""
+        with self._lock:
+            node = self._nominated.get(uid)
+            known = self._rooms[node].nominated[uid] if node else None
+            if known is not None and now < known.until and uid not in self._kept:
+                self._keep(replace(known, until=min(known.until, now + RESERVE_SECONDS)))
             return self._unnominate(uid)
 
     def retain(self, pod: Nomination, now: float) -> None:
@@ -139,10 +154,7 @@ class Cache:
             room = self._rooms.get(pod.node, _NOWHERE)
             lapsed = pod.uid in room.nominated and room.nominated[pod.uid].until <= now
             if not lapsed and pod.uid not in self._bound and pod.uid not in self._taken:
-                kept = replace(pod, until=now + RESERVE_SECONDS)
-                self._room(pod.node).kept[pod.uid] = kept
-                self._kept[pod.uid] = pod.node
-                heapq.heappush(self._due, (kept.until, pod.node))
+                self._keep(replace(pod, until=now + RESERVE_SECONDS))
 
     def measure(
         self,
@@ -185,8 +197,6 @@ class Cache:
             short = () if found else _shortages(rooms.values(), ask, standing)
             if by_ledger and not found:
                 found = [room for room in rooms.values() if self._seats(room, ask, standing)]
-            if found:
-                self._unkeep(uid)
             refused, hopeless = {}, {}
             fitting = {room.node for room in found}
             for name, room in rooms.items():
@@ -463,6 +473,11 @@ class Cache:
         del self._rooms[node].nominated[uid]
         self._changed(self._rooms[node])
         return True
+
+    def _keep(self, pod: Nomination) -> None:
+        self._room(pod.node).kept[pod.uid] = pod
+        self._kept[pod.uid] = pod.node
+        heapq.heappush(self._due, (pod.until, pod.node))
 
     def _unkeep(self, uid: str) -> None:
         node = self._kept.pop(uid, None)

@@ -148,7 +148,7 @@ class Informers:
         elif gone or Pod(found).node or Pod(found).ended:
             self.cache.remove_pod(uid)
             self.grown()
-        elif self.cache.withdraw(uid):  # what it may have been promised is not the API's to know
+        elif self.cache.withdraw(uid, self.clock.monotonic()):  # what it was promised is not the API's to know
             self.grown()
 
     def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:

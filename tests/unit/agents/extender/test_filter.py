@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.cache import Cache, Fits
+from agents.extender.cache.cache import NOMINATED_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import AskError, Bystander, PodInfo, Standing
+from agents.extender.cache.pod_info import AskError, Bystander, Nomination, PodInfo, Standing
 from agents.extender.filter import Request, RequestCache, Verbs
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PodNodes, PodVictims, Victims
@@ -168,7 +168,7 @@ def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placin
     hold(placing, "vip", 8000, 1, priority=99)
     nominee = {**pod(6000, priority=10), "status": {"nominatedNodeName": "a"}}
     assert placing.fits(PodNodes(nominee, ("a",)), NAMES).nodes == ()
-    placing.cache.withdraw("new")
+    placing.cache.withdraw("new", 0.0)
     placing.cache.remove_pod("evicted")
     lower = {**pod(5000), "metadata": {"uid": "lower"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
@@ -204,6 +204,16 @@ def test_who_is_being_bound_may_be_a_victim(placing: Verbs) -> None:
     placing.cache.assume("lower", Ask(8000), "a", 0.0, Standing(5))
     assert victims(placing, 6000) is None  # whom the scheduler did not name
     assert victims(placing, 6000, "lower") == Victims(("lower",))
+
+
+def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: Verbs) -> None:
+    placing.cache.nominate(Nomination(uid="new", node="a", ask=Ask(8000), priority=10), -NOMINATED_SECONDS)
+    hold(placing, "vip", 8000, 0, priority=99)
+    hold(placing, "low", 8000, 1)
+    assert victims(placing, 8000, "low") == Victims(("low",))
+    placing.cache.remove_pod("low")
+    lower = {**pod(5000), "metadata": {"uid": "lower"}}
+    assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
 
 
 def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs) -> None:

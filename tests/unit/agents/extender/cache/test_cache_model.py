@@ -187,7 +187,7 @@ class World:
             tell = self.ledger.retain if what == 1 else self.ledger.nominate
             tell(nomination, self.now)
         elif uid is not None:
-            self.ledger.withdraw(uid)
+            self.ledger.withdraw(uid, self.now)
 
     def bind_by_hand(self) -> None:
         """Somebody binds a pod without a device; nobody promised it room."""
@@ -215,7 +215,7 @@ class World:
         while self.news:
             self.hear()
         for uid in self.waiting:
-            self.ledger.withdraw(uid)
+            self.ledger.withdraw(uid, self.now)
         self.now += MEASURED_SECONDS + RESERVE_SECONDS
         self.audit()
         self.ledger.fit("nobody", Ask(1000), NODES, self.now)

@@ -1,6 +1,6 @@
 """Seats are by ledger: what is measured orders, and keeps out who has no seat."""
 
-from agents.extender.cache.cache import NOMINATED_SECONDS, AssumedPod, Cache, NotAssumed
+from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache, NotAssumed
 from agents.extender.cache.node_info import Holder, Shortage
 from agents.extender.cache.pod_info import Bystander, Nomination, Standing
 from agents.telemetry.reading import PodUse
@@ -181,10 +181,9 @@ def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free()
     assert not fits(cache, "lower", 3001)
 
 
-def test_a_nomination_ends_with_the_pod_with_its_loss_and_with_its_time() -> None:
+def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None:
     for end in (
         lambda cache: cache.remove_pod("nominee"),
-        lambda cache: cache.withdraw("nominee"),
         lambda cache: cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(1), priority=10), 0.0),
     ):
         cache = ledger_of(inventory("N", 8000))
@@ -196,6 +195,40 @@ def test_a_nomination_ends_with_the_pod_with_its_loss_and_with_its_time() -> Non
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
     nominated(cache)  # the same word again makes it no longer
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
+
+
+def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
+    """kube-scheduler takes it away where a filter or a bind fails, and tries the pod again: the room was gone."""
+    cache = ledger_of(inventory("N", 8000))
+    nominated(cache)
+    assert fits(cache, "nominee", 5000, priority=10)
+    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Standing(10)), AssumedPod)
+    cache.forget("nominee")
+    cache.withdraw("nominee", 1.0)
+    assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
+    assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)
+    nominated(cache)
+    cache.withdraw("nominee", NOMINATED_SECONDS)  # which has lapsed
+    cache.remove_pod("lower")
+    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
+
+
+def test_who_preempts_again_on_its_node_is_kept_what_that_frees() -> None:
+    """The nomination says the same, and no word of it comes: it had lapsed."""
+    cache = ledger_of(inventory("N", 8000))
+    nominated(cache)
+    cache.renew("nominee", {"N"}, NOMINATED_SECONDS + 100)
+    cache.renew("nobody", {"N"}, NOMINATED_SECONDS + 100)
+    assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS + 101)
+    assert fits(cache, "lower", 8000, now=2 * NOMINATED_SECONDS + 100)
+
+
+def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None:
+    cache = ledger_of(inventory("N", 8000))
+    cache.retain(Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10), 0.0)
+    assert not fits(cache, "lower", 8000)
+    cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(5000), priority=10), 0.0)
+    assert fits(cache, "lower", 8000)
 
 
 def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
