@@ -125,9 +125,9 @@ simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(ARGS)
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
-e2e: ## Run the tests on clusters, in four lanes side by side
+e2e: ## Run the tests on clusters, in five lanes side by side
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 4 tests/e2e $(ARGS)
+	@$(PYTEST) -n 5 tests/e2e $(ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
 	@$(PYTHON) -m toolchain.demo

@@ -19,25 +19,22 @@ from toolchain.cluster.extent import Extent
 from toolchain.workspace import workspace
 
 # The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
-# compute. Prod from its first `up` to its last `destroy`; an API server alone, the cluster as it starts, and who uses
-# prod; what its agents do; and what they withstand. They are to end together, so some modules are in another's lane.
-# Without workers they are one, on one cluster.
+# compute. Prod from its first `up` to its last `destroy`; an API server alone, and the cluster as it starts; who uses
+# prod; how it places pods; and what its agents withstand. They are to end together, so some modules are in another's
+# lane. Without workers they are one, on one cluster.
 LANES = {
-    "life": (
-        "prod/test_interrupted_up",
-        "prod/test_rollout",
-        "prod/test_policy",
-        "prod/test_interrupted_destroy",
-    ),
+    "life": ("prod/test_interrupted_up", "prod/test_rollout", "prod/test_interrupted_destroy"),
+    "start": ("api", ""),
     "use": (
-        "api",
-        "",
         "prod/test_examples",
         "prod/test_gpumem",
+        "prod/test_policy",
         "prod/test_rights",
         "prod/test_runs",
         "prod/test_tenants",
+        "prod/test_watchdog",
         "prod/test_withdrawn_capacity",
+        "faults/test_node",
     ),
     "prod": ("prod", "faults/test_control_plane"),
     "faults": ("faults",),
