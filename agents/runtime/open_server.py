@@ -72,7 +72,8 @@ class OpenServer:
         self._pages_at = 0.0
         self._connections: dict[_Connection, None] = {}  # as they are due
         self._selector = selectors.DefaultSelector()
-        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._stopping, self._rests = threading.Event(), threading.Event()
+        self._rests.set()
         dual = not host and socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if dual else socket.AF_INET
         try:
@@ -89,6 +90,7 @@ class OpenServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.shutdown()
         for each in list(self._connections):
             self._close(each)
         self._selector.close()
@@ -96,7 +98,7 @@ class OpenServer:
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
         """Until `shutdown`. It rests where it took more than its share of the CPU: the agent's work goes first."""
-        self._ended.clear()
+        self._rests.clear()
         saved, at = CPU_SECONDS, time.monotonic()
         try:
             while not self._stopping.is_set():
@@ -108,12 +110,12 @@ class OpenServer:
                 if saved < 0:
                     time.sleep(-saved / CPU_SHARE)
         finally:
-            self._ended.set()
+            self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever` in another thread, and returns after it."""
+        """Ends `serve_forever`, in whichever thread, and returns after it; the end of the context does it, too."""
         self._stopping.set()
-        self._ended.wait()
+        self._rests.wait(STEP_SECONDS)
 
     def _turn(self, seconds: float) -> None:
         for key, _ in self._selector.select(seconds):

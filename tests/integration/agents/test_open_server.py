@@ -33,8 +33,7 @@ def serving(server: OpenServer) -> Iterator[int]:
         thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
         thread.start()
         yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    thread.join()
 
 
 def connected(port: int, source: str = "127.0.0.1") -> socket.socket:
@@ -139,6 +138,23 @@ def test_a_page_that_cannot_be_made_leaves_the_others(capfd: pytest.CaptureFixtu
         assert asked(port).startswith(b"HTTP/1.1 500 ")
         assert asked(port).startswith(b"HTTP/1.1 500 ")
     assert "a bug" in capfd.readouterr().err
+
+
+def test_who_is_being_answered_when_the_server_ends_has_his_answer() -> None:
+    """As an extender that is told to stop under a flood: its threads end without a traceback."""
+    asked_for = threading.Event()
+
+    def slow(request: HttpRequest) -> HttpResponse:
+        asked_for.set()
+        time.sleep(0.3)
+        return page(request)
+
+    with ExitStack() as stack:
+        with serving(OpenServer("127.0.0.1", 0, slow)) as port:
+            client = stack.enter_context(connected(port))
+            client.sendall(ASKED)
+            assert asked_for.wait(60)
+        assert PAGE in answered(client)
 
 
 @pytest.mark.parametrize(("host", "source"), [("127.0.0.1", "127.0.0.1"), ("", "127.0.0.1"), ("", "127.9.9.9")])
