@@ -303,10 +303,9 @@ class Cache:
             return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
 
     def claims(self, node: str) -> tuple[PodInfo | DeviceShare, ...]:
-        """The same, and those that are being bound."""
+        """The same, those that are being bound, and those that were promised room."""
         with self._lock:
-            room = self._rooms.get(node, _NOWHERE)
-            return *room.pods.values(), *room.taken.values()
+            return tuple(self._rooms.get(node, _NOWHERE).claims())
 
     def cpu_milli(self, node: str) -> int | None:
         """The CPU of a node that no pod requests, in thousandths; None where it is not known."""
@@ -317,8 +316,8 @@ class Cache:
         """Pods of a node in the order that the scheduler wants of victims: by falling priority."""
         with self._lock:
             room = self._rooms.get(node, _NOWHERE)
-            bound: dict[str, PodInfo | DeviceShare | Bystander] = {**room.pods, **room.taken, **room.bystanders}
-        return tuple(sorted(uids, key=lambda uid: (-(bound[uid].priority if uid in bound else 0), uid)))
+            known = {each.uid: each.priority for each in (*room.claims(), *room.bystanders.values())}
+        return tuple(sorted(uids, key=lambda uid: (-known.get(uid, 0), uid)))
 
     def victims(
         self,
@@ -333,7 +332,8 @@ class Cache:
     ) -> tuple[str, ...] | None:
         """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
         must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
-        nobody knows on which devices it is: its going might free another. One that is being bound is known.
+        nobody knows on which devices it is: its going might free another. One that is being bound is known, also
+        where it still waits for its volumes.
 
         For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
         what it declared; of the `seated` only what goes beyond that, because they come back.
@@ -346,8 +346,7 @@ class Cache:
             free = room.rooms(measured=not room.seats(standing))
             free = {index: each for index, each in free.items() if room.offered[index] >= ask.mib}
             occupants = []
-            claims: list[PodInfo | DeviceShare] = [*room.pods.values(), *room.taken.values()]
-            for pod in claims:
+            for pod in room.claims():
                 indices = room.places[pod.uid]
                 used = {index: room.used_mib(pod, index) for index in indices}
                 if pod.terminating:
@@ -505,7 +504,7 @@ class Cache:
         choice = left.choice(ask, self._choose, left.seats(standing))
         if choice is not None:
             room = self._room(left.node)
-            room.reserved[uid] = room.hold(uid, ask, choice.indices, until)
+            room.reserved[uid] = room.hold(uid, ask, choice.indices, until, priority=standing.priority)
             self._reserved[uid] = room.node
             heapq.heappush(self._due, (until, room.node))
             room.recount()

@@ -1,5 +1,6 @@
 """NodeInfo: one node's devices, and what each pod holds of them. Units: whole MiB of GPU memory."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -105,17 +106,20 @@ class NodeInfo:
 
     def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
         """The node as a pod finds it: with what it was promised itself, without what others of its priority or above
-        were nominated for. On which device, nobody says: where they fit once the pods that terminate are gone."""
+        were nominated for; where it was itself, of its priority only those before it. On which device, nobody says:
+        where they fit once the pods that terminate are gone."""
         if self.inventory is None or not (self.nominated or self.kept or uid in self.reserved):
             return self
         seen = self.as_now()
         if seen.reserved.pop(uid, None):
             seen.recount()
         claims = {each.uid: each for each in (*self.kept.values(), *self.nominated.values()) if now < each.until}
+        own = claims.get(uid)
+        turn = (-standing.priority, own.until if own else math.inf, uid)
         ahead = [
             each
             for each in claims.values()
-            if each.uid not in (uid, *self.taken, *self.reserved) and each.priority >= standing.priority
+            if each.uid not in (uid, *self.taken, *self.reserved) and (-each.priority, each.until, each.uid) < turn
         ]
         left = dict(seen.unheld)
         for pod in self.pods.values():

@@ -196,14 +196,26 @@ def test_while_others_go_for_a_pod_nobody_more_goes(placing: Verbs) -> None:
     assert placing.victims(also, NAMES) == also.victims  # not its device alone lacks there
 
 
-def test_who_is_being_bound_may_be_a_victim(placing: Verbs) -> None:
-    """The scheduler took it for bound and named it; nobody was evicted, and no event would have it ask again."""
+@pytest.mark.parametrize("binding", [False, True])
+def test_who_is_being_bound_may_be_a_victim(placing: Verbs, binding: bool) -> None:
+    """The scheduler took it for bound and named it; nobody was evicted, and no event would have it ask again. Before
+    the bind it may wait for its volumes or claims."""
     hold(placing, "vip", 8000, 0, priority=99)
     lower = {**pod(8000, priority=5), "metadata": {"uid": "lower"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
-    placing.cache.assume("lower", Ask(8000), "a", 0.0, Standing(5))
+    if binding:
+        placing.cache.assume("lower", Ask(8000), "a", 0.0, Standing(5))
     assert victims(placing, 6000) is None  # whom the scheduler did not name
     assert victims(placing, 6000, "lower") == Victims(("lower",))
+
+
+def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: Verbs) -> None:
+    """Each was kept out by what was kept for the other one, until a nomination lapsed."""
+    hold(placing, "vip", 8000, 0, priority=99)
+    for at, uid in enumerate(("z-first", "second")):
+        placing.cache.nominate(Nomination(uid=uid, node="a", ask=Ask(8000), priority=10), float(at))
+    both = [{**pod(8000, priority=10), "metadata": {"uid": uid}} for uid in ("second", "z-first")]
+    assert [placing.fits(PodNodes(each, ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
 
 
 def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: Verbs) -> None:
@@ -216,13 +228,15 @@ def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: V
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ()
 
 
-def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs) -> None:
+@pytest.mark.parametrize("binding", [False, True])
+def test_of_who_is_being_bound_priority_and_sum_count(placing: Verbs, binding: bool) -> None:
     """It came last as of priority 0, and who frees a device was added to it where he suffices."""
     hold(placing, "vip", 3000, 0, priority=99)
     hold(placing, "low", 2000, 1, priority=3)
     lower = {**pod(5000, priority=5), "metadata": {"uid": "binding"}}
     assert placing.fits(PodNodes(lower, ("a",)), NAMES).nodes == ("a",)
-    placing.cache.assume("binding", Ask(5000), "a", 0.0, Standing(5))
+    if binding:
+        placing.cache.assume("binding", Ask(5000), "a", 0.0, Standing(5))
     assert placing.cache.by_priority(("low", "binding"), "a") == ("binding", "low")
     assert victims(placing, 8000, "binding") == Victims(("low",))
 
