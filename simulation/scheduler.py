@@ -89,6 +89,8 @@ class Scheduler:
             self.reasons[waiting.uid] = problem
             self.world.say("scheduler", f"{pod['metadata']['name']} waits: {problem}")
         if problem.startswith("error"):
+            if not self.server.network.down:
+                self._nominate(pod, None)
             self._soon(key, min(_FIRST_BACKOFF * 2 ** (waiting.attempts - 1), _LONGEST_BACKOFF))
         else:
             self.world.after(FLUSH_SECONDS, lambda: self._soon(key, 0.0))
@@ -120,10 +122,13 @@ class Scheduler:
         if not fitting:
             self.world.see("state: a pod waits for its node's sum")
             return self._preempt(pod, ready) or f"no node has {ask} of gpumem left"
-        answer = self._ask("filter", {"Pod": pod, "NodeNames": fitting})
-        if answer is None or answer.get("Error"):
-            return f"error: {answer['Error'] if answer else 'no extender'}"
-        nodes = answer.get("NodeNames") or []
+        nominated = pod["status"].get("nominatedNodeName")
+        for asked in ([nominated] if nominated in fitting else [], fitting):  # where it is nominated it is tried alone
+            answer = self._ask("filter", {"Pod": pod, "NodeNames": asked}) if asked else {}
+            if answer is None or answer.get("Error"):
+                return f"error: {answer['Error'] if answer else 'no extender'}"
+            if nodes := answer.get("NodeNames") or []:
+                break
         if not nodes:
             self.world.see("state: a pod is refused by the extender")
             return self._preempt(pod, fitting) or "; ".join(
@@ -146,8 +151,8 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """In-tree preemption by the node's sum, then the extender's choice; None where nobody can be preempted, which
-        ends a nomination. While who was preempted for the pod still goes, nobody else is."""
+        """In-tree preemption by the node's sum, which ends a nomination where it finds nobody, then the extender's
+        choice; None where nobody is preempted. While who was preempted for the pod still goes, nobody else is."""
         priority = _priority(pod)
         nominated = pod["status"].get("nominatedNodeName")
         if any("deletionTimestamp" in p["metadata"] and _priority(p) < priority for p in self.bound_to(nominated)):
@@ -167,7 +172,6 @@ class Scheduler:
                 self.server.delete_pod(victim)
             self._nominate(pod, node)
             return f"waits for victims on {node}"
-        self._nominate(pod, None)
         return None
 
     def _nominate(self, pod: Object, node: str | None) -> None:
