@@ -23,21 +23,11 @@ from toolchain.workspace import workspace
 # prod; how it places pods; and what its agents withstand. They are to end together, so some modules are in another's
 # lane. Without workers they are one, on one cluster.
 LANES = {
-    "life": ("prod/test_interrupted_up", "prod/test_rollout", "prod/test_interrupted_destroy"),
+    "life": ("prod/test_interrupted_up", "prod/test_rollout", "prod/test_upgrade", "prod/test_interrupted_destroy"),
     "start": ("api", ""),
-    "use": (
-        "prod/test_examples",
-        "prod/test_gpumem",
-        "prod/test_policy",
-        "prod/test_rights",
-        "prod/test_runs",
-        "prod/test_tenants",
-        "prod/test_watchdog",
-        "prod/test_withdrawn_capacity",
-        "faults/test_node",
-    ),
-    "prod": ("prod", "faults/test_control_plane"),
-    "faults": ("faults",),
+    "use": ("prod", "faults/test_control_plane"),
+    "placing": ("prod/test_placement", "prod/test_policy", "faults/test_agents", "faults/test_node"),
+    "faults": ("prod/test_watchdog", "faults"),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent

@@ -1,0 +1,60 @@
+"""From the last release to this checkout, in place, with residents and a Job running."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tenancy import names
+from tests.e2e.faults.agents import run_once, succeeds
+from tests.e2e.rollout import Rollout, await_running, deployment, eventually, job, pods, submit
+from tests.support.paths import ROOT
+
+# Made anew before what was before goes.
+NAMED_BY_CONTENT = {"v1:ConfigMap system-code", "v1:ConfigMap system-node-code", "v1:Job capacity-job"}
+RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
+
+
+@contextmanager
+def of_the_release(stack: Rollout) -> Iterator[None]:
+    """The workspace's program is the last release's in the block."""
+    program = stack.workspace.project / "__main__.py"
+    program.unlink()
+    program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.e2e.released.program\n")
+    try:
+        yield
+    finally:
+        program.unlink()
+        program.symlink_to(ROOT / "__main__.py")
+
+
+def run(stack: Rollout, resident: str, mib: str) -> None:
+    stack.cluster.api.create(f"/apis/apps/v1/namespaces/{resident}/deployments", deployment(resident, mib))
+    eventually(lambda: running(stack, resident), f"{resident} runs")
+
+
+def running(stack: Rollout, namespace: str) -> set[str]:
+    """The UIDs of its pods that run."""
+    found = stack.items(pods(namespace))
+    return {pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"}
+
+
+def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> None:
+    stack.workspace.reset()
+    with of_the_release(stack):
+        stack.up()
+    for resident, mib in RESIDENTS.items():
+        run(stack, resident, mib)
+    await_running(stack, "team-a", submit(stack, "team-a", job("through-it", "team-a-gpu")))
+    before = {namespace: running(stack, namespace) for namespace in (*RESIDENTS, "team-a")}
+    removals = len(stack.events("default", names.EVENT_REMOVED))
+
+    outcome = stack.up()
+
+    undone = set(re.findall(r"kubernetes:\S+/(\S+ \S+) (?:replaced|deleted)", outcome.text))
+    assert undone <= NAMED_BY_CONTENT, outcome.text
+    assert {namespace: running(stack, namespace) for namespace in before} == before
+    assert len(stack.events("default", names.EVENT_REMOVED)) == removals
+    for agent in (names.RECONCILE, names.WATCHDOG, names.GATE):
+        succeeds(stack, run_once(stack, agent))
+    run(stack, "immich", "3000")
+    stack.expect_no_changes()

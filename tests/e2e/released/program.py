@@ -1,0 +1,27 @@
+"""A Pulumi program that declares what the last release's program declared, under the same URNs."""
+
+from importlib.metadata import version
+
+import pulumi
+
+from tests.e2e.released.objects import PROVIDER, resources
+
+made: dict[str, pulumi.Resource] = {}
+for each in resources():
+    name, timeouts = each["urn"].rpartition("::")[2], each.get("customTimeouts")
+    options = pulumi.ResourceOptions(
+        parent=made.get(each["parent"]),
+        depends_on=[made[urn] for urn in each.get("dependencies", ())],
+        custom_timeouts=timeouts and pulumi.CustomTimeouts(**{verb: f"{s}s" for verb, s in timeouts.items()}),
+        replace_on_changes=each.get("replaceOnChanges"),
+        version=version("pulumi-kubernetes") if each.get("custom") else None,
+    )
+    provider = made.get(each["provider"])
+    if isinstance(provider, pulumi.ProviderResource):
+        options.provider = provider
+    if each["type"].startswith(PROVIDER):
+        made[each["urn"]] = pulumi.ProviderResource(each["type"].removeprefix(PROVIDER), name, each["inputs"], options)
+    elif each.get("custom"):
+        made[each["urn"]] = pulumi.CustomResource(each["type"], name, each["inputs"], options)
+    else:
+        made[each["urn"]] = pulumi.ComponentResource(each["type"], name, each.get("inputs"), options)
