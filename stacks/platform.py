@@ -77,7 +77,7 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
             cluster=settings.cluster,
             code=node_code,
             ledger=ledger,
-            publish_devices=settings.scheduler is not None,
+            publish_devices=settings.publishes_devices,
         )
         Exporter("exporter", exporter_args, _after(system))
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)

@@ -87,6 +87,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
         *_without_caps(raw),
+        *_read_by_nobody(raw),
         *_listed_twice(raw),
     ]
 
@@ -181,6 +182,13 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
         for part, reason in _FOR_CAPS:
             if not raw.get(part):
                 yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
+
+
+def _read_by_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Who advertises goes by a pool's source."""
+    for path, source in matches(raw, "pools.*.source"):
+        if source in ("slices", "declared") and not raw.get("reconcile"):
+            yield f"{key(*path)}: has no use without reconcile, which advertises by it; remove it"
 
 
 def _listed_twice(raw: Mapping[str, Any]) -> Iterator[str]:

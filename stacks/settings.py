@@ -38,6 +38,7 @@ from tenancy.ledger import (
     QueueQuota,
     Seat,
     Sharing,
+    Source,
     Tenant,
     Unbudgeted,
 )
@@ -109,6 +110,11 @@ class StackSettings(Spec):
     def claims_seats(self) -> bool:
         """Whether seats are claims on devices instead of an extended resource."""
         return self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
+
+    @property
+    def publishes_devices(self) -> bool:
+        """Whether the exporter publishes each node's devices: for whoever places by them, or advertises by them."""
+        return self.scheduler is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
     def kueue_namespace(self) -> str | None:
@@ -188,6 +194,7 @@ def _pool(name: str, spec: PoolSpec) -> Pool:
         reserve_mib=spec.reserve_mib,
         driver_reserved_mib=spec.driver_reserved_mib,
         floor_mib=spec.floor_mib,
+        source=spec.source,
         enforce=spec.enforce,
         require_cap=spec.require_cap,
         driver_version=spec.driver_version or "",

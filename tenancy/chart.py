@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tenancy.bars import EDGE, FREE, RESERVE, Segment, alarmed, bar
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing
+from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing, Source
 from tenancy.names import GPU
 
 NARROWEST = 40
@@ -24,6 +24,7 @@ _MOST_SEATS, _MOST_POOLS, _MOST_BARS, _MOST_LISTED = 2000, 24, 32, 200
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
 _TIE = "\N{NO-BREAK SPACE}"
+_SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or ResourceSlices"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,8 @@ class _Chart:
 
     def _shared_head(self, pool: Pool) -> Iterator[str]:
         size = f"{_devices(pool)} of {pool.memory_mib} MiB, {pool.memory_mib - pool.device_mib} reserved"
-        yield from self._head(pool, self.ledger.promised_mib(pool.name), pool.advertised_mib, "MiB", size)
+        shown = "" if pool.source is Source.LABELS else f", shown by {_SHOWN_BY[pool.source]}"
+        yield from self._head(pool, self.ledger.promised_mib(pool.name), pool.advertised_mib, "MiB", size + shown)
 
     def _bars(self, pool: Pool, fits_in_sum: bool) -> Iterator[str]:
         """A bar for each, and who finds none."""

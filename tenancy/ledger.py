@@ -5,7 +5,7 @@ record 0003 (several devices a node).
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,14 @@ class Sharing(enum.StrEnum):
 
     MEMORY = "memory"  # by budget: gpumem is advertised, many tenants a device
     WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
+
+
+class Source(enum.StrEnum):
+    """What must show a node's devices before their memory is advertised (docs/adr/0026)."""
+
+    LABELS = "labels"  # of NVIDIA's GPU feature discovery
+    SLICES = "slices"  # ResourceSlices of NVIDIA's DRA driver or of our exporter, each device for itself
+    DECLARED = "declared"  # whichever of the two there is; it must show all that the pool declares
 
 
 class Enforce(enum.StrEnum):
@@ -74,6 +82,7 @@ class Pool:
     reserve_mib: int = 0
     driver_reserved_mib: int = DRIVER_RESERVED_MIB
     floor_mib: int = 0
+    source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
     # Where the driver enforces: nodes whose driver cannot take no pod with a budget.
     require_cap: bool = True
@@ -112,6 +121,11 @@ class Pool:
     def node_mib(self) -> int:
         """What reconcile advertises on each node."""
         return self.device_count * self.device_mib
+
+    def shown_mib(self, devices: Sequence[int]) -> int:
+        """What a node advertises whose devices are shown to have so much memory, each counted for what it has: no more
+        of them than the pool declares, the largest."""
+        return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
     def advertised_mib(self) -> int:
@@ -241,6 +255,11 @@ class Ledger:
 
     def pool(self, name: str) -> Pool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
+
+    @property
+    def reads_slices(self) -> bool:
+        """Whether ResourceSlices must be read to know what a node may advertise."""
+        return any(pool.source is not Source.LABELS for pool in self.shared_pools)
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:

@@ -22,6 +22,7 @@ CGROUPS = "/sys/fs/cgroup"
 # Labels that GPU feature discovery writes: MiB of one device, physical devices of the node.
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
+LABEL_GPU_REPLICAS = "nvidia.com/gpu.replicas"
 
 # What reconcile advertises, under whichever domain.
 GPUMEM_SUFFIX = "/gpumem"
@@ -115,6 +116,10 @@ DEVICE_INDEX = "index"
 DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
+# NVIDIA's own DRA driver: it names whole GPUs by this type, and all of their memory as we do.
+NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
+NVIDIA_DEVICE_TYPE = "type"
+NVIDIA_WHOLE_GPU = "gpu"
 # Where the pool has the driver hold containers to their budgets: CAN_CAP, or why this device cannot.
 DEVICE_CAP = "memoryCap"
 CAN_CAP = "able"
@@ -125,7 +130,9 @@ EVENT_REMOVED = "GpuMemoryRemoved"
 EVENT_WITHHELD = "GpuMemoryWithheld"
 EVENT_REFUSED = "GpuMemoryRefused"
 EVENT_OVERBOUND = "GpuMemoryOverbound"
+EVENT_SHORT = "GpuMemoryShort"
 EVENT_LABELS_GONE = "GpuMemoryLabelsGone"
+EVENT_SLICES_GONE = "GpuMemorySlicesGone"
 EVENT_UNREADABLE = "GpuMemoryRequestUnreadable"
 # Of the watchdog's Events, on a pod or, for the cap, on the node.
 EVENT_RECYCLED = "GpuMemoryRecycled"

@@ -1,4 +1,5 @@
-"""The nodes and what is bound to them: listed by a pass, then kept up to date by watches."""
+"""The nodes, what is bound to them and, where a pool goes by ResourceSlices, their devices: listed by a pass, then kept
+up to date by watches."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +9,11 @@ from agents.kube.client import Api, Object
 from agents.kube.informer import WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, Pod, PodError
+from agents.kube.slices import SLICES
 from agents.reconcile.decide import Bound, ClusterState
 from agents.reconcile.labels import Verified
+from agents.reconcile.slices import DeviceSlice, Published, published, slice_of
+from tenancy.ledger import Ledger
 from tenancy.names import Names
 
 Held = TypeVar("Held")
@@ -27,13 +31,15 @@ class BoundPod:
 
 @dataclass(kw_only=True)
 class NodeCache:
-    """The nodes by name, and by uid the bound pods that request our resources. A watch of `sources` goes on from here.
+    """The nodes by name, by uid the bound pods that request our resources, and by name the ResourceSlices that show
+    GPUs, where they are read. A watch of `sources` goes on from here.
 
     `verified` and `now` are what the pass that listed gave: see ClusterState."""
 
     names: Names
     nodes: dict[str, Node] = field(default_factory=dict)
     seats: dict[str, BoundPod] = field(default_factory=dict)
+    slices: dict[str, DeviceSlice] = field(default_factory=dict)
     sources: tuple[WatchSource, ...] = ()
     verified: Mapping[str, Verified] = field(default_factory=dict)
     now: int = 0
@@ -51,9 +57,17 @@ class NodeCache:
         return ClusterState(
             nodes=tuple(self.nodes[name] for name in sorted(self.nodes)),
             bound=bound,
+            published=self.published(),
             verified=self.verified,
             now=self.now,
         )
+
+    def published(self) -> dict[str, Published]:
+        """By name of the node, what its slices show."""
+        of_node: dict[str, list[DeviceSlice]] = {}
+        for found in self.slices.values():
+            of_node.setdefault(found.node, []).append(found)
+        return {node: published(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
         """An event of the watches; whether there is anything else to decide on: most are heartbeats of kubelets."""
@@ -62,6 +76,8 @@ class NodeCache:
             return False
         if kind == "Node":
             return _apply(self.nodes, metadata["name"], event, self.add_node)
+        if kind == "ResourceSlice":
+            return _apply(self.slices, metadata["name"], event, self.add_slice)
         return kind == "Pod" and _apply(self.seats, metadata["uid"], event, self.add_pod)
 
     def add_node(self, item: Object) -> Node:
@@ -78,6 +94,15 @@ class NodeCache:
             return None
         self.seats[pod.uid] = seat
         return seat
+
+    def add_slice(self, item: Object) -> DeviceSlice | None:
+        """A ResourceSlice, new or changed. None where it shows no GPU of a node."""
+        name, found = item["metadata"]["name"], slice_of(item, self.names)
+        if found is None:
+            self.slices.pop(name, None)
+        else:
+            self.slices[name] = found
+        return found
 
 
 def _seat(pod: Pod, names: Names) -> BoundPod:
@@ -97,10 +122,12 @@ def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object
     return held.get(key) != before
 
 
-def read(api: Api, names: Names) -> NodeCache:
-    """Every node, and every bound pod that requests what is advertised. Raises ApiError."""
-    view = NodeCache(names=names)
+def read(api: Api, ledger: Ledger) -> NodeCache:
+    """Every node, every bound pod that requests what is advertised, and, where a pool goes by them, every ResourceSlice
+    that shows GPUs. Raises ApiError."""
+    view = NodeCache(names=ledger.names)
     nodes = read_list(api, NODES, view.add_node)
     pods = read_list(api, PODS, view.add_pod, BOUND)
-    view.sources = (nodes.source, pods.source)
+    slices = (read_list(api, SLICES, view.add_slice),) if ledger.reads_slices else ()
+    view.sources = (nodes.source, pods.source, *(listed.source for listed in slices))
     return view

@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from agents.kube.nodes import Node
-from agents.reconcile.labels import HOLD_SECONDS, Verified, counted, shown
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from agents.reconcile.doubt import doubt_of
+from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, counted, shown_by
+from agents.reconcile.slices import UNPUBLISHED, Published
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import (
     EVENT_ADVERTISED,
     EVENT_LABELS_GONE,
     EVENT_OVERBOUND,
     EVENT_REFUSED,
     EVENT_REMOVED,
+    EVENT_SHORT,
+    EVENT_SLICES_GONE,
     EVENT_UNREADABLE,
     EVENT_WITHHELD,
-    LABEL_GPU_COUNT,
-    LABEL_GPU_MEMORY,
     Names,
 )
 from tenancy.quantity import QuantityError, canonical, whole
@@ -39,11 +41,12 @@ NOBODY = Bound()
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """Every node; by name of the node what is bound to it, and what it showed when it was last verified, where there is
-    any. `now`: seconds since 1970."""
+    """Every node; by name of the node what is bound to it, what its ResourceSlices show, and what it showed when it was
+    last verified, where there is any. `now`: seconds since 1970."""
 
     nodes: tuple[Node, ...]
     bound: Mapping[str, Bound] = field(default_factory=dict)
+    published: Mapping[str, Published] = field(default_factory=dict)
     verified: Mapping[str, Verified] = field(default_factory=dict)
     now: int = 0
 
@@ -85,11 +88,7 @@ def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
 
 def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
     """The nodes that the pool's selector matches, by their labels as they count."""
-    return tuple(
-        node
-        for node in snapshot.nodes
-        if pool.matches(counted(ledger, node, snapshot.verified.get(node.name), snapshot.now))
-    )
+    return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
 def status_patch(names: Names, change: Change) -> dict[str, object]:
@@ -104,19 +103,24 @@ def status_patch(names: Names, change: Change) -> dict[str, object]:
     }
 
 
+def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> Shown:
+    shows = shown_by(node, snapshot.published)
+    return counted(ledger, shows, snapshot.verified.get(node.name), snapshot.now)
+
+
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
-    names, known = ledger.names, snapshot.verified.get(node.name)
-    labels = counted(ledger, node, known, snapshot.now)
+    names, known, counts = ledger.names, snapshot.verified.get(node.name), _counted(ledger, node, snapshot)
     bound = _no_less_than_shown(names, node, snapshot.bound.get(node.name, NOBODY))
     pool, doubt = None, None
     try:
-        pool = ledger.pool_of(labels)
+        pool = ledger.pool_of(counts.labels)
     except SeveralPoolsError as error:
         doubt = str(error)
     if pool is not None and pool.sharing is Sharing.MEMORY:
-        doubt = _doubt(pool, labels)
-    if labels != node.labels:
-        yield _finding(node, bound, EVENT_LABELS_GONE, _gone(labels, node))
+        doubt = doubt_of(pool, node, counts, snapshot.published.get(node.name, UNPUBLISHED).problem, names)
+    yield from (
+        _finding(node, bound, reason, note) for reason, note in _gone(shown_by(node, snapshot.published), counts)
+    )
     for problem in bound.unreadable:
         yield _finding(
             node, bound, EVENT_UNREADABLE, f"{problem}: no less than before is advertised while it runs here"
@@ -125,9 +129,12 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
         yield _finding(node, bound, EVENT_REFUSED, doubt, blocking=True)
         change = _withholding(names, node, bound, doubt)
     elif pool is not None and pool.sharing is Sharing.MEMORY:
-        change = _advertisement(pool, node, bound)
-        if bound.mib > pool.node_mib:
-            yield _finding(node, bound, EVENT_OVERBOUND, _overbound(pool, bound.mib))
+        offers = _offer(pool, counts)
+        change = _advertisement(pool, offers, node, bound)
+        if offers.short:
+            yield _finding(node, bound, EVENT_SHORT, offers.short)
+        if bound.mib > offers.mib:
+            yield _finding(node, bound, EVENT_OVERBOUND, _overbound(pool, offers, bound.mib))
     elif (left := known.pool(ledger) if known else None) is not None:
         change = _withholding(names, node, bound, f"its labels are no longer those of pool {left.name}")
     else:
@@ -135,6 +142,24 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
     wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
     if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
         yield change
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Offer:
+    """What a verified node has for its pool; `short` says where that is less than the pool declares."""
+
+    mib: int
+    devices: int
+    short: str = ""
+
+
+def _offer(pool: Pool, counts: Shown) -> _Offer:
+    """All that is declared; of a pool that goes by slices alone, each device for what it has."""
+    if pool.source is not Source.SLICES or counts.devices is None:
+        return _Offer(mib=pool.node_mib, devices=pool.device_count)
+    mib, devices = pool.shown_mib(counts.devices), min(len(counts.devices), pool.device_count)
+    short = "" if (mib, devices) == (pool.node_mib, pool.device_count) else _short(pool, counts.devices, mib)
+    return _Offer(mib=mib, devices=devices, short=short)
 
 
 def _no_less_than_shown(names: Names, node: Node, bound: Bound) -> Bound:
@@ -168,8 +193,8 @@ def _withholding(names: Names, node: Node, bound: Bound, doubt: str) -> Change:
     )
 
 
-def _advertisement(pool: Pool, node: Node, bound: Bound) -> Change:
-    wanted_mib, devices = max(pool.node_mib, bound.mib), max(pool.device_count, bound.devices)
+def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> Change:
+    wanted_mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
     note = f"advertises {wanted_mib} MiB on {devices} devices: pool {pool.name}"
     return Change(
         node=node,
@@ -181,36 +206,35 @@ def _advertisement(pool: Pool, node: Node, bound: Bound) -> Change:
     )
 
 
-def _gone(labels: Mapping[str, str], node: Node) -> str:
-    gone = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()) if node.labels.get(key) != value)
-    return (
-        f"the labels {gone} went; they count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is "
-        "feature discovery running?"
-    )
+def _gone(shows: Shown, counts: Shown) -> Iterator[tuple[str, str]]:
+    """Reason and words of what counts though it is not shown any more."""
+    wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
+    if counts.labels != shows.labels:
+        gone = (f"{key}={value}" for key, value in sorted(counts.labels.items()) if shows.labels.get(key) != value)
+        yield EVENT_LABELS_GONE, f"the labels {', '.join(gone)} went; they {wait} feature discovery running?"
+    if counts.devices != shows.devices:
+        sizes = ", ".join(map(str, counts.devices or ()))
+        yield (
+            EVENT_SLICES_GONE,
+            f"the ResourceSlices that showed devices of {sizes} MiB went; they {wait} NVIDIA's DRA driver, or the "
+            "exporter, running here?",
+        )
 
 
-def _overbound(pool: Pool, bound_mib: int) -> str:
+def _overbound(pool: Pool, offers: _Offer, bound_mib: int) -> str:
+    has = f"{offers.mib} here" if offers.short else f"{offers.mib}"
     return (
-        f"pods that ask for {bound_mib} MiB run here, pool {pool.name} has {pool.node_mib}: no less than what runs is "
+        f"pods that ask for {bound_mib} MiB run here, pool {pool.name} has {has}: no less than what runs is "
         f"advertised; lower a budget, move a pod or raise pools.{pool.name}"
     )
 
 
-def _doubt(pool: Pool, labels: Mapping[str, str]) -> str | None:
-    """Why the node's capacity cannot be verified, and what to change; None when it can."""
-    unknown, short = [], []
-    for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
-        found = shown(labels, label)
-        if found is None:
-            unknown.append(label)
-        elif found < declared:
-            short.append(f"{label} shows {found}, {declared} declared")
-    if unknown:
-        return (
-            f"the label {' and '.join(unknown)} is missing or not a number: pool {pool.name} cannot be verified; "
-            "is GPU feature discovery running here?"
-        )
-    return f"{'; '.join(short)}: lower pools.{pool.name} or look at the node's devices" if short else None
+def _short(pool: Pool, devices: tuple[int, ...], mib: int) -> str:
+    return (
+        f"ResourceSlices show devices of {', '.join(map(str, devices))} MiB, pool {pool.name} declares "
+        f"{pool.device_count} of {pool.memory_mib}: each counts for what it has, {mib} of {pool.node_mib} MiB; "
+        f"lower pools.{pool.name}, give such nodes a pool of their own, or look at the node's devices"
+    )
 
 
 def _amount(held: Mapping[str, str], key: str) -> int | None:

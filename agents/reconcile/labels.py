@@ -1,16 +1,18 @@
-"""The labels by which a node was last verified: while they are gone, the node counts as it was, for a while.
+"""What a node was last verified by, labels or ResourceSlices: while that is gone, it counts as it was, for a while.
 
-Feature discovery takes its labels off while it restarts, and an operator's driver upgrade for minutes. What they showed
-is kept in a journal, so that the wait goes on across runs. Times are whole seconds since 1970.
+Feature discovery takes its labels off while it restarts, the kubelet a driver's slices while that does, and an
+operator's driver upgrade both for minutes. What was shown is kept in a journal, so that the wait goes on across runs.
+Times are whole seconds since 1970.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
+from agents.reconcile.slices import UNPUBLISHED, Published
 from tenancy.decode import DecodeError, decode
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 
 # A driver upgrade of NVIDIA's operator takes its labels off for as long as the driver is built and loaded: minutes.
@@ -19,11 +21,21 @@ _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a node shows: its labels, and MiB of each device by ResourceSlices, the largest first; None where those do
+    not tell."""
+
+    labels: Mapping[str, str]
+    devices: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What a node of a memory pool showed when it was last verified, and since when it does not."""
+    """What a node of a memory pool showed when it was last verified, as in Shown, and since when it does not."""
 
     labels: Mapping[str, str]
     missing_since: int | None = None
+    devices: tuple[int, ...] | None = None
 
     def lapsed(self, now: int) -> bool:
         """Whether it has been gone for so long that it counts no more."""
@@ -38,35 +50,51 @@ class Verified:
         return pool if pool is not None and pool.sharing is Sharing.MEMORY else None
 
 
+def shown_by(node: Node, slices: Mapping[str, Published]) -> Shown:
+    """What the node shows now."""
+    return Shown(labels=node.labels, devices=slices.get(node.name, UNPUBLISHED).devices)
+
+
 def shown(labels: Mapping[str, str], label: str) -> int | None:
     """The number that feature discovery shows; None where it is missing or no number."""
     value = labels.get(label, "")
     return int(value) if value.isascii() and value.isdigit() else None
 
 
-def counted(ledger: Ledger, node: Node, verified: Verified | None, now: int) -> Mapping[str, str]:
-    """The node's labels as they count: those of its pool and of its devices stay for a while after they went.
+def is_labelled(shows: Shown) -> bool:
+    """Whether feature discovery's labels show the devices."""
+    return None not in (shown(shows.labels, label) for label in _SHOWN)
 
-    A device label that is there counts as it is, and so does another memory pool that verifies the node.
+
+def counted(ledger: Ledger, shows: Shown, verified: Verified | None, now: int) -> Shown:
+    """What a node shows, as it counts: what its pool and its devices are known by stays for a while after it went.
+
+    A device label that is there counts as it is, and so do slices, and another memory pool that verifies the node.
     """
-    if verified is None or verified.lapsed(now) or verified.pool(ledger) is None or _evidence(ledger, node):
-        return node.labels
-    gone = {key: value for key, value in verified.labels.items() if key not in _SHOWN or key not in node.labels}
-    return {**node.labels, **gone}
+    if verified is None or verified.lapsed(now) or verified.pool(ledger) is None or _evidence(ledger, shows):
+        return shows
+    gone = {key: value for key, value in verified.labels.items() if key not in _SHOWN or key not in shows.labels}
+    return Shown(labels={**shows.labels, **gone}, devices=verified.devices if shows.devices is None else shows.devices)
 
 
-def remember(ledger: Ledger, nodes: Iterable[Node], before: Mapping[str, Verified], now: int) -> dict[str, Verified]:
-    """What is known of the nodes after they were seen at `now`. Forgotten is who is gone, whose pool is not declared
-    any more, and who has nothing left to take off."""
+def remember(
+    ledger: Ledger,
+    nodes: Iterable[Node],
+    before: Mapping[str, Verified],
+    now: int,
+    slices: Mapping[str, Published] | None = None,
+) -> dict[str, Verified]:
+    """What is known of the nodes after they were seen at `now`, `slices` by their names. Forgotten is who is gone,
+    whose pool is not declared any more, and who has nothing left to take off."""
     after = {}
     for node in nodes:
-        evidence, known = _evidence(ledger, node), before.get(node.name)
+        evidence, known = _evidence(ledger, shown_by(node, slices or {})), before.get(node.name)
         if evidence is not None:
-            after[node.name] = Verified(labels=evidence)
+            after[node.name] = evidence
         elif known is not None and known.pool(ledger) is not None:
             # Not later than now: what a clock ahead of this one wrote would hold for as long as it was ahead.
             since = now if known.missing_since is None else min(known.missing_since, now)
-            entry = Verified(labels=known.labels, missing_since=since)
+            entry = replace(known, missing_since=since)
             keys = {ledger.names.gpumem, ledger.names.gpu_count}
             if not entry.lapsed(now) or keys & {*node.capacity, *node.allocatable}:
                 after[node.name] = entry
@@ -75,7 +103,13 @@ def remember(ledger: Ledger, nodes: Iterable[Node], before: Mapping[str, Verifie
 
 def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
     """The content of the journal."""
-    return {name: asdict(entry) for name, entry in known.items()}
+    return {name: _entry(verified) for name, verified in known.items()}
+
+
+def _entry(verified: Verified) -> dict[str, object]:
+    """Slices only where they count: a journal of labels stays as it was. Lists, as JSON reads them back."""
+    entry: dict[str, object] = {"labels": verified.labels, "missing_since": verified.missing_since}
+    return entry if verified.devices is None else {**entry, "devices": [*verified.devices]}
 
 
 def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
@@ -88,12 +122,18 @@ def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:
         ) from None
 
 
-def _evidence(ledger: Ledger, node: Node) -> dict[str, str] | None:
-    """The labels that put the node into one memory pool and show its devices; None where they do not."""
+def _evidence(ledger: Ledger, shows: Shown) -> Verified | None:
+    """What puts the node into one memory pool and shows its devices, as the pool wants it shown; None where nothing
+    does."""
     try:
-        pool = ledger.pool_of(node.labels)
+        pool = ledger.pool_of(shows.labels)
     except SeveralPoolsError:
         return None
-    if pool is None or pool.sharing is not Sharing.MEMORY or None in (shown(node.labels, label) for label in _SHOWN):
+    if pool is None or pool.sharing is not Sharing.MEMORY:
         return None
-    return {key: node.labels[key] for key in (*pool.node_selector, *_SHOWN)}
+    by_labels = pool.source is not Source.SLICES and is_labelled(shows)
+    devices = shows.devices if pool.source is not Source.LABELS else None
+    if not by_labels and devices is None:
+        return None
+    keys = (*pool.node_selector, *(_SHOWN if by_labels else ()))
+    return Verified(labels={key: shows.labels[key] for key in keys}, devices=devices)

@@ -232,10 +232,10 @@ class Reconciler:
         known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
-            seen = view.read(self.api, wanted.names)
+            seen = view.read(self.api, wanted)
             seen.now = int((self.api.time or self.clock.now()).timestamp())  # the server's: one clock for all runs
             if record is not None:
-                seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now)
+                seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now, seen.published())
             reading = PassReading(view=seen, actions=decide.decide(wanted, seen.snapshot()), refused=refused)
             todo = [change for change in reading.changes if change.node.name not in refused]
             if not todo or not writes_left or self.settings.dry_run:

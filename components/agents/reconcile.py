@@ -19,9 +19,14 @@ from components.base.spec import Count, Form, LabelKey, LabelValue, Mib, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, Sharing
+from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, Sharing, Source
 
 Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
+
+
+_READING_SLICES = PolicyRule(
+    api_groups=(names.RESOURCE_API.partition("/")[0],), resources=("resourceslices",), verbs=("list", "watch")
+)
 
 
 class PoolSpec(Spec):
@@ -46,6 +51,13 @@ class PoolSpec(Spec):
     )
     floor_mib: Annotated[int, Field(ge=0, le=2**31)] = Field(
         default=0, description="Free memory of a device under which the watchdog acts."
+    )
+    source: Source = Field(
+        default=Source.LABELS,
+        description="What must show a node's devices before their memory is advertised. labels: those of GPU feature "
+        "discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter; each device "
+        "counts for what it has. declared: whichever of the two there is, and it must show all that is declared here "
+        "(docs/operations.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
@@ -94,6 +106,13 @@ class PoolSpec(Spec):
         if price is not None and info.data.get("sharing") is Sharing.WHOLE:
             raise ValueError("has no use where sharing is whole, whose use nobody measures; remove it")
         return price
+
+    @field_validator("source")
+    @classmethod
+    def _is_of_what_is_advertised(cls, source: Source, info: ValidationInfo) -> Source:
+        if source is not Source.LABELS and info.data.get("sharing") is Sharing.WHOLE:
+            raise ValueError("has no use where sharing is whole, of which nothing is advertised; remove it")
+        return source
 
     @field_validator("enforce")
     @classmethod
@@ -156,6 +175,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
             ),
             journal_rule(names.RECONCILE, namespace),
             PolicyRule(resources=("nodes", "pods"), verbs=("list", "watch")),
+            *((_READING_SLICES,) if args.ledger.reads_slices else ()),
             PolicyRule(resources=("nodes/status",), verbs=("patch",)),
             events_rule(),
         ),

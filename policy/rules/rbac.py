@@ -82,6 +82,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             _NODE_STATUS,
             _PODS,
             Grant("", "pods", "watch"),
+            *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             _EVENTS,
         }
     ),

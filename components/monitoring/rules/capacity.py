@@ -29,6 +29,7 @@ def _drift(ledger: Ledger) -> Manifest:
     shown, nodes = allocatable(ledger.names.gpumem), Counter[int]()
     for pool in ledger.shared_pools:
         nodes[pool.node_mib] += pool.nodes
+    by = " or ResourceSlices" if ledger.reads_slices else ""
     as_declared = " or ".join(f"{shown} == {mib}" for mib in sorted(nodes))
     odd = f"({shown} unless ({as_declared}))"
     few = " or ".join(f"(count({shown} == {mib}) or vector(0)) != {number}" for mib, number in sorted(nodes.items()))
@@ -43,8 +44,8 @@ def _drift(ledger: Ledger) -> Manifest:
             "{{ else }}{{ $value }} nodes advertise what a pool has, which is not their number{{ end }}"
         ),
         description=(
-            f"{names.RECONCILE} keeps {wanted} of {ledger.names.gpumem}. A node is missing or one too many, its labels "
-            "changed, it refuses the write, or more is bound to it than the ledger gives: see the log of "
+            f"{names.RECONCILE} keeps {wanted} of {ledger.names.gpumem}. A node is missing or one too many, its "
+            f"labels{by} changed, it refuses the write, or more is bound to it than the ledger gives: see the log of "
             f"{names.RECONCILE} and the node's events."
         ),
     )

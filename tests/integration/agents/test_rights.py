@@ -3,6 +3,7 @@
 The agents run against a recording API server with the environment that their manifests give them.
 """
 
+import json
 import socket
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs,
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
+from tenancy.ledger import Ledger, Source
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.card import Card
@@ -125,15 +127,19 @@ def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Advertised, kept in mind, watched, retired."""
+    """Advertised by slices, which one that goes by labels may not read; kept in mind, watched, retired."""
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
-    graph = declared(Capacity, "c", CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()))
+    by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
+    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=by_slices, reconcile=ReconcileSpec())
+    graph = declared(Capacity, "c", args)
+    stored = Ledger.from_data(json.loads(busy.cluster.objects[busy.cluster.ledger_path]["data"][names.LEDGER_KEY]))
+    busy.cluster.add_ledger(*(replace(pool, source=Source.DECLARED) for pool in stored.pools))
     given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
     busy.cluster.watches_last = True
     with ThreadPoolExecutor() as pool:
         run = pool.submit(reconcile.start, given, busy.log())
-        busy.cluster.await_watches(3)
+        busy.cluster.await_watches(4)
         busy.cluster.delete_ledger()
         assert run.result() == 0
     return graph, calls(busy)

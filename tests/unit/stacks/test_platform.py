@@ -411,9 +411,15 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
     assert prod.depends_on(prod.one("MutatingAdmissionPolicy", "admission-gpu-tenancy-device-stamp"), scheduler)
 
 
-@pytest.mark.parametrize(("scheduler", "published"), [({"placement": "extender"}, "true"), ({}, "false")])
-def test_devices_are_published_for_the_scheduler_and_for_nobody_else(scheduler: Any, published: str) -> None:
-    exporter = graph_of(changed(put("scheduler", scheduler))).one("DaemonSet", "exporter-daemon-set")
+@pytest.mark.parametrize(
+    ("scheduler", "source", "published"),
+    [({"placement": "extender"}, "labels", "true"), ({}, "labels", "false"), ({}, "slices", "true")],
+)
+def test_devices_are_published_for_who_places_or_advertises_by_them(
+    scheduler: Any, source: str, published: str
+) -> None:
+    graph = graph_of(changed(put("scheduler", scheduler), put("pools t4 source", source)))
+    exporter = graph.one("DaemonSet", "exporter-daemon-set")
     assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
 
 

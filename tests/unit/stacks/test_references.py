@@ -207,6 +207,15 @@ def test_the_same_memory_is_not_advertised_and_claimed() -> None:
     ]
 
 
+@pytest.mark.parametrize("source", ["slices", "declared"])
+def test_what_must_show_a_pools_devices_is_for_who_advertises(source: str) -> None:
+    by_source = put("pools t4 source", source)
+    assert refusal(by_source) == []
+    assert refusal(CLAIMED, by_source, drop("reconcile"), drop("admission"), drop("memory_pools")) == [
+        "gpu-tenancy:pools.t4.source: has no use without reconcile, which advertises by it; remove it"
+    ]
+
+
 def test_what_the_extender_alone_has_a_use_for_is_refused_beside_claims() -> None:
     (line,) = refusal(put("scheduler", {"placement": "dra", "replicas": 3}), drop("reconcile"))
     assert line == "gpu-tenancy:scheduler: replicas: has no use where placement is dra; remove it"

@@ -264,6 +264,14 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         "memory_pools.node-4.allocatable_mib: must be at most memory_mib 62464 less the kubelet's "
         "eviction_threshold_mib (got 62465)",
     ),
+    "a source that is none": (
+        put("pools t4 source", "nvml"),
+        "pools.t4.source: must be one of 'labels', 'slices' or 'declared' (got 'nvml')",
+    ),
+    "a source of what is not advertised": (
+        put("pools batch source", "slices"),
+        "pools.batch.source: has no use where sharing is whole, of which nothing is advertised; remove it",
+    ),
     "a URL that is none": (
         put("on_demand ytdlp http_json url", "ytdlp-queue/status"),
         "on_demand.ytdlp.http_json.url: must be a URL such as http://queue.team-a.svc/status"
@@ -327,7 +335,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
         put("pools t4 time_slices", 100),
         "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, driver_version, enforce, "
         "floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
-        "reserve_mib, sharing, toolkit_version",
+        "reserve_mib, sharing, source, toolkit_version",
     ),
     "a reserve as large as the device": (
         put("pools t4 reserve_mib", 15360),
@@ -454,7 +462,7 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
     assert sorted(lines) == [
         "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, driver_version, "
         "enforce, floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
-        "reserve_mib, sharing, toolkit_version",
+        "reserve_mib, sharing, source, toolkit_version",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
         "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tenancy.bars import apportion
 from tenancy.chart import seating_chart
-from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Tenant, Unbudgeted
+from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Source, Tenant, Unbudgeted
 from tests.support.ledgers import ledgers
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,6 +35,14 @@ def seat(name: str, gpumem_mib: int, *, replicas: int = 1, pool: str = "t4") -> 
 
 def ledger(pool: Pool, *seats: Seat) -> Ledger:
     return Ledger(domain="example.com", pools=(pool,), seats=seats)
+
+
+def test_a_pool_says_what_must_show_its_devices_unless_it_is_labels() -> None:
+    charts = {source: seating_chart(ledger(replace(T4, source=source)), width=120) for source in Source}
+    heads = {source: chart.splitlines()[2] for source, chart in charts.items()}
+    assert heads[Source.LABELS] == "t4: 0 of 900 MiB promised, 900 free (1 device of 1000 MiB, 100 reserved)"
+    assert heads[Source.SLICES].endswith("100 reserved, shown by ResourceSlices)")
+    assert heads[Source.DECLARED].endswith("100 reserved, shown by labels or ResourceSlices)")
 
 
 def bars(chart: str) -> list[str]:

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from agents.reconcile import cache as view
 from agents.reconcile.cache import NodeCache
 from agents.reconcile.decide import Bound
-from tests.support.fake_cluster import LABELS, NAMES, Served
+from tenancy.ledger import Ledger
+from tests.support.fake_cluster import LABELS, NAMES, T4, Served
+from tests.support.nvidia_slices import Gpu, nvidia_slice
 
 GPUMEM = NAMES.gpumem
+LEDGER = Ledger(domain=NAMES.domain, pools=(T4,))
 PLACES = ("a", "b")
 
 
@@ -28,10 +31,15 @@ def pod(name: str, place: str, gpumem: str) -> dict[str, Any]:
     return {"kind": "Pod", "metadata": {"name": name, "namespace": "n", "uid": f"uid-{name}"}, "spec": spec}
 
 
+def slice_of(name: str, place: str, driver: str) -> dict[str, Any]:
+    found = nvidia_slice(place, [Gpu(uuid=f"GPU-{name}")])
+    return {**found, "metadata": {"name": name}, "spec": {**found["spec"], "driver": driver}}
+
+
 def listed(objects: Mapping[str, dict[str, Any]]) -> NodeCache:
     seen = NodeCache(names=NAMES)
     for found in objects.values():
-        (seen.add_node if found["kind"] == "Node" else seen.add_pod)(found)
+        {"Node": seen.add_node, "Pod": seen.add_pod, "ResourceSlice": seen.add_slice}[found["kind"]](found)
     return seen
 
 
@@ -39,7 +47,12 @@ amounts = st.sampled_from(["", "1", "3k", "5000"])
 changes = st.one_of(
     st.builds(node, st.sampled_from(PLACES), amounts.filter(bool)),
     st.builds(pod, st.sampled_from("pqr"), st.sampled_from(PLACES), amounts),
-    st.sampled_from([f"Node {name}" for name in PLACES] + [f"Pod {name}" for name in "pqr"]),
+    st.builds(slice_of, st.sampled_from("st"), st.sampled_from(PLACES), st.sampled_from(["gpu.nvidia.com", "nic"])),
+    st.sampled_from(
+        [f"Node {name}" for name in PLACES]
+        + [f"Pod {name}" for name in "pqr"]
+        + [f"ResourceSlice {name}" for name in "st"]
+    ),
 )
 
 
@@ -108,7 +121,7 @@ def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
     served.cluster.add_node()
     served.cluster.add_pod("ml", "k8s-node1", "3k")
     served.cluster.add_pod("other", "k8s-node1", "0")
-    seen = view.read(served.api(), NAMES)
+    seen = view.read(served.api(), LEDGER)
     assert seen.snapshot().bound == {"k8s-node1": Bound(mib=3000)}
     assert [node.name for node in seen.snapshot().nodes] == ["k8s-node1"]
     assert [(source.path, source.resource_version) for source in seen.sources] == [

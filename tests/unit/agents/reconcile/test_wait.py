@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from agents.kube.slices import SLICES
 from agents.reconcile import main as reconcile
 from agents.reconcile.main import Reconciler, Settings
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
+from tenancy.ledger import Source
 from tenancy.names import LABEL_GPU_MEMORY
 from tests.support.fake_cluster import LABELS, SYSTEM, T4, Fault, Served
+from tests.support.nvidia_slices import Gpu, nvidia_slice
 
 FULL = ("14k", "1", "14k", "1")
 NOTHING = (None, None, None, None)
@@ -60,12 +63,12 @@ class Run:
 
 
 @contextmanager
-def running(served: Served, *, interval_seconds: float = 300) -> Iterator[Run]:
+def running(served: Served, *, interval_seconds: float = 300, watches: int = WATCHES) -> Iterator[Run]:
     """Once it watches; it ends well."""
     served.cluster.watches_last = True
     run = Run(served, interval_seconds)
     thread = run.start()
-    served.cluster.await_watches(WATCHES)
+    served.cluster.await_watches(watches)
     yield run
     run.end()
     thread.join(timeout=PATIENCE_SECONDS)
@@ -154,6 +157,23 @@ def test_a_refused_node_is_advertised_as_soon_as_its_labels_are_mended(
     with running(served) as run:
         served.cluster.add_node()
         eventually(lambda: served.cluster.shown() == FULL)
+    assert run.status == [0]
+
+
+def test_a_node_is_advertised_as_soon_as_its_slices_are_there_and_less_when_they_show_less(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
+    served.cluster.add_ledger(replace(T4, source=Source.SLICES, device_count=2))
+    served.cluster.add_node(labels={"gpu": "t4"})
+    with running(served, watches=WATCHES + 1) as run:
+        served.cluster.create(SLICES, nvidia_slice("k8s-node1", [Gpu(), Gpu(minor=1)]))
+        eventually(lambda: served.cluster.shown()[:2] == ("28k", "2"))
+        (stored,) = (found for path, found in served.cluster.objects.items() if path.startswith(SLICES))
+        stored["metadata"]["resourceVersion"] = served.cluster.next_version()
+        stored["spec"]["devices"].pop()
+        served.cluster.tell("MODIFIED", SLICES, stored)
+        eventually(lambda: served.cluster.shown()[:2] == ("14k", "1"))
     assert run.status == [0]
 
 

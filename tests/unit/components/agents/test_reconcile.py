@@ -9,7 +9,7 @@ import pytest
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.base.manifest import register
 from components.base.zipapp import Zipapp
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger, Seat, Source
 from tests.support.engine import Graph, build, names
 from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, T4, declared, environment, rights
 
@@ -99,6 +99,13 @@ def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
         ("*", "/pods", "watch", ()),
         ("*", "events.k8s.io/events", "create", ()),
     }
+
+
+@pytest.mark.parametrize("source", [Source.SLICES, Source.DECLARED])
+def test_where_a_pool_goes_by_slices_it_may_read_them_as_well(graph: Graph, source: Source) -> None:
+    ledger = replace(LEDGER, pools=tuple(replace(pool, source=source) for pool in LEDGER.pools))
+    more = rights(declared(Capacity, "capacity", args(ledger=ledger))) - rights(graph)
+    assert more == {("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch")}
 
 
 def test_the_job_is_one_pass_and_the_cron_job_a_loop(graph: Graph) -> None:

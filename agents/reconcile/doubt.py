@@ -1,0 +1,102 @@
+"""Why a node's capacity cannot be verified, and what to change. Units: whole MiB of GPU memory."""
+
+from agents.kube.nodes import Node
+from agents.reconcile.labels import Shown, is_labelled, shown
+from tenancy.ledger import Pool, Source
+from tenancy.names import (
+    GPU,
+    LABEL_GPU_COUNT,
+    LABEL_GPU_MEMORY,
+    LABEL_GPU_REPLICAS,
+    NVIDIA_DEVICE_DRIVER,
+    Names,
+)
+from tenancy.quantity import QuantityError, whole
+
+_WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
+
+
+def doubt_of(pool: Pool, node: Node, shows: Shown, problem: str | None, names: Names) -> str | None:
+    """None where the node shows what its pool needs, as `pool.source` wants it shown. `problem`: why its ResourceSlices
+    are not known, where there are any."""
+    if pool.source is Source.LABELS:
+        return _by_labels(pool, node, shows)
+    if pool.source is Source.SLICES:
+        return _by_slices(pool, shows, problem, names)
+    return _by_either(pool, node, shows, problem, names)
+
+
+def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
+    unknown, short = [], []
+    for label, declared in ((LABEL_GPU_MEMORY, pool.memory_mib), (LABEL_GPU_COUNT, pool.device_count)):
+        found = shown(shows.labels, label)
+        if found is None:
+            unknown.append(label)
+        elif found < declared:
+            short.append(f"{label} shows {found}, {declared} declared")
+    if unknown:
+        return (
+            f"the label {' and '.join(unknown)} is missing or not a number: pool {pool.name} cannot be verified; "
+            "is GPU feature discovery running here?"
+        )
+    if short:
+        return f"{'; '.join(short)}: lower pools.{pool.name} or look at the node's devices{_unlike(node, shows)}"
+    return f"pool {pool.name} cannot be verified{unlike}" if (unlike := _unlike(node, shows)) else None
+
+
+def _unlike(node: Node, shows: Shown) -> str:
+    """Feature discovery shows one kind of GPU, with the number of that kind (newGPULabelers in internal/lm of NVIDIA's
+    device plugin): of the others it is only known that the plugin offers more than those. Empty where it does not."""
+    kind, replicas = (shown(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
+    try:
+        offered = whole(node.capacity.get(GPU, 0))
+    except QuantityError:
+        return ""
+    if kind is None or not replicas or offered <= kind * replicas:
+        return ""
+    return (
+        f": the node offers {offered} {GPU}, its labels show {kind} x {replicas}: it has GPUs of several kinds, of "
+        "which labels show one; take it out of the pool, or write source: slices, which counts each device"
+    )
+
+
+def _by_slices(pool: Pool, shows: Shown, problem: str | None, names: Names) -> str | None:
+    if shows.devices is None:
+        return f"{_unpublished(problem, names)}: pool {pool.name} cannot be verified; {_WHO}"
+    if not shows.devices:
+        return f"its ResourceSlices show no whole GPU: lower pools.{pool.name} or look at the node's devices"
+    if not pool.shown_mib(shows.devices):
+        return (
+            f"its ResourceSlices show {_sizes(shows.devices)}, of which nothing is left beyond the reserve of "
+            f"{pool.reserve_mib} MiB each: lower pools.{pool.name}.reserve_mib or look at the node's devices"
+        )
+    return None
+
+
+def _by_either(pool: Pool, node: Node, shows: Shown, problem: str | None, names: Names) -> str | None:
+    """What there is must show all that is declared."""
+    labelled = is_labelled(shows)
+    if labelled and (doubt := _by_labels(pool, node, shows)):
+        return doubt
+    if shows.devices is None and labelled:
+        return None
+    if shows.devices is None:
+        return (
+            f"{_unpublished(problem, names)}, nor do the labels {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT}: pool "
+            f"{pool.name} cannot be verified; is GPU feature discovery, NVIDIA's DRA driver, or the exporter, running "
+            "here?"
+        )
+    if len([mib for mib in shows.devices if mib >= pool.memory_mib]) < pool.device_count:
+        return (
+            f"its ResourceSlices show {_sizes(shows.devices)}, {pool.device_count} of {pool.memory_mib} declared: "
+            f"lower pools.{pool.name}, write source: slices, which counts each device, or look at the node's devices"
+        )
+    return None
+
+
+def _unpublished(problem: str | None, names: Names) -> str:
+    return problem or f"no ResourceSlice of {NVIDIA_DEVICE_DRIVER} or {names.device_driver} shows its devices"
+
+
+def _sizes(devices: tuple[int, ...]) -> str:
+    return f"devices of {', '.join(map(str, devices))} MiB" if devices else "no whole GPU"
