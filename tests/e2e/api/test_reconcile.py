@@ -5,22 +5,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agents.kube.slices import SLICES
 from components.admission import node_status
 from components.admission.policy import binding
 from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
 from components.base import identity, zipapp
+from components.base.identity import IdentityArgs
 from components.base.system import ClusterSpec
 from tenancy import names
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Source
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
 from tests.e2e.api.server import ApiServer
 from tests.e2e.proxy import Fault, Proxy, proxied
 from tests.e2e.rollout import becomes, eventually
+from tests.support.nvidia_slices import Gpu, nvidia_slice
 from toolchain.cluster.paths import Folder
 
 NAMES = Names("example.org")
@@ -37,14 +41,18 @@ OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
 ENDS_SECONDS = 120
 
 
+def reconcile_identity(ledger: Ledger) -> IdentityArgs:
+    """Its account, and the rights that it has with this ledger."""
+    cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
+    args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
+    return reconcile_agent(args, ReconcileSpec(), run_seconds=0).identity
+
+
 @pytest.fixture(scope="module")
 def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a pod of reconcile has mounted: code, token and CA; under the rights and policies of prod's."""
-    ledger = Ledger(domain=NAMES.domain, pools=(POOL,))
-    cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
-    code = zipapp.build()
-    args = CapacityArgs(cluster=cluster, code=code, ledger=ledger, reconcile=ReconcileSpec())
-    agent = reconcile_agent(args, ReconcileSpec(), run_seconds=0).identity
+    ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
+    agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
     own, rbac = f"/api/v1/namespaces/{SYSTEM}", "/apis/rbac.authorization.k8s.io/v1"
     server.create(f"{own}/serviceaccounts", identity.service_account(agent))
@@ -79,6 +87,21 @@ def node(server: ApiServer, account: Path) -> Iterator[ApiServer]:
 def proxy(node: ApiServer) -> Iterator[Proxy]:
     with proxied(Folder(node.api.kubeconfig.parent), node.api.server) as running:
         yield running
+
+
+@pytest.fixture
+def by_slices(node: ApiServer) -> Iterator[ApiServer]:
+    """The same without feature discovery's labels, and with a pool that goes by slices."""
+    ledger = Ledger(domain=NAMES.domain, pools=(replace(POOL, source=Source.SLICES),))
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
+    role = node.request("GET", path).body
+    node.api.patch(path, {"rules": identity.role(reconcile_identity(ledger), None)["rules"]})
+    stored = node.request("GET", LEDGER).body["data"]
+    node.api.patch(LEDGER, {"data": ledger_config_map(ledger, SYSTEM, advertised=True)["data"]})
+    node.api.patch(NODE, {"metadata": {"labels": dict.fromkeys((LABEL_GPU_MEMORY, LABEL_GPU_COUNT))}})
+    yield node
+    node.api.patch(LEDGER, {"data": stored})
+    node.api.patch(path, {"rules": role["rules"]})
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
@@ -211,3 +234,22 @@ def test_a_node_that_loses_its_keys_gets_them_back_where_the_watch_is(
     node.api.patch(f"{NODE}/status", {"status": {"capacity": without, "allocatable": without}})
     becomes(lambda: shown(node), whole, "the node is advertised again")
     stop(agent)
+
+
+def test_a_node_without_labels_is_advertised_by_nvidias_slices_for_as_long_as_they_show_it(
+    by_slices: ApiServer, proxy: Proxy, account: Path
+) -> None:
+    """Under the rights that the ledger gives it, and as the API server stores what NVIDIA's driver publishes."""
+    agent = start(proxy, account, run_seconds=3600, interval_seconds=3600)
+    eventually(lambda: proxy.statuses("GET", f"{SLICES}?watch=1"), "it watches")
+    assert shown(by_slices) == (HARDWARE, HARDWARE)
+    found = by_slices.api.create(SLICES, nvidia_slice("k8s-node1", [Gpu(shares="memory"), Gpu(minor=1, mib=24576)]))
+    try:
+        becomes(lambda: shown(by_slices), (HARDWARE | OURS, HARDWARE | OURS), "the node is advertised")
+        smaller = nvidia_slice("k8s-node1", [Gpu(mib=8192)], generation=2)
+        by_slices.api.patch(f"{SLICES}/{found['metadata']['name']}", {"spec": smaller["spec"]})
+        less = HARDWARE | OURS | {NAMES.gpumem: "6832"}
+        becomes(lambda: shown(by_slices), (less, less), "no more than is shown")
+    finally:
+        by_slices.request("DELETE", f"{SLICES}/{found['metadata']['name']}")
+        stop(agent)
