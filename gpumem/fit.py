@@ -192,11 +192,12 @@ def _on_devices(
     """Of what lies on a pool's devices now, with the `gates` of its on-demand workloads by namespace."""
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
+    sizes = {name: seat.gpumem_mib for name, seat in seats.items()}
     devices: list[Device] = []
     pods: list[Lying] = []
     for node in rows:
         for row in node.devices:
-            lying = [*_lying(row, len(devices), gates, spread, {name: s.gpumem_mib for name, s in seats.items()})]
+            lying = [*_lying(row, len(devices), gates, spread, sizes)]
             pods += lying
             parked = sum(pod.mib for pod in lying if pod.parks)
             is_open = row.healthy and not row.excluded and node.unusable is None

@@ -8,6 +8,7 @@ from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import Cluster, Gate, age
+from tenancy.devices.allocate import Ask
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
 from tenancy.ledger import Ledger, Pool, Sharing
@@ -223,6 +224,7 @@ class _Holders:
         self._wanted = wanted
         self._bound = cluster.bound()
         self._pods = {pod.uid: pod for pod in cluster.pods}
+        self._seats: dict[tuple[str, Ask, str | None], str | None] = {}
 
     def node(self, usage: NodeUsage) -> NodeRow:
         reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
@@ -284,8 +286,11 @@ class _Holders:
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
-        seats = [each for each in seats_for(self._cluster.ledger, pod.namespace, held.ask) if each.pool == pool]
-        return min(seats, key=lambda seat: seat.gpumem_mib).name if seats else None
+        key = pod.namespace, held.ask, pool
+        if key not in self._seats:
+            seats = [each for each in seats_for(self._cluster.ledger, *key[:2]) if each.pool == pool]
+            self._seats[key] = min(seats, key=lambda seat: seat.gpumem_mib).name if seats else None
+        return self._seats[key]
 
     def _used(self, uid: str, reading: NodeTelemetry | None) -> dict[str, int] | None:
         """MiB by device; None where who uses what is not known of any of the node's devices."""
