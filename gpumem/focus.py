@@ -9,7 +9,7 @@ from decimal import Decimal
 from gpumem.bill import Bill, Charge, decimal, moment
 from tenancy.names import PROJECT
 
-# The mandatory ones, the conditional ones that apply, and with the prefix x_ what is ours.
+# The mandatory ones, the conditional ones that apply (a pool's price is a price list's), and with the prefix x_ ours.
 COLUMNS = (
     "BilledCost",
     "BillingAccountId",
@@ -42,6 +42,10 @@ COLUMNS = (
     "ServiceCategory",
     "ServiceName",
     "ServiceSubcategory",
+    "SkuId",
+    "SkuMeter",
+    "SkuPriceDetails",
+    "SkuPriceId",
     "SubAccountId",
     "SubAccountName",
     "SubAccountType",
@@ -63,9 +67,8 @@ def bill_csv(report: Bill) -> str:
 def _focus(report: Bill, charge: Charge) -> dict[str, str]:
     day = datetime.fromisoformat(charge.day).replace(tzinfo=UTC)
     start = datetime.strptime(report.month, "%Y-%m").replace(tzinfo=UTC)
-    price = None if charge.price_per_gib_hour is None else decimal(charge.price_per_gib_hour)
-    quantity = decimal(charge.billed_gib_hours)
-    cost, unit_price = _plain(quantity * (price or 0)), "" if price is None else _plain(price)
+    price, quantity = decimal(charge.price_per_gib_hour or 0), decimal(charge.billed_gib_hours)
+    cost, unit_price = _plain(quantity * price), _plain(price)
     unit = "GiB-Hours"
     return {
         **dict.fromkeys(COLUMNS, ""),
@@ -75,6 +78,7 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
         **dict.fromkeys(("InvoiceIssuerName", "ProviderName", "PublisherName"), report.issuer),
         **dict.fromkeys(("SubAccountId", "SubAccountName"), charge.tenant),
         **dict.fromkeys(("ResourceId", "ResourceName"), charge.pool),
+        **dict.fromkeys(("SkuId", "SkuPriceId"), f"gpumem/{charge.pool}"),
         **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), _plain(quantity)),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
         "BillingCurrency": report.currency,
@@ -90,6 +94,7 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
         "ServiceCategory": "Compute",
         "ServiceName": PROJECT,
         "ServiceSubcategory": "Other (Compute)",
+        "SkuMeter": "GPU memory",
         "SubAccountType": "Namespace",
         "x_SeatMibHours": _plain(decimal(charge.seat_mib_hours)),
         "x_UsedMibHours": _plain(decimal(charge.used_mib_hours)),

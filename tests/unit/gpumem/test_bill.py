@@ -80,7 +80,9 @@ def test_the_cost_is_quantity_times_price_to_the_last_digit() -> None:
     assert f"together {total:.2f} EUR" in bill_text(october(), Paper())
 
 
-# Feature level Mandatory in FOCUS 1.2, and whether null is allowed.
+# The columns of FOCUS 1.2 (specification/columns of FOCUS_Spec at v1.2): those of feature level Mandatory, and whether
+# null is allowed; the conditional and recommended ones that apply to a charge for usage, likewise; those that do not,
+# and the condition that is not met.
 MANDATORY = {
     "BilledCost": False,
     "BillingAccountId": False,
@@ -97,29 +99,64 @@ MANDATORY = {
     "EffectiveCost": False,
     "InvoiceIssuerName": False,
     "ListCost": False,
-    "PricingQuantity": True,
-    "PricingUnit": True,
+    "PricingQuantity": False,  # of usage
+    "PricingUnit": False,
     "ProviderName": False,
     "PublisherName": False,
     "ServiceCategory": False,
     "ServiceName": False,
 }
+APPLY = {
+    "ChargeFrequency": False,
+    "ConsumedQuantity": False,
+    "ConsumedUnit": False,
+    "ContractedUnitPrice": False,
+    "ListUnitPrice": False,
+    "PricingCategory": False,
+    "ResourceId": False,
+    "ResourceName": False,
+    "ResourceType": False,
+    "ServiceSubcategory": False,
+    "SkuId": False,
+    "SkuMeter": False,
+    "SkuPriceDetails": True,
+    "SkuPriceId": False,
+    "SubAccountId": False,
+    "SubAccountName": False,
+    "SubAccountType": False,
+}
+DO_NOT_APPLY = {
+    "AvailabilityZone": "recommended; a pool is in none",
+    "BillingAccountType": "there is one type",
+    **dict.fromkeys(("CapacityReservationId", "CapacityReservationStatus"), "capacity is not reserved by itself"),
+    **{f"CommitmentDiscount{part}": "no commitments" for part in ("Category", "Id", "Name", "Quantity", "Status")},
+    **{f"CommitmentDiscount{part}": "no commitments" for part in ("Type", "Unit")},
+    "InvoiceId": "recommended; there is no invoice",
+    "PricingCurrency": "priced and billed in one currency",
+    **{f"PricingCurrency{part}": "the same" for part in ("ContractedUnitPrice", "EffectiveCost", "ListUnitPrice")},
+    **dict.fromkeys(("RegionId", "RegionName"), "no regions"),
+    "Tags": "none can be set",
+}
+ALL_OF_FOCUS = 57
 
 
 @pytest.mark.usefixtures("_october")
 @pytest.mark.parametrize("ledger", [PRICED, LEDGER_OF_PROD], ids=["a price", "no price"])
 def test_the_columns_are_those_of_focus(ledger: Ledger) -> None:
     rows = list(csv.DictReader(io.StringIO(bill_csv(october(ledger, currency="EUR")))))
-    assert set(MANDATORY) <= set(COLUMNS)
+    assert len({*MANDATORY, *APPLY, *DO_NOT_APPLY}) == len(MANDATORY) + len(APPLY) + len(DO_NOT_APPLY) == ALL_OF_FOCUS
+    assert {column for column in COLUMNS if not column.startswith("x_")} == {*MANDATORY, *APPLY}
+    assert list(COLUMNS) == sorted(COLUMNS)
     assert all(re.fullmatch(r"[A-Z][A-Za-z]+|x_[A-Z][A-Za-z]+", column) for column in COLUMNS)
     row = rows[0]
     assert tuple(row) == COLUMNS
-    assert [column for column, null in MANDATORY.items() if not null and not row[column]] == []
+    assert [column for column, null in {**MANDATORY, **APPLY}.items() if not null and not row[column]] == []
+    assert Decimal(row["ListUnitPrice"]) * Decimal(row["PricingQuantity"]) == Decimal(row["ListCost"])
     assert (row["SubAccountId"], row["ResourceId"], row["ChargeClass"]) == ("immich", "t4", "")
     assert (row["ChargePeriodStart"], row["ChargePeriodEnd"]) == ("2026-10-01T00:00:00Z", "2026-10-02T00:00:00Z")
     assert (row["BillingPeriodStart"], row["BillingPeriodEnd"]) == ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z")
     assert row["BilledCost"] == ("11.25" if ledger is PRICED else "0")
-    assert row["ListUnitPrice"] == ("0.1" if ledger is PRICED else "")
+    assert row["ListUnitPrice"] == ("0.1" if ledger is PRICED else "0")
 
 
 @pytest.mark.usefixtures("_october")
