@@ -31,8 +31,7 @@ NAMES = Names("example.com")
 SYSTEM = "gpu-tenancy-system"
 EXPORTERS = node_agent_namespace(SYSTEM)
 PORT = 9401
-DEVICES, DEVICE_MIB, DRIVER_MIB, SEAT_MIB, USED_MIB = 4, 24576, 450, 2000, 1800
-PODS_A_NODE = 10
+DEVICE_MIB, RESERVE_MIB, DRIVER_MIB, SEAT_MIB, USED_MIB = 24576, 1024, 450, 2000, 1800
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 WAITS = "waits"
 
@@ -41,24 +40,35 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """Ten pods with GPU memory on each node, two or three on each device, and tenants with a gate each."""
+    """Nodes of so many devices; tenants with a gate each and, together, so many seats; a seat's replicas are pods."""
 
     nodes: int
+    devices: int
     tenants: int
-
-    @property
-    def pods(self) -> int:
-        return self.nodes * PODS_A_NODE
+    seats: int
+    pods: int
 
     def __str__(self) -> str:
         return f"{self.nodes} nodes, {self.pods} pods"
+
+    def place(self, number: int) -> tuple[int, int]:
+        """A pod's node and device."""
+        return number % self.nodes, number // self.nodes % self.devices
+
+    def tenant(self, number: int) -> str:
+        """A pod's."""
+        return f"team-{number % self.seats % self.tenants}"
+
+    def on(self, node: int, device: int) -> Iterator[int]:
+        """The pods there."""
+        return (number for number in range(node, self.pods, self.nodes) if self.place(number) == (node, device))
 
 
 @contextmanager
 def running(size: Size) -> Iterator[Cluster]:
     """With the API server reaching the exporters' addresses, which are nowhere, as it would a pod's: by the forward
     proxy of its environment, for it talks to no pod on loopback."""
-    with Pages() as pages, tempfile.TemporaryDirectory() as folder:
+    with Pages(size) as pages, tempfile.TemporaryDirectory() as folder:
         threading.Thread(target=pages.serve_forever, daemon=True).start()
         with (
             patch.dict(os.environ, {"HTTP_PROXY": f"http://127.0.0.1:{pages.server_address[1]}"}),
@@ -74,8 +84,9 @@ class Pages(QuietServer):
 
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self, size: Size) -> None:
         super().__init__(("127.0.0.1", 0), PageHandler)
+        self.size = size
         self.uids: dict[int, str] = {}
 
 
@@ -86,7 +97,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         (*_, high, low) = map(int, str(urlsplit(self.path).hostname).split("."))
-        body = page(high * 250 + low - 1, self.server.uids).encode()
+        body = page(high * 250 + low - 1, self.server.size, self.server.uids).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -96,13 +107,11 @@ class PageHandler(BaseHTTPRequestHandler):
         pass
 
 
-def page(node: int, uids: Mapping[int, str]) -> str:
+def page(node: int, size: Size, uids: Mapping[int, str]) -> str:
     """Of each device, and of each of its pods."""
-    nodes = len(uids) // PODS_A_NODE
     lines = ["gpu_memory_sample_age_seconds 1"]
-    for index in range(DEVICES):
-        device = f'gpu="{index}",uuid="GPU-{node}-{index}"'
-        on_it = [number for number in range(node, len(uids), nodes) if number // nodes % DEVICES == index]
+    for index in range(size.devices):
+        device, on_it = f'gpu="{index}",uuid="GPU-{node}-{index}"', [*size.on(node, index)]
         used = DRIVER_MIB + USED_MIB * len(on_it)
         for name, mib in (("total", DEVICE_MIB), ("used", used), ("free", DEVICE_MIB - used)):
             lines.append(f"gpu_device_memory_{name}_bytes{{{device}}} {mib * 2**20}")
@@ -111,8 +120,8 @@ def page(node: int, uids: Mapping[int, str]) -> str:
             f"gpu_memory_unknown_processes{{{device}}} 0",
         ]
         for number in on_it:
-            labels = f'namespace="x",pod="pod-{number}",pod_uid="{uids[number]}",container="main",{device}'
-            lines.append(f"gpu_pod_memory_used_bytes{{{labels}}} {USED_MIB * 2**20}")
+            pod = f'namespace="{size.tenant(number)}",pod="pod-{number}",pod_uid="{uids[number]}",container="main"'
+            lines.append(f"gpu_pod_memory_used_bytes{{{pod},{device}}} {USED_MIB * 2**20}")
     return "\n".join(lines) + "\n"
 
 
@@ -122,8 +131,8 @@ def create(made: Cluster, size: Size, uids: dict[int, str]) -> None:
     for name in (SYSTEM, EXPORTERS, *(f"team-{tenant}" for tenant in range(size.tenants))):
         api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     api.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", ledger(size))
-    each(nodes, lambda number: api.create(NODES, node(number)))
-    each(nodes, lambda number: api.create(SLICES, devices(number)))
+    each(nodes, lambda number: api.create(NODES, node(number, size)))
+    each(nodes, lambda number: api.create(SLICES, devices(number, size)))
     for tenant in range(size.tenants):
         api.create(DEPLOYMENTS.format(f"team-{tenant}"), deployment(tenant))
     each(nodes, lambda number: start(made, exporter(number), f"10.0.{number // 250}.{number % 250 + 1}"))
@@ -147,40 +156,45 @@ def ledger(size: Size) -> Manifest:
         name="cards",
         node_selector={"pool": "cards"},
         nodes=size.nodes,
-        device_count=DEVICES,
+        device_count=size.devices,
         memory_mib=DEVICE_MIB,
-        reserve_mib=1024,
-        floor_mib=1024,
+        reserve_mib=RESERVE_MIB,
+        floor_mib=RESERVE_MIB,
     )
-    tenants = [f"team-{number}" for number in range(size.tenants)]
-    replicas = size.pods // size.tenants
+    gates = (f"team-{number}" for number in range(size.tenants))
     declared = Ledger(
         domain=NAMES.domain,
         pools=(pool,),
         seats=tuple(
-            Seat(name=f"{name}-seat", tenant=name, pool="cards", gpumem_mib=SEAT_MIB, replicas=replicas)
-            for name in tenants
+            Seat(
+                name=f"seat-{number}",
+                tenant=size.tenant(number),
+                pool="cards",
+                gpumem_mib=SEAT_MIB,
+                replicas=size.pods // size.seats,
+            )
+            for number in range(size.seats)
         ),
-        on_demand=tuple(OnDemand(name=f"{name}-gate", tenant=name, pool="cards", need_mib=2048) for name in tenants),
+        on_demand=tuple(OnDemand(name=f"{name}-gate", tenant=name, pool="cards", need_mib=2048) for name in gates),
     )
     return {"metadata": {"name": LEDGER}, "data": {LEDGER_KEY: json.dumps(declared.to_data())}}
 
 
-def node(number: int) -> Manifest:
+def node(number: int, size: Size) -> Manifest:
     labels = {"pool": "cards", **{f"label-{i}": "x" * 30 for i in range(30)}}
-    capacity = {"cpu": "64", "pods": "110", NAMES.gpumem: str(DEVICES * (DEVICE_MIB - 1024))}
+    capacity = {"cpu": "64", "pods": "110", NAMES.gpumem: str(size.devices * (DEVICE_MIB - RESERVE_MIB))}
     status = {"capacity": capacity, "allocatable": capacity, "conditions": [{"type": "Ready", "status": "True"}]}
     return {"metadata": {"name": f"node-{number}", "labels": labels}, "status": status}
 
 
-def devices(number: int) -> Manifest:
+def devices(number: int, size: Size) -> Manifest:
     shown = [
         {
             "name": f"gpu-{index}",
             "attributes": {"uuid": {"string": f"GPU-{number}-{index}"}, "index": {"int": index}},
             "capacity": {"memory": {"value": f"{DEVICE_MIB}Mi"}},
         }
-        for index in range(DEVICES)
+        for index in range(size.devices)
     ]
     published = {"name": f"node-{number}", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": NAMES.device_driver, "nodeName": f"node-{number}", "pool": published, "devices": shown}
@@ -203,13 +217,13 @@ def exporter(node: int) -> Manifest:
 
 def seated(number: int, size: Size) -> Manifest:
     """A pod as the extender has bound it."""
-    node, index = number % size.nodes, number // size.nodes
+    node, index = size.place(number)
     placed = {
-        NAMES.device_index: str(index % DEVICES),
-        NAMES.device_uuid: f"GPU-{node}-{index % DEVICES}",
+        NAMES.device_index: str(index),
+        NAMES.device_uuid: f"GPU-{node}-{index}",
         NAMES.device_mib: str(SEAT_MIB),
     }
-    metadata = {"name": f"pod-{number}", "namespace": f"team-{number % size.tenants}", "annotations": placed}
+    metadata = {"name": f"pod-{number}", "namespace": size.tenant(number), "annotations": placed}
     return pod(metadata, f"node-{node}", {NAMES.gpumem: str(SEAT_MIB)})
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agents.telemetry.resourceslice import SLICES
 from tenancy import names
 from tests.e2e.plugin import gpumem
 from tests.e2e.rollout import (
@@ -24,7 +25,7 @@ from tests.e2e.rollout import (
     submit,
     workload,
 )
-from toolchain.cluster import control_plane
+from toolchain.cluster import control_plane, simulated
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.image import agent_image
 
@@ -37,6 +38,7 @@ def suspended(name: str) -> dict[str, Any]:
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 NODE = "k8s-node1"
+SLICE = f"{SLICES}/gpumem.viktorbarzin.me-{NODE}"
 
 
 def shown(prod: Rollout, *arguments: str) -> dict[str, Any]:
@@ -126,7 +128,9 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
     """A pod that a real kubelet starts."""
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
+    volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
+    spec["volumes"] = volumes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, "containers": [main]}}
 
 
@@ -136,8 +140,15 @@ def of_immich(name: str, replicas: int = 1, **spec: Any) -> dict[str, Any]:
     return made
 
 
+def paused(name: str) -> dict[str, Any]:
+    made = of_immich(name)
+    made["spec"]["paused"] = True
+    return made
+
+
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
+MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
 # By reason, what is made for it: where, and which object.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "runs": (pods("kube-system"), admins("fills", "10000")),
@@ -148,10 +159,13 @@ MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "resources": (pods("kube-system"), admins("busy", cpu="10k")),
     "image": (pods("kube-system"), started("no-image", "", image="localhost/no:1", imagePullPolicy="Never")),
     "config": (pods("kube-system"), started("no-secret", "", **NO_SECRET)),
+    "starting": (pods("kube-system"), started("no-volume", "", **MOUNTED)),
+    "untried": (pods("kube-system"), admins("unseen", schedulerName="nobodys")),
     "crash": (pods("kube-system"), started("crashes", "raise SystemExit(3)", "Always")),
     "failed": (pods("kube-system"), started("fails", "raise SystemExit(3)")),
     "completed": (pods("kube-system"), started("ends", "")),
     "scaled": (DEPLOYMENTS.format("immich"), of_immich("asleep", 0)),
+    "uncreated": (DEPLOYMENTS.format("immich"), paused("paused")),
     "class": (DEPLOYMENTS.format("immich"), of_immich("outranks", priorityClassName="not-there")),
     "admission": (DEPLOYMENTS.format("immich"), of_immich("bare", **BARE)),
     "unqueued": (jobs("default"), suspended("by-hand")),
@@ -194,6 +208,50 @@ def test_a_node_that_takes_no_pod_is_told(made: Rollout, reason: str, spec: dict
         becomes(lambda: reasons(made, "waits", "kube-system"), [reason], f"{reason} is told")
     finally:
         made.cluster.api.patch(node, {"spec": {key: before.get(key) for key in spec}}, MERGE)
+
+
+def test_a_device_with_less_room_than_its_nodes_sum_is_told(made: Rollout) -> None:
+    """1000 are left of the 14000 that the node advertises; of the device, smaller by then, 640."""
+    small = [{**device, "capacity": {"memory": {"value": "15000Mi"}}} for device in made.get(SLICE)["spec"]["devices"]]
+    whole = made.get(SLICE)["spec"]["devices"]
+    place = pods("kube-system")
+    made.cluster.api.patch(SLICE, {"spec": {"devices": small}}, MERGE)
+    made.create(place, admins("between", "900"))
+    try:
+        becomes(lambda: reasons(made, "between", "kube-system"), ["device"], "device is told")
+    finally:
+        made.delete(f"{place}/between")
+        made.cluster.api.patch(SLICE, {"spec": {"devices": whole}}, MERGE)
+
+
+def test_a_node_that_is_not_there_yet_is_told(made: Rollout) -> None:
+    """It joins unready, then without devices, then with one that is smaller than its pool's."""
+    labels = {**simulated.gpu_labels(sharing="time-slicing", replicas=100), "nvidia.com/gpu.memory": "8192"}
+    joins = simulated.node("joins", labels=labels, resources={})
+    del joins["metadata"]["annotations"]  # or kwok would make it ready
+    api, place = made.cluster.api, pods("kube-system")
+    api.create("/api/v1/nodes", joins)
+    made.create(place, admins("early", nodeSelector={"kubernetes.io/hostname": "joins"}))
+    try:
+        becomes(lambda: reasons(made, "early", "kube-system"), ["not-ready"], "not-ready is told")
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        api.patch("/api/v1/nodes/joins/status", {"status": ready}, MERGE)
+        becomes(lambda: reasons(made, "early", "kube-system"), ["unusable"], "unusable is told")
+        api.create(SLICES, simulated.devices("joins", "viktorbarzin.me"))
+        becomes(lambda: reasons(made, "early", "kube-system"), ["capacity"], "capacity is told")
+    finally:
+        for path in (f"{place}/early", "/api/v1/nodes/joins", SLICE.replace(NODE, "joins")):
+            made.delete(path)
+
+
+def test_a_pod_that_was_preempted_is_told(made: Rollout) -> None:
+    """The last with those that are made: it takes the memory from the one that others wait for."""
+    place = pods("kube-system")
+    made.create(place, admins("urgent", "10001", priorityClassName="system-node-critical"))
+    try:
+        becomes(lambda: reasons(made, "fills", "kube-system"), ["evicted"], "evicted is told")
+    finally:
+        made.delete(f"{place}/urgent")
 
 
 def test_a_job_that_is_preempted_or_deactivated_is_told(used: Rollout) -> None:
