@@ -13,7 +13,6 @@ from gpumem.history import Uses
 from tenancy import sums
 from tenancy.ledger import Ledger, Seat
 
-DAYS = 28
 _CHANGES = (Verdict.RAISE, Verdict.LOWER)
 
 

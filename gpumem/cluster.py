@@ -128,7 +128,8 @@ def of(
         pod = Pod(item)
         try:
             found = holder(item, ledger.names)
-            for resource in (ledger.names.gpumem, ledger.names.gpu_count, GPU):
+            waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)  # of others the holder is asked
+            for resource in (*waiting, GPU):
                 pod.request(resource)  # whoever asks for it later can read it
         except PodError as error:
             said.append(f"is not counted: {error}")

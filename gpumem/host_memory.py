@@ -20,7 +20,6 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.host_memory.report import host_memory_report
 from tenancy.units import MIB
 
-DAYS = 7
 # What is proposed is a multiple of it: an eighth of a GiB.
 GRID_MIB = 128
 _COLUMNS = ("time", "workload", "mib")

@@ -17,7 +17,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
@@ -53,8 +53,16 @@ class Source(Protocol):
         """The API server's time of day at its last answer."""
 
 
+class Session(Source, Protocol):
+    """The API, and the namespace of the context in use."""
+
+    def namespace(self) -> str:
+        """Whose pods, where nothing else is said."""
+
+
 class Kubectl:
-    """The API of the cluster that kubectl's `flags` choose, within a `with`. Raises KubectlError."""
+    """The API of the cluster that kubectl's `flags` choose, within a `with`. Raises KubectlError, also of a
+    request."""
 
     def __init__(self, flags: Sequence[str], program: str = "kubectl") -> None:
         self._flags = flags
@@ -64,8 +72,12 @@ class Kubectl:
         self._forwards = Forwards([program, *flags])
         self._reaches_pods = False
         self._unreached: ApiError | None = None
+        self._starting = threading.Lock()
+        self._failed: KubectlError | None = None
+        self._listens = False
 
     def __enter__(self) -> "Kubectl":
+        """Starts it; the first request waits until it listens."""
         found = shutil.which(self._program)
         if found is None:
             raise KubectlError(f"{self._program} is not on PATH; it is what reaches the cluster")
@@ -75,11 +87,6 @@ class Kubectl:
         self._process = subprocess.Popen(
             [found, "proxy", f"--unix-socket={self._socket}", *self._flags], stdout=subprocess.PIPE, stderr=self._said
         )
-        try:
-            self._await(self._process.stdout)
-        except BaseException:
-            self._end()
-            raise
         return self
 
     def __exit__(
@@ -153,6 +160,7 @@ class Kubectl:
     def _exchange(self, path: str, seconds: float) -> ApiResponse:
         connection = getattr(self._connections, "one", None)
         if connection is None:
+            self._await_listening()
             connection = self._connections.one = _UnixConnection(self._socket)
         connection.set_timeout(seconds)
         connection.request("GET", path, headers={"Accept": "application/json, text/plain"})
@@ -167,17 +175,29 @@ class Kubectl:
             body=body,
         )
 
-    def _await(self, output: IO[bytes] | None) -> None:
-        """Until it listens."""
+    def _await_listening(self) -> None:
+        """Raises KubectlError, to every thread the same."""
+        with self._starting:
+            if self._listens:
+                return
+            self._failed = self._failed or self._failure()
+            if self._failed:
+                raise self._failed
+            self._listens = True
+
+    def _failure(self) -> KubectlError | None:
+        """Why it does not listen; None once it does."""
+        output = self._process.stdout
         assert output is not None  # noqa: S101 (it was asked for)
         readable, _, _ = select.select([output], [], [], _STARTED_SECONDS)
         if not readable:
-            raise KubectlError(f"kubectl proxy did not start within {_STARTED_SECONDS:g} s")
-        if not output.readline():
-            self._process.wait()
-            self._said.seek(0)
-            said = self._said.read().decode(errors="replace").strip()
-            raise KubectlError(said or f"kubectl proxy ended with status {self._process.returncode}")
+            return KubectlError(f"kubectl proxy did not start within {_STARTED_SECONDS:g} s")
+        if output.readline():
+            return None
+        self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace").strip()
+        return KubectlError(said or f"kubectl proxy ended with status {self._process.returncode}")
 
     def _end(self) -> None:
         self._forwards.close()

@@ -8,7 +8,6 @@ from typing import Any
 from agents.runtime.errors import AgentError
 from gpumem.advice import Advice, Sample
 
-FORMATS = ("svg", "png")
 _MOST_POINTS = 2000  # of a picture: of more, the peak of each span
 _INCHES = (10.0, 4.0)
 

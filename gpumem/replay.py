@@ -15,7 +15,6 @@ from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 
-DAYS = 7
 STEP_SECONDS = 15  # as the exporters are scraped
 COLUMNS = ("time", "namespace", "pod", "gpu", "mib")
 # PromQL: bytes by pod and device; a node that is scraped twice counts once.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumem import cli, history, replay
+from gpumem import cli, history, replay, report
 from gpumem.advice import Sample
 from gpumem.prometheus import HistoryError, Prometheus
 from tests.support.kubectl import LEDGER_OF_PROD
@@ -88,7 +88,7 @@ def test_prods_wrong_budget_is_found_with_its_cold_load(
     address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert cli.main(["advise", "--from", address, "--days", "3", "--stack", "prod", "-o", "json"], {}) == cli.WAITS
+    assert cli.main(["advise", "--from", address, "--days", "3", "--stack", "prod", "-o", "json"], {}) == report.WAITS
     seats = {seat["seat"]: seat for seat in json.loads(capsys.readouterr().out)["seats"]}
     server = seats["immich-server"]
     assert (server["verdict"], server["proposed_mib"]) == ("raise", 6800)

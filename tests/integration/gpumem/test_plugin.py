@@ -75,6 +75,15 @@ def run(installed: Path, *arguments: str, program: str = plugin.NAME) -> "subpro
     )
 
 
+def test_what_no_verb_was_typed_for_is_not_imported(installed: Path) -> None:
+    """Each module costs milliseconds, and kubectl starts while a report's are imported."""
+    code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
+    env = {"PYTHONPATH": str(installed / plugin.NAME)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    light = {"arguments", "cli", "completion", "forward", "kubectl", "report"}
+    assert {name.removeprefix("gpumem.") for name in done.stdout.split()} == light
+
+
 def test_the_file_alone_answers(installed: Path) -> None:
     done = run(installed, "who", "-o", "json", "--context", "lab")
     assert (done.returncode, done.stderr) == (0, "")

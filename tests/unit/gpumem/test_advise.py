@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumem import checkout, cli
+from gpumem import checkout, cli, report
 from gpumem.advice import DAY_SECONDS
 from gpumem.checkout import CheckoutError
 from tests.support.paths import ROOT
@@ -34,7 +34,7 @@ def _in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_patch_changes_the_numbers_and_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     use = history(tmp_path, llama_swap=5501, immich_ml=2050, frigate=1950)
-    assert cli.main(["advise", "--from", use, "--stack", "prod"], {}) == cli.WAITS
+    assert cli.main(["advise", "--from", use, "--stack", "prod"], {}) == report.WAITS
     text = capsys.readouterr().out
     changed = [line for line in text.splitlines() if line.startswith(("+", "-")) and line[1:2] == " "]
     assert changed == [
@@ -53,7 +53,7 @@ def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
 ) -> None:
     """2026-07-07's two budgets, on the card of prod."""
     use = history(tmp_path, llama_swap=6996, immich_server=6750)
-    assert cli.main(["advise", "--from", use, "--stack", "prod", "-o", "json"], {}) == cli.WAITS
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "-o", "json"], {}) == report.WAITS
     found = json.loads(capsys.readouterr().out)
     raised = {seat["seat"]: seat["proposed_mib"] for seat in found["seats"] if seat["verdict"] == "raise"}
     assert raised == {"llama-swap": 7000, "immich-server": 6800}
@@ -68,14 +68,14 @@ def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
 
 def test_right_budgets_are_nothing_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     use = history(tmp_path, llama_swap=4950, immich_ml=2901)
-    assert cli.main(["advise", "--from", use, "--stack", "prod", "-n", "llama-swap"], {}) == cli.DONE
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "-n", "llama-swap"], {}) == report.DONE
     text = capsys.readouterr().out
     assert "nothing to change" in text
     assert "immich" not in text
 
 
 def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["advise", "--from", history(tmp_path, 6, llama_swap=1000), "--stack", "prod"], {}) == cli.DONE
+    assert cli.main(["advise", "--from", history(tmp_path, 6, llama_swap=1000), "--stack", "prod"], {}) == report.DONE
     text = " ".join(capsys.readouterr().out.split())
     assert "used 1000 of 5000 at most; not lowered: 7 whole days must have been seen, and 6 were" in text
     assert "nothing to change" in text
@@ -122,7 +122,7 @@ def test_a_block_is_patched_like_a_line(tmp_path: Path) -> None:
 
 
 def test_a_stack_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["advise", "--from", "use.csv", "--stack", "nowhere"], {}) == cli.FAILED
+    assert cli.main(["advise", "--from", "use.csv", "--stack", "nowhere"], {}) == report.FAILED
     assert "Pulumi.nowhere.yaml is not there: --stack names a Pulumi.NAME.yaml" in capsys.readouterr().err
 
 

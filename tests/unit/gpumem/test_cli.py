@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gpumem import cli, completion
+from gpumem import arguments, cli, completion, report
 from tests.support.kubectl import FakeApi, api, node, pod
 from tests.support.paths import ROOT
 
 
 def candidates(*words: str) -> list[str]:
-    *found, directive = completion.candidates(words, cli.parser())
+    *found, directive = completion.candidates(words, arguments.parser())
     assert directive == ":4"
     return found
 
@@ -50,12 +50,12 @@ def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_wrong_command_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments, {})
-    assert ended.value.code == cli.USAGE
+    assert ended.value.code == report.USAGE
     assert "usage" in capsys.readouterr().err
 
 
 def test_the_flags_of_the_connection_are_kubectls() -> None:
-    given = cli.parser().parse_args(["who", "--context", "lab", "--as-group", "a", "--as-group=b"])
+    given = arguments.parser().parse_args(["who", "--context", "lab", "--as-group", "a", "--as-group=b"])
     assert cli._connection(given) == ["--context=lab", "--as-group=a", "--as-group=b"]
 
 
@@ -120,12 +120,12 @@ def test_json_and_yaml_are_whole_documents(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_waits_is_3(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("why -o json big", pod("big", 99000)) == cli.WAITS
+    assert typed("why -o json big", pod("big", 99000)) == report.WAITS
     assert json.loads(capsys.readouterr().out)["answers"][0]["reason"] == "unusable"
 
 
 def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("who --system-namespace elsewhere") == cli.FAILED
+    assert typed("who --system-namespace elsewhere") == report.FAILED
     caught = capsys.readouterr()
     assert caught.out == ""
     assert caught.err == (
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("verb", ["who", "free"])
 def test_a_pool_that_is_not_there_is_named_with_those_that_are(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(f"{verb} --pool t5", RUNNING) == cli.FAILED
+    assert typed(f"{verb} --pool t5", RUNNING) == report.FAILED
     assert capsys.readouterr().err == "gpumem: --pool 't5' is no pool of the ledger; these are: t4, batch\n"
 
 
@@ -144,7 +144,7 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == cli.WAITS
+    assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == report.WAITS
     said = capsys.readouterr().out
     assert "to promise it, the smallest change there is (1 workload touched, 3476 MiB less promised):" in said
     assert "on the devices, as they are held now: nothing has to change (k8s-node1, gpu 0)" in said
@@ -152,7 +152,7 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
 
 
 def test_a_stack_that_is_not_there_is_told_before_the_cluster_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["fit", "1", "--stack", "lab", "--live"], {}, pytest.fail) == cli.FAILED
+    assert cli.main(["fit", "1", "--stack", "lab", "--live"], {}, pytest.fail) == report.FAILED
     assert "Pulumi.lab.yaml is not there" in capsys.readouterr().err
 
 
@@ -176,7 +176,7 @@ def test_watching_goes_on_until_it_is_interrupted(
 def test_a_history_is_judged_by_the_clusters_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "use.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
     arguments = ["advise", "--from", str(tmp_path / "use.csv")]
-    assert cli.main(arguments, {}, lambda _: reached()) == cli.WAITS
+    assert cli.main(arguments, {}, lambda _: reached()) == report.WAITS
     text = capsys.readouterr().out
     assert "they fit together, by the ledger's sums; make preview judges the rest:" in text
     assert "    llama-swap: {gpumem_mib: 5100}\n" in text

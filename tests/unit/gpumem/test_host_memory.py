@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumem import cli, host_memory
+from gpumem import cli, host_memory, report
 from gpumem.prometheus import HistoryError
 from tenancy.host_memory.history import UsageSample
 from tests.support.graphs import INFERENCE, NODE_4
@@ -85,7 +85,7 @@ def prod_history(inference_mib: int) -> str:
     return HEADER + "".join(rows)
 
 
-@pytest.mark.parametrize(("inference_mib", "code"), [(INFERENCE.steady_mib, 0), (INFERENCE.steady_mib + 1, cli.WAITS)])
+@pytest.mark.parametrize(("inference_mib", "code"), [(INFERENCE.steady_mib, 0), (INFERENCE.steady_mib + 1, 3)])
 def test_the_report_of_prod_ends_with_whether_the_declarations_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inference_mib: int, code: int
 ) -> None:
@@ -119,7 +119,9 @@ def test_what_does_not_hold_comes_with_the_patch_that_the_gate_takes(
 def test_what_the_node_cannot_hold_is_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "usage.csv"
     file.write_text(prod_history(40_000))
-    assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file), "-o", "json"], {}) == cli.WAITS
+    assert (
+        cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file), "-o", "json"], {}) == report.WAITS
+    )
     found = json.loads(capsys.readouterr().out)
     assert (found["kind"], found["patch"]) == ("host-memory", None)
     assert found["refused"]
@@ -128,5 +130,5 @@ def test_what_the_node_cannot_hold_is_no_patch(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_host_memory_needs_the_stack_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["advise", "--host-memory", "--from", "usage.csv"], {}) == cli.FAILED
+    assert cli.main(["advise", "--host-memory", "--from", "usage.csv"], {}) == report.FAILED
     assert capsys.readouterr().err.startswith("gpumem: --host-memory needs the stack file that declares the pools")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumem import cli
+from gpumem import cli, report
 from gpumem.advice import Sample
 from gpumem.plot import peaks
 from tests.support.paths import ROOT
@@ -68,7 +68,7 @@ def test_a_seat_that_was_used_is_drawn_with_both_budgets(
     assert {path.name: path.read_text().splitlines() for path in folder.iterdir()} == {
         "llama-swap.png": ["used 6996", "budget 5000", "proposed 7000"]
     }
-    assert cli.main(["advise", "--from", use, "--stack", "prod", "--plot", use], {}) == cli.FAILED
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "--plot", use], {}) == report.FAILED
 
 
 def test_without_matplotlib_it_says_how_to_get_it(
@@ -76,6 +76,6 @@ def test_without_matplotlib_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert cli.main(["advise", "--from", use, "--stack", "prod", "--plot", "pictures"], {}) == cli.FAILED
+    assert cli.main(["advise", "--from", use, "--stack", "prod", "--plot", "pictures"], {}) == report.FAILED
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("gpumem: --plot needs matplotlib (")

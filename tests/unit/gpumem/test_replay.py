@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumem import cli, replay
+from gpumem import cli, replay, report
 from gpumem.draw import Paper
 from gpumem.prometheus import HistoryError
 from simulation.replay import Floor, Happened, Played
@@ -108,7 +108,7 @@ def test_the_command_plays_a_file_under_prod(
     pods = {"immich/immich-ml-1": 5500, "llama-swap/llama-swap-1": 5000, "frigate/frigate-1": 2000}
     pods["immich/immich-server-1"] = 1700
     lines = (f"{at},{name.replace('/', ',')},0,{mib}" for at in range(0, 121, 15) for name, mib in pods.items())
-    assert cli.main(["replay", "--from", history(tmp_path, *lines), "-o", "json"], {}) == cli.DONE
+    assert cli.main(["replay", "--from", history(tmp_path, *lines), "-o", "json"], {}) == report.DONE
     found = json.loads(capsys.readouterr().out)
     assert (found["kind"], found["pods"], found["sides"][0]["file"]) == ("replay", 4, "Pulumi.prod.yaml")
     assert [each["workload"] for each in found["sides"][0]["events"]] == ["immich-ml"]
@@ -119,7 +119,7 @@ def test_a_stack_that_is_not_there_is_named(
 ) -> None:
     monkeypatch.chdir(ROOT)
     use = history(tmp_path, "0,a,p,0,1")
-    assert cli.main(["replay", "--from", use, "--stack", "nope", "--today", "gone.yaml"], {}) == cli.FAILED
+    assert cli.main(["replay", "--from", use, "--stack", "nope", "--today", "gone.yaml"], {}) == report.FAILED
     error = capsys.readouterr().err
     assert "gone.yaml" in error
     assert "Pulumi.nope.yaml: no such file" in error

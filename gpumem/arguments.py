@@ -1,0 +1,199 @@
+"""What may be typed: verbs, flags, their values and examples. Imports next to nothing, so that it is read at once."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from gpumem import completion
+
+SYSTEM_NAMESPACE = "gpu-tenancy-system"
+# Of history, unless --days says otherwise.
+ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS = 28, 7, 7
+PLOT_FORMATS = ("svg", "png")
+# What is handed on to kubectl.
+CONNECTION = {
+    "context": "the kubeconfig's context to use",
+    "cluster": "the kubeconfig's cluster to use",
+    "user": "the kubeconfig's user to use",
+    "kubeconfig": "the kubeconfig's path",
+    "as": "a user to impersonate",
+    "as-group": "a group to impersonate; may be given several times",
+}
+
+WHO = """examples:
+  kubectl gpumem who                     everything
+  kubectl gpumem who -n immich           one namespace's pods
+  kubectl gpumem who --pool t4 --watch   one pool, every two seconds
+  kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, room_mib}'
+"""
+FREE = """examples:
+  kubectl gpumem free
+  kubectl gpumem free --pool t4
+  kubectl gpumem free -o json | jq '[.pools[].largest_room_mib] | max'
+"""
+WHY = """examples:
+  kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
+  kubectl gpumem why -n tts deployment/tts
+  kubectl gpumem why -n team-a job/train -o json | jq -r '.answers[].reason'
+"""
+FIT = """examples:
+  kubectl gpumem fit 4000                            one device with 4000 MiB, in any pool
+  kubectl gpumem fit 4000 --pool t4 --replicas 2
+  kubectl gpumem fit 40000 --gpu-count 8             8 devices of one node, 40000 MiB of each
+  kubectl gpumem fit 3000 -o json | jq '.pools[0].devices.changes'
+  make gpumem ARGS="fit 4000 --stack prod"           of a stack file, with what to write into it
+  make gpumem ARGS="fit 4000 --stack prod --live"    and on the cluster's devices
+"""
+BILL = """examples:
+  kubectl gpumem bill --from http://localhost:9090 --currency EUR
+  kubectl gpumem bill --from http://localhost:9090 --currency EUR --month 2026-11 -o csv > 2026-11.csv
+"""
+ADVISE = """examples:
+  kubectl -n monitoring port-forward svc/prometheus-operated 9090 &
+  kubectl gpumem advise --from http://localhost:9090
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod"
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod -o json" | jq -j .patch | git apply
+  make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
+  make gpumem ARGS="advise --from use.csv --stack prod --plot pictures"
+"""
+REPLAY = """examples:
+  make gpumem ARGS="replay --from http://localhost:9090"                          last week under prod
+  make gpumem ARGS="replay --from http://localhost:9090 --stack changed.yaml"     and under a changed file
+  make gpumem ARGS="replay --from use.csv --today prod --stack changed.yaml -o json"
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All verbs and their flags."""
+    top = argparse.ArgumentParser(
+        prog="kubectl gpumem",
+        description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
+        epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
+        "is too small; of fit: it does not fit now",
+    )
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    found = _verb(verbs, "who", "which pod has how much of which device, and who waits", WHO)
+    found.add_argument("--node", help="of one node")
+    found.add_argument("--pool", help="of one pool")
+    found.add_argument("--device", help="of one device, by its index or UUID")
+    _watch(found)
+    found = _verb(verbs, "free", "what is free, by the ledger and as measured", FREE)
+    found.add_argument("--pool", help="of one pool")
+    _watch(found)
+    found = _verb(verbs, "why", "what keeps a pod, or a workload's pods, from running", WHY)
+    found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
+    found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
+    _history(found)
+    found.add_argument(
+        "--plot", metavar="FOLDER", help="draw each seat's use, budget and proposal there; needs matplotlib"
+    )
+    found.add_argument(
+        "--plot-format", choices=PLOT_FORMATS, default=PLOT_FORMATS[0], help=f"default: {PLOT_FORMATS[0]}"
+    )
+    found.add_argument("--host-memory", action="store_true", help="of the stack's memory pools instead of GPUs' seats")
+    days = f"of history; default: {ADVISE_DAYS}, of host memory {HOST_MEMORY_DAYS}"
+    found.add_argument("--days", type=_days, help=days)
+    found = _verb(verbs, "bill", "what each tenant had and used of a month, and its cost", BILL, ("csv",))
+    _history(found)
+    found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
+    found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
+    _fit(_verb(verbs, "fit", "where new pods fit, and the least change after which they do", FIT))
+    found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
+    found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
+    found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
+    found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
+    found.add_argument("--days", type=_days, default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
+    found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
+    found.add_argument("shell", choices=sorted(completion.SCRIPTS))
+    return top
+
+
+def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("-o", "--output", choices=("text", "json", "yaml", *more), default="text", help="default: text")
+    return made
+
+
+def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """One that asks a cluster."""
+    made = _plain(verbs, name, text, examples, more)
+    made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
+    made.add_argument(
+        "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
+    )
+    connection = made.add_argument_group("connection, as kubectl has it")
+    for flag, meaning in CONNECTION.items():
+        connection.add_argument(f"--{flag}", action="append", help=meaning, metavar=flag.upper())
+    return made
+
+
+def _fit(made: argparse.ArgumentParser) -> None:
+    made.add_argument("mib", metavar="MIB", type=_mib, help="on each device that a pod asks for")
+    made.add_argument("--pool", help="of one pool")
+    made.add_argument("--replicas", type=_count, default=1, help="so many pods; default: 1")
+    made.add_argument("--gpu-count", type=_count, default=1, help="devices of one node for each pod; default: 1")
+    made.add_argument(
+        "--tenant", type=_tenant, help="whose they are; with a seat of just that size nothing new is promised"
+    )
+    made.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
+    made.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
+
+
+def _mib(text: str) -> int:
+    return _whole(text, 2**24, "MiB")
+
+
+def _count(text: str) -> int:
+    return _whole(text, 10_000, "")
+
+
+def _whole(text: str, most: int, unit: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
+        what = f"a whole number{f' of {unit}' if unit else ''}"
+        raise argparse.ArgumentTypeError(f"{text!r}: must be {what} from 1 to {most}")
+    return int(text)
+
+
+def _history(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
+    made.add_argument("--stack", help="of Pulumi.STACK.yaml, in the checkout; default: of the cluster's ledger")
+
+
+def _watch(made: argparse.ArgumentParser) -> None:
+    made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
+    made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two looks; default: 2")
+
+
+def _days(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to 9999")
+    return int(text)
+
+
+def _currency(text: str) -> str:
+    if not re.fullmatch("[A-Z]{3}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
+    return text
+
+
+def _tenant(text: str) -> str:
+    if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a namespace's name, such as team-a")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.2 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds from 0.2 to 3600")
+    return seconds
