@@ -19,7 +19,7 @@ def of_the_release(stack: Rollout) -> Iterator[None]:
     """The workspace's program is the last release's in the block."""
     program = stack.workspace.project / "__main__.py"
     program.unlink()
-    program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.e2e.released.program\n")
+    program.write_text(f"import sys\n\nsys.path.append({str(ROOT)!r})\nimport tests.support.released.program\n")
     try:
         yield
     finally:

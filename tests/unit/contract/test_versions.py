@@ -1,6 +1,7 @@
 """A version lives in one place; whoever repeats it must agree."""
 
 import re
+import tomllib
 from importlib import metadata
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from components.agents.scheduler import SchedulerSpec
 from tests.support.paths import ROOT
 from tests.support.pins import module_version, pins
+from tests.support.released import objects
 
 
 @pytest.mark.parametrize("package", sorted(pins()))
@@ -38,3 +40,9 @@ def test_the_docs_name_the_pinned_versions() -> None:
     for named in re.findall(r"Kueue (\d+\.\d+\.\d+)", readme):
         assert named == module_version("kube", "sigs.k8s.io/kueue")
     assert f"Pulumi {pins()['pulumi']}" in readme
+
+
+def test_the_changelog_begins_with_our_version_and_its_objects_are_what_the_next_one_is_tried_over() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    headings = re.findall(r"^## \[([0-9.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert (headings[0], objects.version()) == (version, version)

@@ -4,7 +4,7 @@ from importlib.metadata import version
 
 import pulumi
 
-from tests.e2e.released.objects import PROVIDER, resources
+from tests.support.released.objects import PROVIDER, resources
 
 made: dict[str, pulumi.Resource] = {}
 for each in resources():

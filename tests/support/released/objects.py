@@ -1,7 +1,7 @@
 """What a release declared, as Pulumi's state has it after its `up`.
 
-`python -m tests.e2e.released.objects VERSION EXPORT` stores that of what `pulumi stack export` printed. Of an agents'
-archive the files are stored, which compress better than it does.
+`python -m tests.support.released.objects VERSION EXPORT` stores that of what `pulumi stack export` printed. Of an
+agents' archive the files are stored, which compress better than it does.
 """
 
 import base64
