@@ -4,9 +4,14 @@ A ResourceQuota counts the devices that claims ask for, by DeviceClass, and neve
 is a class of its own: its tenant's quota is the seat's replicas, and a policy holds each claim on it to the seat's MiB
 and to the tenant. Together that is the budget, to the MiB.
 
+NVIDIA's devices say neither which pool they are of nor what is reserved. There a claim asks for the seat's part of the
+reserve as well (Ledger.claim_mib), is made by the resident's template alone, and its pod is held to the pool's nodes
+(docs/adr/0027).
+
 Sources: KEP-4381 (claims), KEP-5075 (consumable capacity), pkg/quota/v1/evaluator/core/resource_claims.go.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +22,7 @@ from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, binding, validating
 from components.base.manifest import Manifest, component_type, register
 from tenancy import names
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import ClaimedDevices, Ledger, Pool, Seat
 from tenancy.names import Names
 from tenancy.quantity import canonical, canonical_mib
 
@@ -32,15 +37,11 @@ class ClaimsArgs:
     ledger: Ledger
 
 
-def device_class(seat: Seat, resources: Names) -> Manifest:
+def device_class(seat: Seat, ledger: Ledger) -> Manifest:
     """The devices that the seat may be on: those of its pool that offer memory. It names no extended resource: a pod
     that asks for 8192 of that would be given 8192 devices (KEP-5004)."""
-    driver = cel.text(resources.device_driver)
-    attribute = f"device.attributes[{driver}].{names.DEVICE_POOL}"
-    expression = (
-        f"device.driver == {driver} && {cel.text(names.DEVICE_OFFERED)} in device.capacity[{driver}] && "
-        f"has({attribute}) && {attribute} == {cel.text(seat.pool)}"
-    )
+    resources = ledger.names
+    expression = _ours(seat, resources) if ledger.claimed is None else _of(ledger.claimed, ledger.pool(seat.pool))
     return {
         "apiVersion": names.RESOURCE_API,
         "kind": "DeviceClass",
@@ -49,15 +50,36 @@ def device_class(seat: Seat, resources: Names) -> Manifest:
     }
 
 
-def claim_template(seat: Seat, resources: Names) -> Manifest:
+def _ours(seat: Seat, resources: Names) -> str:
+    driver = cel.text(resources.device_driver)
+    attribute = f"device.attributes[{driver}].{names.DEVICE_POOL}"
+    return (
+        f"device.driver == {driver} && {cel.text(names.DEVICE_OFFERED)} in device.capacity[{driver}] && "
+        f"has({attribute}) && {attribute} == {cel.text(seat.pool)}"
+    )
+
+
+def _of(claimed: ClaimedDevices, pool: Pool | None) -> str:
+    """Whole GPUs with no less memory than the pool declares: on a smaller one the reserve would be smaller, too."""
+    driver, least_mib = cel.text(claimed.driver), pool.memory_mib if pool else 0
+    memory = f"device.capacity[{driver}].{names.DEVICE_MEMORY}"
+    shared = " && device.allowMultipleAllocations" if claimed.shared else ""
+    return (
+        f"device.driver == {driver} && device.attributes[{driver}].{names.NVIDIA_DEVICE_TYPE} == "
+        f"{cel.text(names.NVIDIA_WHOLE_GPU)} && has({memory}) && "
+        f"{memory}.compareTo(quantity({cel.text(canonical_mib(least_mib))})) >= 0{shared}"
+    )
+
+
+def claim_template(seat: Seat, ledger: Ledger) -> Manifest:
     """What each of the resident's pods gets a claim by: its MiB on one device."""
     request = {
         "name": names.SEAT_CLAIM,
         "exactly": {
-            "deviceClassName": resources.device_class(seat.name),
+            "deviceClassName": ledger.names.device_class(seat.name),
             "allocationMode": "ExactCount",
             "count": 1,
-            "capacity": {"requests": {names.DEVICE_OFFERED: canonical_mib(seat.gpumem_mib)}},
+            "capacity": {"requests": {ledger.claim_capacity: canonical_mib(ledger.claim_mib(seat))}},
         },
     }
     return {
@@ -86,19 +108,38 @@ def quota(tenant: str, seats: Iterable[Seat], resources: Names) -> Manifest:
 def claim_policies(ledger: Ledger) -> list[Manifest]:
     """Policies: who claims a seat has it, and claims no more than it holds. The templates are judged as well, so that
     it is shown to who writes one, and not only to the controller that makes claims by it."""
+    by_template = {} if ledger.claimed is None else _BY_TEMPLATE
+    of_resident = {} if ledger.claimed is None else _OF_RESIDENT
     return [
-        _policy(names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger),
-        _policy(names.SEAT_CLAIM_TEMPLATES, "resourceclaimtemplates", "object.spec.spec", ledger),
+        _policy(names.SEAT_CLAIMS, "resourceclaims", "object.spec", ledger, by_template),
+        _policy(names.SEAT_CLAIM_TEMPLATES, "resourceclaimtemplates", "object.spec.spec", ledger, of_resident),
+        *([] if ledger.claimed is None else [_pods(ledger)]),
     ]
 
 
-def _policy(name: str, resource: str, spec: str, ledger: Ledger) -> Manifest:
-    suffix = cel.text(ledger.names.device_class(""))
+_CONTROLLERS = ", ".join(map(cel.text, names.CLAIM_CONTROLLERS))
+_BY_TEMPLATE = {
+    f"variables.asked.size() == 0 || request.userInfo.username in [{_CONTROLLERS}]": (
+        "a seat is claimed by the template of its resident: name that in the pod (resourceClaimTemplateName), see "
+        "residents in the outputs of the stack"
+    )
+}
+_OF_RESIDENT = {
+    "variables.asked.all(r, variables.templates[?r.deviceClassName].orValue('') == object.metadata.name)": (
+        "a seat has one template, which the stack declares: name that in the pod (resourceClaimTemplateName), see "
+        "residents in the outputs of the stack"
+    )
+}
+
+
+def _policy(name: str, resource: str, spec: str, ledger: Ledger, more: Mapping[str, str]) -> Manifest:
+    suffix, capacity_name = cel.text(ledger.names.device_class("")), cel.text(ledger.claim_capacity)
     is_ours = f"deviceClassName.endsWith({suffix})"
     capacity = "r.capacity.requests"
-    share = f"quantity({capacity}[{cel.text(names.DEVICE_OFFERED)}])"
-    says_how_much = f"has(r.capacity) && has({capacity}) && {cel.text(names.DEVICE_OFFERED)} in {capacity}"
+    share = f"quantity({capacity}[{capacity_name}])"
+    says_how_much = f"has(r.capacity) && has({capacity}) && {capacity_name} in {capacity}"
     within = f"{share}.compareTo(quantity(variables.sizes[r.deviceClassName])) <= 0"
+    templates = {seat.name: names.seat_claim_template(seat.name) for seat in ledger.seats}
     return validating(
         _COMPONENT,
         name,
@@ -117,17 +158,43 @@ def _policy(name: str, resource: str, spec: str, ledger: Ledger) -> Manifest:
                 "this claim asks for a seat without counting (adminAccess): remove that"
             ),
             f"variables.asked.all(r, !(r.deviceClassName in variables.sizes) || ({says_how_much} && {within}))": (
-                f"this claim asks for more {names.DEVICE_OFFERED} than its seat holds, or does not say how much: "
+                f"this claim asks for more {ledger.claim_capacity} than its seat holds, or does not say how much: "
                 "see residents of the stack"
             ),
+            **more,
         },
         {
             "requests": cel.requests_of(spec),
             "asked": f"variables.requests.filter(r, has(r.exactly) && r.exactly.{is_ours}).map(r, r.exactly)",
             "tenants": _by_class({seat.name: seat.tenant for seat in ledger.seats}, ledger.names),
-            "sizes": _by_class({seat.name: canonical_mib(seat.gpumem_mib) for seat in ledger.seats}, ledger.names),
+            "sizes": _by_class({s.name: canonical_mib(ledger.claim_mib(s)) for s in ledger.seats}, ledger.names),
+            **({"templates": _by_class(templates, ledger.names)} if more is _OF_RESIDENT else {}),
         },
     )
+
+
+def _pods(ledger: Ledger) -> Manifest:
+    """A pod that claims a seat runs where its pool is: NVIDIA's devices do not say which pool they are of."""
+    pools = {pool.name: pool for pool in ledger.pools}
+    selectors = {
+        f"{seat.tenant}/{names.seat_claim_template(seat.name)}": dict(pools[seat.pool].node_selector)
+        for seat in ledger.seats
+    }
+    claimed = (
+        "object.spec.resourceClaims.filter(c, has(c.resourceClaimTemplateName))"
+        ".map(c, request.namespace + '/' + c.resourceClaimTemplateName).filter(t, t in variables.selectors)"
+    )
+    held = (
+        "variables.claimed.all(t, variables.selectors[t].all(k, "
+        "object.spec.?nodeSelector[?k].orValue('') == variables.selectors[t][k]))"
+    )
+    message = (
+        "this pod claims a seat and may run where the seat's pool is not: give it the nodeSelector that residents in "
+        "the outputs of the stack has"
+    )
+    scope = Scope(namespaces={}, conditions={"claims-devices": "has(object.spec.resourceClaims)"})
+    variables = {"selectors": json.dumps(selectors), "claimed": claimed}
+    return validating(_COMPONENT, names.SEAT_PODS, scope, {held: message}, variables)
 
 
 def _by_class(values: Mapping[str, str], resources: Names) -> str:
@@ -173,12 +240,10 @@ class Claims(pulumi.ComponentResource):
         ]
         templates = []
         for seat in ledger.seats:
-            declared = register(
-                device_class(seat, resources), f"{name}-{seat.name}-class", parent=self, depends_on=limits
-            )
+            declared = register(device_class(seat, ledger), f"{name}-{seat.name}-class", parent=self, depends_on=limits)
             templates.append(
                 register(
-                    claim_template(seat, resources),
+                    claim_template(seat, ledger),
                     f"{name}-{seat.name}-template",
                     parent=self,
                     depends_on=[declared],

@@ -7,7 +7,7 @@ from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, most_samples
 from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
-from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
+from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER, Names
 
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
@@ -37,12 +37,13 @@ _LISTS_OF_NAMES = (
     "kueue.exclude_resource_prefixes",
 )
 
+_PUBLISHES = "the scheduler places on the devices that the exporter publishes"  # where they are not NVIDIA's driver's
 # Parts that are of no use without another one.
 _NEEDS = (
     ("watchdog", "exporter", "the watchdog acts on what the exporter measures"),
     ("on_demand", "gate", "nobody would let the on-demand tenants in"),
     ("gate", "exporter", "the gate acts on what the exporter measures"),
-    ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
+    ("scheduler", "exporter", _PUBLISHES),
     ("alerts", "exporter", "the alerts watch what the exporter measures"),
     ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
@@ -88,6 +89,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_borrowed_from_nobody(raw),
         *_without_caps(raw),
         *_read_by_nobody(raw),
+        *_beside_claims(raw),
         *_listed_twice(raw),
     ]
 
@@ -134,6 +136,8 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
 def _lacking(raw: Mapping[str, Any]) -> Iterator[str]:
     lacked: dict[str, dict[str, str]] = {}
     for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *_NEEDS):
+        if reason is _PUBLISHES and _claims_nvidias(raw):
+            continue
         if raw.get(part) and raw.get(needed, {}) == {}:  # else what is there is said to be wrong
             lacked.setdefault(needed, {})[part] = reason
     for needed, reasons in lacked.items():
@@ -182,6 +186,22 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
         for part, reason in _FOR_CAPS:
             if not raw.get(part):
                 yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
+
+
+def _claims_nvidias(raw: Mapping[str, Any]) -> bool:
+    return _claims_seats(raw) and at(raw, "scheduler").get("driver") == NVIDIA_DEVICE_DRIVER
+
+
+def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
+    """NVIDIA's driver gives a whole device to who asks for one and not for how much of it."""
+    if not _claims_nvidias(raw):
+        return
+    for part in ("on_demand", "unbudgeted"):
+        for path, pool in matches(raw, f"{part}.*.pool"):
+            yield (
+                f"{key(*path)}: without a seat it would take a whole device of {NVIDIA_DEVICE_DRIVER}, which the seats "
+                f"of {pool} are claims on (scheduler.driver); give {path[1]} a seat, or a node outside the pools"
+            )
 
 
 def _read_by_nobody(raw: Mapping[str, Any]) -> Iterator[str]:

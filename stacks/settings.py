@@ -114,7 +114,8 @@ class StackSettings(Spec):
     @property
     def publishes_devices(self) -> bool:
         """Whether the exporter publishes each node's devices: for whoever places by them, or advertises by them."""
-        return self.scheduler is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
+        by_ours = self.scheduler is not None and self.scheduler.claimed is None
+        return by_ours or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
     def kueue_namespace(self) -> str | None:
@@ -156,6 +157,7 @@ class StackSettings(Spec):
                 for n, q in sorted(queues.local_queues.items() if queues else ())
             ),
             admission=_terms(self, self.admission) if self.admission else None,
+            claimed=self.scheduler.claimed if self.scheduler else None,
         )
 
 

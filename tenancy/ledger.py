@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from tenancy.decode import decode
-from tenancy.names import GPU, Names, seat_claim_template
+from tenancy.names import DEVICE_MEMORY, DEVICE_OFFERED, GPU, Names, seat_claim_template
 from tenancy.workload import Manifest, given, maps_at, pod_request
 
 # nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
@@ -227,6 +227,15 @@ class AdmissionTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClaimedDevices:
+    """Devices that `driver` publishes with all of their memory, and that seats are claims on. `shared`: claims take
+    shares of the memory; else each takes a whole device (docs/adr/0027)."""
+
+    driver: str
+    shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Every pool and every promise."""
 
@@ -248,6 +257,8 @@ class Ledger:
     trusted_groups: tuple[str, ...] = ()
     # None where the stack declares no admission.
     admission: AdmissionTerms | None = None
+    # None where seats are no claims, or claims on what the exporter publishes, less the reserve.
+    claimed: ClaimedDevices | None = None
 
     @property
     def names(self) -> Names:
@@ -299,6 +310,31 @@ class Ledger:
         """Those that are on record as users of devices and declare nothing: on demand, unbudgeted, or queueing."""
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
+
+    @property
+    def claim_capacity(self) -> str:
+        """The capacity of a device that a claim on a seat names."""
+        return DEVICE_OFFERED if self.claimed is None else DEVICE_MEMORY
+
+    def claim_mib(self, seat: Seat) -> int:
+        """What a claim on the seat asks for of that capacity: its budget. Where the capacity is all of the device's
+        memory, with the budget's part of the reserve, rounded up: claims that fill a device leave it the reserve,
+        whichever seats they are of."""
+        pool = self.pool(seat.pool)
+        if self.claimed is None or pool is None or not pool.device_mib:
+            return seat.gpumem_mib
+        return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
+
+    def taken_mib(self, seat: Seat) -> int:
+        """What a pod of the seat takes of its device, as whoever places it counts."""
+        pool = self.pool(seat.pool)
+        if self.claimed is None or pool is None or self.claimed.shared:
+            return self.claim_mib(seat)
+        return pool.memory_mib
+
+    def device_room_mib(self, pool: Pool) -> int:
+        """What there is to take of a device of the pool, counted alike."""
+        return pool.device_mib if self.claimed is None else pool.memory_mib
 
     def quota_mib(self, pool: str) -> int:
         """The gpumem that queues have of a pool; what one borrows is another's."""

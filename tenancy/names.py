@@ -279,6 +279,7 @@ MIRROR_PODS = "gpu-tenancy-mirror-pods"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 SEAT_CLAIMS = "gpu-tenancy-seat-claims"
 SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
+SEAT_PODS = "gpu-tenancy-seat-pods"
 HOST_MEMORY_STAMP = "gpu-tenancy-memory-stamp"
 HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
@@ -286,6 +287,8 @@ CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 # Who makes the pods of Jobs: the controller's own account, or that of all controllers where each has none.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
+# Makes the claims of pods by their templates; it may have no account of its own either.
+CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
 # Takes owners that are gone off what they owned; where it has no account of its own it is the last of those above.
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 # The cluster's own scheduler, which binds every pod that is not placed by device.

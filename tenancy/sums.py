@@ -23,6 +23,7 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "budgets": budgets(ledger),
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
+        "claims": whole_devices(ledger),
         "full-seats": full_pools(ledger),
         "gpu-quota": gpu_quotas(own),
     }.items():
@@ -85,6 +86,21 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
             yield (
                 f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "
                 f"lower residents.{seat.name}.gpumem_mib"
+            )
+
+
+def whole_devices(ledger: Ledger) -> Iterator[str]:
+    """Where a claim takes a whole device, there is one for each replica."""
+    if ledger.claimed is None or ledger.claimed.shared:
+        return
+    for pool in ledger.shared_pools:
+        claims = sum(seat.replicas for seat in ledger.seats_in(pool.name))
+        if claims > pool.gpus:
+            yield (
+                f"{pool.name}: {claims} pods with seats, {pool.gpus} devices: a claim on {ledger.claimed.driver} takes "
+                "a whole device unless that driver runs with the feature gate ConsumableShares and "
+                "--consumable-shares=memory; if it does write scheduler.consumable_shares: memory, else have fewer "
+                f"seats, raise pools.{pool.name}, or write scheduler.placement: extender"
             )
 
 

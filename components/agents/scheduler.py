@@ -20,7 +20,8 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.devices.allocate import Scoring
-from tenancy.ledger import Ledger
+from tenancy.ledger import ClaimedDevices, Ledger
+from tenancy.names import NVIDIA_DEVICE_DRIVER
 
 _RESOURCES = names.RESOURCE_API.partition("/")[0]
 # On the pod's loopback: nobody but the kube-scheduler next to it reaches the extender's verbs.
@@ -44,13 +45,38 @@ class PlacementMode(StrEnum):
     DRA = "dra"
 
 
+class ClaimDriver(StrEnum):
+    """Whose devices seats are claims on."""
+
+    GPUMEM = "gpumem"
+    NVIDIA = NVIDIA_DEVICE_DRIVER
+
+
+class ConsumableShares(StrEnum):
+    """What NVIDIA's DRA driver was started with (--consumable-shares). With `unlimited`, or a number of shares, a claim
+    that names no memory takes none, and so nothing would be kept for seats."""
+
+    DISABLED = "disabled"
+    MEMORY = "memory"
+
+
 class SchedulerSpec(Spec):
     """A scheduler of its own for the pods with gpumem, which places each on one device of a node; or the cluster's own,
     by claims on devices."""
 
     placement: PlacementMode = Field(
         description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on "
-        "devices, and Kubernetes' own allocator counts; no container starts by one without a kubelet plugin for them."
+        "devices, and Kubernetes' own allocator counts; no container starts by one without the driver's kubelet plugin."
+    )
+    driver: ClaimDriver = Field(
+        default=ClaimDriver.GPUMEM,
+        description="With placement dra, whose devices seats are claims on. gpumem: those that the exporter publishes, "
+        "for which there is no kubelet plugin. gpu.nvidia.com: those of NVIDIA's DRA driver, which has one.",
+    )
+    consumable_shares: ConsumableShares = Field(
+        default=ConsumableShares.DISABLED,
+        description="With driver gpu.nvidia.com, what that driver was started with. disabled, its default: a seat "
+        "takes a whole device. memory (its feature gate ConsumableShares, alpha): seats share devices by MiB.",
     )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3", description="kube-scheduler of the cluster's minor version."
@@ -86,12 +112,24 @@ class SchedulerSpec(Spec):
 
     @model_validator(mode="after")
     def _is_all_of_use(self) -> Self:
-        unused = sorted(self.model_fields_set - {"placement"})
+        of_claims = {"driver", "consumable_shares"}
+        unused = sorted(self.model_fields_set - {"placement"} - of_claims)
         if self.placement is PlacementMode.DRA and unused:
             raise ValueError(f"{', '.join(unused)}: has no use where placement is dra; remove it")
+        if self.placement is not PlacementMode.DRA and (unused := sorted(self.model_fields_set & of_claims)):
+            raise ValueError(f"{', '.join(unused)}: has no use where placement is extender; remove it")
+        if self.driver is not ClaimDriver.NVIDIA and "consumable_shares" in self.model_fields_set:
+            raise ValueError("consumable_shares: has no use where driver is gpumem; remove it")
         if not self.measured and "hold_seconds" in self.model_fields_set:
             raise ValueError("hold_seconds: has no use where measured is false; remove it")
         return self
+
+    @property
+    def claimed(self) -> ClaimedDevices | None:
+        """As the ledger has it."""
+        if self.driver is not ClaimDriver.NVIDIA:
+            return None
+        return ClaimedDevices(driver=str(self.driver), shared=self.consumable_shares is ConsumableShares.MEMORY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each
-from policy.graph import Graph
+from policy.graph import Claim, Graph
 from policy.objects import Object, text
-from tenancy import names
+from tenancy import names, sums
 from tenancy.ledger import Ledger, Seat
 from tenancy.quantity import parse, whole
 from tenancy.units import MIB
 from tenancy.workload import at, given, maps_at
 
 _GROUP = names.RESOURCE_API.partition("/")[0]
+_TEMPLATE = f"ResourceClaimTemplate.{_GROUP}"
 
 
 def claims(graph: Graph) -> Iterator[Finding]:
@@ -22,10 +23,14 @@ def claims(graph: Graph) -> Iterator[Finding]:
     if ledger is None:
         return
     seats = {ledger.names.device_class(seat.name): seat for seat in ledger.seats}
+    for line in sums.whole_devices(ledger):
+        yield Finding(line, graph.ledger_objects[0].urn if graph.ledger_objects else None)
     yield from each(graph.of(f"ResourceClaim.{_GROUP}"), lambda o: _claim(ledger, seats, o, at(o.manifest, "spec")))
-    templates = graph.of(f"ResourceClaimTemplate.{_GROUP}")
+    templates = graph.of(_TEMPLATE)
     yield from each(templates, lambda o: _claim(ledger, seats, o, at(o.manifest, "spec", "spec")))
     yield from each(graph.of(f"DeviceClass.{_GROUP}"), lambda o: _capped(graph, seats, o))
+    for claiming in graph.claims if ledger.claimed is not None else ():
+        yield from _on_its_pool(ledger, claiming)
 
 
 def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mapping[str, Any]) -> Iterator[Finding]:
@@ -39,7 +44,7 @@ def _claim(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, spec: Mappi
         for choice in (exactly, *maps_at(request, "firstAvailable")):
             yield from _of_another_driver(ledger, claim, text(choice, "deviceClassName"))
         if text(exactly, "deviceClassName").endswith(ours):
-            yield from _exactly(seats, claim, exactly)
+            yield from _exactly(ledger, seats, claim, exactly)
 
 
 def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iterator[Finding]:
@@ -55,7 +60,7 @@ def _of_another_driver(ledger: Ledger, claim: Object, device_class: str) -> Iter
         )
 
 
-def _exactly(seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any]) -> Iterator[Finding]:
+def _exactly(ledger: Ledger, seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any]) -> Iterator[Finding]:
     device_class = text(asked, "deviceClassName")
     mode, count = given(asked, "allocationMode", "ExactCount"), given(asked, "count", 1)
     if (mode, count) != ("ExactCount", 1):
@@ -68,14 +73,38 @@ def _exactly(seats: Mapping[str, Seat], claim: Object, asked: Mapping[str, Any])
             f"{claim}: claims {device_class}, which is no seat of {claim.namespace}; add it to residents", claim.urn
         )
         return
-    share = at(asked, "capacity", "requests").get(names.DEVICE_OFFERED)
+    capacity, most_mib = ledger.claim_capacity, ledger.claim_mib(seat)
+    share = at(asked, "capacity", "requests").get(capacity)
     if share is None:
-        yield Finding(f"{claim}: claims {device_class} and not how much of it; say {names.DEVICE_OFFERED}", claim.urn)
-    elif (mib := math.ceil(parse(share) / MIB)) > seat.gpumem_mib:
+        yield Finding(f"{claim}: claims {device_class} and not how much of it; say {capacity}", claim.urn)
+    elif (mib := math.ceil(parse(share) / MIB)) > most_mib:
+        has = "" if most_mib == seat.gpumem_mib else f" and {most_mib} with its part of the reserve"
         yield Finding(
-            f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}; lower it or raise "
+            f"{claim}: claims {mib} MiB, the seat has {seat.gpumem_mib}{has}; lower it or raise "
             f"residents.{seat.name}.gpumem_mib",
             claim.urn,
+        )
+    template = names.seat_claim_template(seat.name)
+    if ledger.claimed is not None and (claim.qualified_kind != _TEMPLATE or claim.name != template):
+        yield Finding(
+            f"{claim}: claims {device_class} beside the template {template}, by which pods are held to the nodes of "
+            f"pools.{seat.pool}; name that in the pod (resourceClaimTemplateName)",
+            claim.urn,
+        )
+
+
+def _on_its_pool(ledger: Ledger, claiming: Claim) -> Iterator[Finding]:
+    """Another driver's devices do not say which pool they are of: the pod's nodes do."""
+    pool = ledger.pool(claiming.seat.pool) if claiming.seat else None
+    selected = at(claiming.pod_spec, "nodeSelector")
+    if pool is None or not maps_at(claiming.pod_spec, "resourceClaims"):
+        return
+    if lacking := {key: value for key, value in pool.node_selector.items() if selected.get(key) != value}:
+        wanted = ", ".join(f"{key}: {value}" for key, value in sorted(lacking.items()))
+        yield Finding(
+            f"{claiming}: claims a seat of {pool.name} and may run where that pool is not; give it the nodeSelector "
+            f"{wanted}",
+            claiming.urn,
         )
 
 

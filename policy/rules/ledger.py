@@ -13,6 +13,7 @@ from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
 _MOST_PLACED = 4000  # seats of a pool for which orders are tried
+_WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
 _MOST_NAMED = 8  # seats that a message names, of those that contradict one another
 
 
@@ -117,13 +118,16 @@ def placement(graph: Graph) -> Iterator[Finding]:
         return
     for pool in ledger.pools:
         seats = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > 0]
+        room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
             continue  # said by the rules on budgets and on single devices
+        if ledger.claimed is not None and not ledger.claimed.shared:
+            continue  # each has a device of its own, which the rule on claims counts
         sizes: Counter[int] = Counter()
         for seat in seats:
-            sizes[seat.gpumem_mib] += max(seat.replicas, 0)
-        if fits_alike(sizes, pool.device_mib, pool.gpus):
+            sizes[ledger.taken_mib(seat)] += max(seat.replicas, 0)
+        if fits_alike(sizes, room_mib, pool.gpus):
             continue
         if sizes.total() > _MOST_PLACED:
             yield _finding(
@@ -133,16 +137,17 @@ def placement(graph: Graph) -> Iterator[Finding]:
                 f"pools.{pool.name}",
             )
             continue
-        items = [Item(seat.name, seat.gpumem_mib) for seat in seats for _ in range(seat.replicas)]
+        items = [Item(seat.name, ledger.taken_mib(seat)) for seat in seats for _ in range(seat.replicas)]
         # Devices are alike, so no more of them than seats are looked at.
         count = min(pool.gpus, len(items))
-        outcome = place(items, [Bin(f"{pool.name}-{index}", pool.device_mib) for index in range(count)])
+        outcome = place(items, [Bin(f"{pool.name}-{index}", room_mib) for index in range(count)])
         if isinstance(outcome, Impossible):
             seats_text = _counted(outcome.items)
             yield _finding(
                 graph,
-                f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: {seats_text}: "
-                f"{outcome.reason}; lower one of these budgets or raise pools.{pool.name}",
+                f"{pool.name}: the seats do not fit on {pool.gpus} devices of {room_mib} MiB: {seats_text}"
+                f"{_WITH_RESERVE if ledger.claimed else ''}: {outcome.reason}; lower one of these budgets or "
+                f"raise pools.{pool.name}",
             )
         elif not isinstance(outcome, Placement):
             yield _finding(

@@ -55,9 +55,9 @@ def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
             (f"/api/v1/namespaces/{tenant}/resourcequotas", claims.quota(tenant, LEDGER.seats_of(tenant), NAMES))
             for tenant in (CHAT, VISION)
         ),
-        *((f"{RESOURCES}/deviceclasses", claims.device_class(seat, NAMES)) for seat in LEDGER.seats),
+        *((f"{RESOURCES}/deviceclasses", claims.device_class(seat, LEDGER)) for seat in LEDGER.seats),
         *(
-            (f"{RESOURCES}/namespaces/{seat.tenant}/resourceclaimtemplates", claims.claim_template(seat, NAMES))
+            (f"{RESOURCES}/namespaces/{seat.tenant}/resourceclaimtemplates", claims.claim_template(seat, LEDGER))
             for seat in LEDGER.seats
         ),
     ]

@@ -1,11 +1,12 @@
 """Seats as claims: what is declared, and in which order."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from components.claims import Claims, ClaimsArgs, resident_stanzas
-from tenancy.ledger import Seat
+from tenancy.ledger import ClaimedDevices, Seat
 from tests.support.engine import Graph, names
 from tests.support.given import LEDGER, declared
 
@@ -79,3 +80,50 @@ def test_a_resident_is_told_what_its_pods_carry() -> None:
 def test_its_output_is_its_templates(graph: Graph) -> None:
     assert graph.outputs_of(graph.one("Claims")) == {"templates": ["chat-gpumem", "speech-gpumem", "vision-gpumem"]}
     assert "claims-chat-template" in names(graph.children(graph.one("Claims")))
+
+
+NVIDIA = replace(LEDGER_OF_THREE, claimed=ClaimedDevices(driver="gpu.nvidia.com", shared=True))
+
+
+@pytest.fixture(scope="module")
+def nvidia() -> Graph:
+    return declared(Claims, "claims", ClaimsArgs(ledger=NVIDIA))
+
+
+def expression_of(graph: Graph) -> str:
+    (chat,) = (each for each in graph.all("DeviceClass") if each.inputs["metadata"]["name"].startswith("chat"))
+    (selector,) = chat.inputs["spec"]["selectors"]
+    assert "extendedResourceName" not in chat.inputs["spec"]
+    return str(selector["cel"]["expression"])
+
+
+def test_of_nvidias_driver_a_class_holds_whole_gpus_as_large_as_declared_that_are_shared(nvidia: Graph) -> None:
+    assert expression_of(nvidia) == (
+        'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu" && '
+        'has(device.capacity["gpu.nvidia.com"].memory) && '
+        'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("15Gi")) >= 0 && device.allowMultipleAllocations'
+    )
+    alone = replace(NVIDIA, claimed=ClaimedDevices(driver="gpu.nvidia.com"))
+    assert "allowMultipleAllocations" not in expression_of(declared(Claims, "claims", ClaimsArgs(ledger=alone)))
+
+
+def test_a_claim_on_nvidias_devices_is_for_the_seat_and_its_part_of_the_reserve(nvidia: Graph) -> None:
+    (vision,) = (t for t in nvidia.all("ResourceClaimTemplate") if t.inputs["metadata"]["name"] == "vision-gpumem")
+    (request,) = vision.inputs["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["capacity"] == {"requests": {"memory": "2247Mi"}}  # 2048 x 15360 / 14000, rounded up
+
+
+def test_what_no_device_says_of_its_pool_the_pods_are_held_to(graph: Graph, nvidia: Graph) -> None:
+    (pods,) = (
+        policy
+        for policy in nvidia.all("ValidatingAdmissionPolicy")
+        if policy.inputs["metadata"]["name"] == "gpu-tenancy-seat-pods"
+    )
+    (selectors, _) = pods.inputs["spec"]["variables"]
+    assert json.loads(selectors["expression"])["vision/vision-gpumem"] == {
+        "nvidia.com/gpu.product": "Tesla-T4",
+        "zone": "a",
+    }
+    assert len(graph.all("ValidatingAdmissionPolicy")) == 2
+    for found in nvidia.all("DeviceClass"):
+        assert all(nvidia.depends_on(found, limit) for limit in nvidia.all("ValidatingAdmissionPolicyBinding"))

@@ -1,7 +1,10 @@
 """Seats as claims on devices: each program breaks only its rule."""
 
+from dataclasses import replace
+
 import pytest
 
+from tenancy.ledger import ClaimedDevices, Seat
 from tests.support import graphs
 from tests.support.graphs import an_object, judge, platform
 
@@ -94,3 +97,53 @@ def test_a_claim_too_many_breaks_only_its_rule(case: str) -> None:
     reported = judge(platform() | {"more": manifest})
     assert graphs.rules_of(reported) == {rule}
     assert any(message in line for line in reported), reported
+
+
+NVIDIAS = replace(
+    graphs.LEDGER, claimed=ClaimedDevices(driver="gpu.nvidia.com", shared=True), on_demand=(), unbudgeted=()
+)
+SHARE = {"capacity": {"requests": {"memory": "2195Mi"}}}  # 2000 x 15360 / 14000, rounded up
+
+
+def nvidias(**manifests: graphs.Manifest) -> list[str]:
+    return [line for line in judge(platform(NVIDIAS) | manifests) if line.startswith("claims: ")]
+
+
+def test_a_claim_on_nvidias_devices_may_have_the_seats_part_of_the_reserve_and_no_more() -> None:
+    assert nvidias(own=graphs.claim_template("frigate", "frigate", None, **SHARE)) == []
+    more = {"capacity": {"requests": {"memory": "2196Mi"}}}
+    (reported,) = nvidias(own=graphs.claim_template("frigate", "frigate", None, **more))
+    assert "claims 2196 MiB, the seat has 2000 and 2195 with its part of the reserve; lower it or raise" in reported
+    (unsaid,) = nvidias(own=graphs.claim_template("frigate", "frigate", "2000Mi"))
+    assert "and not how much of it; say memory" in unsaid
+
+
+def test_a_seat_on_nvidias_devices_is_claimed_by_its_own_template_alone() -> None:
+    template = graphs.claim_template("frigate", "frigate", None, **SHARE)
+    other = {**template, "metadata": {"name": "own", "namespace": "frigate"}}
+    bare = {**template, "kind": "ResourceClaim", "spec": template["spec"]["spec"]}
+    for manifest in (other, bare):
+        (reported,) = nvidias(own=manifest)
+        assert "beside the template frigate-gpumem, by which pods are held to the nodes of pools.t4" in reported
+
+
+def test_a_pod_with_a_seat_on_nvidias_devices_is_held_to_its_pools_nodes() -> None:
+    pod = claiming("frigate-gpumem", strategy={"type": "Recreate"})
+    (reported,) = nvidias(pod=pod)
+    (label, value) = next(iter(NVIDIAS.pools[0].node_selector.items()))
+    assert (
+        f"claims a seat of t4 and may run where that pool is not; give it the nodeSelector {label}: {value}" in reported
+    )
+    pod["spec"]["template"]["spec"]["nodeSelector"] = dict(NVIDIAS.pools[0].node_selector)
+    assert nvidias(pod=pod) == []
+
+
+def test_claims_that_fit_only_without_their_part_of_the_reserve_are_refused() -> None:
+    """Each is rounded up to whole MiB, as NVIDIA's driver gives them."""
+    seats = tuple(Seat(name=f"s{n}", tenant="immich", pool="t4", gpumem_mib=2000) for n in range(7))
+    full = replace(NVIDIAS, seats=seats)
+    told = [line for line in judge(platform(full)) if line.startswith("placement: ")]
+    assert len(told) == 1
+    assert "do not fit on 1 devices of 15360 MiB" in told[0]
+    assert "each with its part of the reserve, as it is claimed" in told[0]
+    assert [line for line in judge(platform(replace(full, claimed=None))) if line.startswith("placement: ")] == []

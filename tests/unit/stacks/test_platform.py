@@ -443,6 +443,17 @@ def test_claimed_seats_are_given_by_the_clusters_own_scheduler(claimed: Graph) -
     assert frigate["resourceClaims"] == [{"name": "gpumem", "resourceClaimTemplateName": "frigate-gpumem"}]
 
 
+def test_on_nvidias_devices_the_exporter_publishes_none_of_its_own() -> None:
+    """The same memory would be there to claim twice."""
+    nvidias = {"placement": "dra", "driver": "gpu.nvidia.com", "consumable_shares": "memory"}
+    graph = graph_of(changed(put("scheduler", nvidias), *map(drop, ("reconcile", "on_demand", "unbudgeted", "gate"))))
+    assert environment(dict(graph.one("DaemonSet", "exporter-daemon-set").inputs))["PUBLISH_DEVICES"] == "false"
+    (request,) = graph.one("ResourceClaimTemplate", "claims-frigate-template").inputs["spec"]["spec"]["devices"][
+        "requests"
+    ]
+    assert [*request["exactly"]["capacity"]["requests"]] == ["memory"]
+
+
 def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
     template = claimed.one("ResourceClaimTemplate", "claims-frigate-template")
     assert claimed.depends_on(template, claimed.one("Namespace", "frigate-namespace"))

@@ -207,6 +207,49 @@ def test_the_same_memory_is_not_advertised_and_claimed() -> None:
     ]
 
 
+NVIDIAS = (
+    put("scheduler", {"placement": "dra", "driver": "gpu.nvidia.com", "consumable_shares": "memory"}),
+    *(drop(part) for part in ("reconcile", "admission", "memory_pools", "on_demand", "unbudgeted", "gate")),
+)
+
+
+def test_seats_on_nvidias_devices_need_no_exporter_of_ours() -> None:
+    assert refusal(*NVIDIAS, *(drop(part) for part in ("exporter", "watchdog", "alerts"))) == []
+
+
+def test_who_has_no_seat_would_take_a_whole_device_of_nvidias() -> None:
+    emulator = {"tenant": "android-emulator", "pool": "t4", "measured_mib": 100}
+    assert refusal(*NVIDIAS, put("unbudgeted", {"emulator": emulator})) == [
+        "gpu-tenancy:unbudgeted.emulator.pool: without a seat it would take a whole device of gpu.nvidia.com, which "
+        "the seats of t4 are claims on (scheduler.driver); give emulator a seat, or a node outside the pools"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "told"),
+    [
+        (
+            {"placement": "extender", "driver": "gpu.nvidia.com"},
+            "scheduler: driver: has no use where placement is extender; remove it",
+        ),
+        (
+            {"placement": "dra", "consumable_shares": "memory"},
+            "scheduler: consumable_shares: has no use where driver is gpumem; remove it",
+        ),
+        (
+            {"placement": "dra", "driver": "gpu.nvidia.com", "consumable_shares": "unlimited"},
+            "scheduler.consumable_shares: must be one of 'disabled' or 'memory' (got 'unlimited')",
+        ),
+        (
+            {"placement": "dra", "driver": "gpu.amd.com"},
+            "scheduler.driver: must be one of 'gpumem' or 'gpu.nvidia.com' (got 'gpu.amd.com')",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_keep_seats_is_refused(scheduler: dict[str, str], told: str) -> None:
+    assert f"gpu-tenancy:{told}" in refusal(put("scheduler", scheduler))
+
+
 @pytest.mark.parametrize("source", ["slices", "declared"])
 def test_what_must_show_a_pools_devices_is_for_who_advertises(source: str) -> None:
     by_source = put("pools t4 source", source)

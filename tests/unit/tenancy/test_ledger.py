@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tenancy.decode import DecodeError
-from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
+from tenancy.ledger import ClaimedDevices, Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
 from tests.support.ledgers import GPUMEM, ledgers
 
 
@@ -140,3 +141,41 @@ def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
         "reserve_mib, sharing, source, toolkit_version",
         "ledger.pools.0.nodes: must be a whole number (got '2')",
     ]
+
+
+claimed_pools = st.builds(
+    lambda memory, reserve: Pool(
+        name="p", node_selector={"a": "b"}, nodes=1, device_count=1, memory_mib=memory, reserve_mib=reserve
+    ),
+    st.integers(1000, 200_000),
+    st.integers(0, 999),
+)
+
+
+@given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
+def test_claims_that_a_device_of_another_driver_holds_leave_it_the_reserve(
+    pool: Pool, budgets: list[int], larger_mib: int
+) -> None:
+    """Its allocator fills a device up to all of its memory, with claims of whichever seats."""
+    seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
+    ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ClaimedDevices(driver="d", shared=True))
+    device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0
+    for seat in seats:
+        if claimed + ledger.claim_mib(seat) <= device_mib:
+            claimed += ledger.claim_mib(seat)
+            promised += seat.gpumem_mib
+    assert promised <= device_mib - pool.reserve_mib
+    assert all(ledger.claim_mib(seat) >= seat.gpumem_mib for seat in seats)
+
+
+def test_without_another_driver_a_claim_is_for_the_budget() -> None:
+    pool = Pool(name="p", node_selector={}, nodes=1, device_count=1, memory_mib=1000, reserve_mib=100)
+    seat = Seat(name="s", tenant="t", pool="p", gpumem_mib=450)
+    ours = Ledger(domain="x.y", pools=(pool,), seats=(seat,))
+    shared = replace(ours, claimed=ClaimedDevices(driver="d", shared=True))
+    alone = replace(ours, claimed=ClaimedDevices(driver="d"))
+    taken = [(each.claim_mib(seat), each.taken_mib(seat), each.device_room_mib(pool)) for each in (ours, shared, alone)]
+    assert taken == [(450, 450, 900), (500, 500, 1000), (500, 1000, 1000)]
+    assert [each.claim_capacity for each in (ours, shared, alone)] == ["gpumem", "memory", "memory"]
+    assert "claimed" not in ours.to_data()
+    assert Ledger.from_data(shared.to_data()) == shared

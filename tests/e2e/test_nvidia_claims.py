@@ -1,0 +1,237 @@
+"""Seats as claims on the devices of NVIDIA's DRA driver, on the real scheduler: slices in the form that it publishes.
+
+The nodes are simulated and their slices written here. That NVIDIA's kubelet plugin prepares a device for two claims is
+its own to show (validateNoOverlappingPreparedDevices in its device_state.go).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents.kube.slices import SLICES
+from components import claims
+from components.admission.policy import binding
+from components.base.system import namespace
+from tenancy.ledger import ClaimedDevices, Ledger, Pool, Seat
+from tenancy.names import NVIDIA_DEVICE_DRIVER
+from tests.e2e.rollout import Object, becomes, condition, eventually, pods
+from tests.support.nvidia_slices import Gpu, nvidia_slice
+from toolchain.cluster.cluster import HeldCluster
+
+CHAT, VISION, WHOLE = "nvidia-chat", "nvidia-vision", "nvidia-whole"
+LABELS = {"nvidia-claims-test/gpu": "t4"}
+NODE, STRANGE = "nvidia-node", "nvidia-elsewhere"
+POOL = Pool(name="t4", node_selector=LABELS, nodes=1, device_count=2, memory_mib=15360, reserve_mib=1360)
+LEDGER = Ledger(
+    domain="viktorbarzin.me",
+    pools=(POOL,),
+    seats=(
+        Seat(name="chat", tenant=CHAT, pool="t4", gpumem_mib=7000, replicas=2),
+        Seat(name="vision", tenant=VISION, pool="t4", gpumem_mib=1000),
+        Seat(name="whole", tenant=WHOLE, pool="t4", gpumem_mib=1000, replicas=2),
+    ),
+    claimed=ClaimedDevices(driver=NVIDIA_DEVICE_DRIVER, shared=True),
+)
+# As the driver is by default: a device is one claim's.
+ALONE = replace(LEDGER, claimed=ClaimedDevices(driver=NVIDIA_DEVICE_DRIVER))
+RESOURCES = "/apis/resource.k8s.io/v1"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+STANZAS = claims.resident_stanzas(LEDGER)
+
+
+def of_namespace(tenant: str, plural: str) -> str:
+    return f"{RESOURCES}/namespaces/{tenant}/{plural}"
+
+
+@pytest.fixture(scope="module")
+def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
+    """A node of the pool, one of none with GPUs as well, and all that the component declares."""
+    api = real_cluster.api
+    real_cluster.add_node(NODE, labels=LABELS, resources={})
+    real_cluster.add_node(STRANGE, labels={}, resources={})
+    policies = claims.claim_policies(LEDGER)
+    made: list[tuple[str, Mapping[str, Any]]] = [
+        *(("/api/v1/namespaces", namespace(tenant, "baseline")) for tenant in (CHAT, VISION, WHOLE)),
+        *((POLICIES, policy) for policy in policies),
+        *((f"{POLICIES.removesuffix('policies')}policybindings", binding(policy)) for policy in policies),
+    ]
+    for seat in LEDGER.seats:
+        quota = claims.quota(seat.tenant, [seat], LEDGER.names)
+        made.append((f"/api/v1/namespaces/{seat.tenant}/resourcequotas", quota))
+        made.append(
+            (f"{RESOURCES}/deviceclasses", claims.device_class(seat, ALONE if seat.name == "whole" else LEDGER))
+        )
+        made.append((of_namespace(seat.tenant, "resourceclaimtemplates"), claims.claim_template(seat, LEDGER)))
+    try:
+        for collection, manifest in made:
+            api.create(collection, manifest)
+        eventually(lambda: write(real_cluster, VISION, claim()), "the policies are in force")
+        yield real_cluster
+    finally:
+        for collection, manifest in reversed(made):
+            api.request("DELETE", f"{collection}/{manifest['metadata']['name']}")
+        for name in (NODE, STRANGE):
+            api.request("DELETE", f"/api/v1/nodes/{name}")
+
+
+@pytest.fixture
+def devices(cluster: HeldCluster) -> Iterator[HeldCluster]:
+    """Afterwards all pods and slices are gone."""
+    yield cluster
+    for tenant in (CHAT, VISION, WHOLE):
+        for found in items(cluster, pods(tenant)):
+            cluster.api.request("DELETE", f"{pods(tenant, found['metadata']['name'])}?gracePeriodSeconds=0")
+        path = of_namespace(tenant, "resourceclaims")
+        eventually(lambda path=path: not items(cluster, path), "the claims went with their pods")
+    for found in items(cluster, SLICES):
+        if found["spec"]["driver"] == NVIDIA_DEVICE_DRIVER:
+            cluster.api.request("DELETE", f"{SLICES}/{found['metadata']['name']}")
+
+
+def publish(cluster: HeldCluster, *gpus: Gpu, node: str = NODE) -> None:
+    cluster.api.create(SLICES, nvidia_slice(node, gpus))
+
+
+def items(cluster: HeldCluster, path: str) -> list[Object]:
+    return list((cluster.api.get(path) or {})["items"])
+
+
+def pod_of(resident: str, name: str) -> dict[str, Any]:
+    """A pod that carries what the stack's output says."""
+    stanza = STANZAS[resident]
+    spec = {
+        "nodeSelector": stanza["nodeSelector"],
+        "resourceClaims": stanza["resourceClaims"],
+        "containers": [{"name": "main", "image": "busybox:1.37.0", "resources": stanza["resources"]}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def start(cluster: HeldCluster, resident: str, name: str) -> None:
+    cluster.api.create(pods(STANZAS[resident]["namespace"]), pod_of(resident, name))
+
+
+def given(cluster: HeldCluster, resident: str, name: str) -> tuple[str, dict[str, str]]:
+    """The device and the share of it that the pod's claim was given, once the pod is bound."""
+    tenant = STANZAS[resident]["namespace"]
+
+    def pod() -> Object:
+        return cluster.api.get(pods(tenant, name)) or {}
+
+    becomes(lambda: pod()["spec"].get("nodeName"), NODE, f"{name} is bound")
+    (status,) = pod()["status"]["resourceClaimStatuses"]
+    found = cluster.api.get(f"{of_namespace(tenant, 'resourceclaims')}/{status['resourceClaimName']}") or {}
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"]) == (NVIDIA_DEVICE_DRIVER, NODE)
+    return result["device"], result.get("consumedCapacity", {})
+
+
+def waits(cluster: HeldCluster, resident: str, name: str) -> None:
+    tenant = STANZAS[resident]["namespace"]
+
+    def why() -> str:
+        found = cluster.api.get(pods(tenant, name)) or {}
+        return str(condition(found, "PodScheduled").get("message", ""))
+
+    eventually(lambda: "cannot allocate all claims" in why(), "the scheduler says why")
+
+
+def test_seats_share_a_device_and_leave_it_its_reserve_though_the_slice_shows_all_of_it(devices: HeldCluster) -> None:
+    """Two of 7000 fill a device that offers 14000: a third seat of 1000, which its memory would hold, waits."""
+    publish(devices, Gpu(shares="memory"))
+    for name in ("chat-0", "chat-1"):
+        start(devices, "chat", name)
+        assert given(devices, "chat", name) == ("gpu-0", {"memory": "7680Mi"})
+    start(devices, "vision", "vision-0")
+    waits(devices, "vision", "vision-0")
+    publish(devices, Gpu(shares="memory"), node=STRANGE)  # of no pool
+    waits(devices, "vision", "vision-0")
+    (ours,) = (each for each in items(devices, SLICES) if each["spec"].get("nodeName") == NODE)
+    two = nvidia_slice(NODE, [Gpu(shares="memory"), Gpu(minor=1, shares="memory")], generation=2)
+    devices.api.patch(f"{SLICES}/{ours['metadata']['name']}", {"spec": two["spec"]})
+    assert given(devices, "vision", "vision-0") == ("gpu-1", {"memory": "1098Mi"})
+
+
+def test_of_unlike_cards_in_a_node_the_smaller_and_the_lost_are_given_to_nobody(devices: HeldCluster) -> None:
+    lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
+    small, gone = Gpu(mib=8192, shares="memory"), Gpu(minor=1, shares="memory", taints=lost)
+    publish(devices, small, gone, Gpu(minor=2, mib=24576, shares="memory"))
+    start(devices, "chat", "chat-0")
+    assert given(devices, "chat", "chat-0") == ("gpu-2", {"memory": "7680Mi"})
+
+
+def test_without_its_feature_gate_the_driver_shares_nothing_and_a_seat_that_wants_a_share_waits(
+    devices: HeldCluster,
+) -> None:
+    publish(devices, Gpu())
+    start(devices, "chat", "chat-0")
+    waits(devices, "chat", "chat-0")
+
+
+def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> None:
+    publish(devices, Gpu())
+    start(devices, "whole", "whole-0")
+    assert given(devices, "whole", "whole-0") == ("gpu-0", {})
+    start(devices, "whole", "whole-1")
+    waits(devices, "whole", "whole-1")
+
+
+def claim(**exactly: Any) -> dict[str, Any]:
+    share = {"capacity": {"requests": {"memory": "1098Mi"}}}
+    request = {
+        "name": "gpumem",
+        "exactly": {"deviceClassName": LEDGER.names.device_class("vision"), **share, **exactly},
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "try", "namespace": VISION},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def write(cluster: HeldCluster, tenant: str, manifest: Mapping[str, Any]) -> str:
+    """Why the object is refused; empty where it is not."""
+    plural = f"{manifest['kind'].lower()}s"
+    path = pods(tenant) if plural == "pods" else of_namespace(tenant, plural)
+    return cluster.api.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", dict(manifest)).refusal or ""
+
+
+def template(name: str = "vision-gpumem", **exactly: Any) -> dict[str, Any]:
+    made = claim(**exactly)
+    metadata = {"name": name, "namespace": VISION}
+    return {**made, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": made["spec"]}}
+
+
+ASTRAY = {**pod_of("vision", "astray"), "spec": {**pod_of("vision", "x")["spec"], "nodeSelector": {}}}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a claim that no pod's template made": (claim(), "a seat is claimed by the template of its resident"),
+    "a template of one's own": (template("own"), "a seat has one template, which the stack declares"),
+    "more than the seat and its part of the reserve": (
+        template(capacity={"requests": {"memory": "1099Mi"}}),
+        "asks for more memory than its seat holds",
+    ),
+    "the exporter's capacity": (
+        template(capacity={"requests": {"gpumem": "1000Mi"}}),
+        "asks for more memory than its seat holds, or does not say how much",
+    ),
+    "a pod that may run where the pool is not": (ASTRAY, "may run where the seat's pool is not"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_claims_and_pods_are_held_to_the_seat_and_its_pool(cluster: HeldCluster, case: str) -> None:
+    manifest, message = REFUSED[case]
+    assert message in write(cluster, VISION, manifest)
+
+
+def test_the_seats_own_pod_and_claims_on_what_is_no_seat_pass(cluster: HeldCluster) -> None:
+    assert write(cluster, VISION, pod_of("vision", "fine")) == ""
+    assert write(cluster, VISION, claim(deviceClassName="nic.example.com", capacity=None)) == ""
+
+
+def test_what_the_ledger_counts_is_what_its_claims_ask_for() -> None:
+    assert [LEDGER.claim_mib(seat) for seat in LEDGER.seats] == [7680, 1098, 1098]
+    assert replace(LEDGER, claimed=None).claim_mib(LEDGER.seats[0]) == 7000
