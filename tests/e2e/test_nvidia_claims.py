@@ -178,6 +178,14 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
     waits(devices, "whole", "whole-1")
 
 
+def test_who_asks_for_none_of_nvidias_devices_by_name_needs_no_node_that_has_some(devices: HeldCluster) -> None:
+    """The amount of 0 that makes a pod with gpumem seen by NVIDIA's operator (docs/operations.md)."""
+    container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": {"nvidia.com/gpu": "0"}}}
+    spec = {"nodeSelector": LABELS, "containers": [container]}
+    devices.api.create(pods(CHAT), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "none"}, "spec": spec})
+    becomes(lambda: (devices.api.get(pods(CHAT, "none")) or {})["spec"].get("nodeName"), NODE, "it is bound")
+
+
 def claim(**exactly: Any) -> dict[str, Any]:
     share = {"capacity": {"requests": {"memory": "1098Mi"}}}
     request = {

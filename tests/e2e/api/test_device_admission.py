@@ -68,6 +68,23 @@ def described(variable: dict[str, Any]) -> dict[str, Any]:
 SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 
+def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
+    """Whether NVIDIA's operator takes the pod for one with a GPU: gpuPodSpecFilter in cmd/gpu-operator/main.go, and
+    podUsesGPU of k8s-driver-manager. Amounts do not matter there, nor do init containers."""
+    asked = [name for each in spec["containers"] for part in each["resources"].values() for name in part]
+    return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in asked)
+
+
+def test_a_pod_with_a_budget_that_asks_for_no_gpu_by_name_is_seen_by_a_driver_upgrade(cluster: ApiServer) -> None:
+    """Else the operator evicts nothing, and the driver cannot be unloaded (docs/operations.md)."""
+    alone, named = (
+        spec_of(create(cluster, "immich", pod(container(limits=limits)))) for limits in (ASKED, {**ASKED, GPU: "0"})
+    )
+    assert [is_seen_by_a_driver_upgrade(spec) for spec in (alone, named)] == [False, True]
+    assert named["containers"][0]["resources"]["requests"] == {GPUMEM: "3k", GPU: "0"}
+    assert variables(named) == variables(alone) == [SEEN]
+
+
 @pytest.mark.parametrize(("namespace", "made"), [("immich", create), ("team-a", create_queued)])
 def test_a_pod_with_a_budget_goes_to_the_scheduler_and_sees_the_device_that_it_writes(
     cluster: ApiServer, namespace: str, made: Callable[[ApiServer, str, Pod], ApiAnswer]

@@ -648,6 +648,13 @@ def test_an_object_too_many_breaks_only_its_rule(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
+def test_a_seat_that_asks_for_no_gpu_by_name_is_a_seat_as_before() -> None:
+    """By the name NVIDIA's operator sees the pod when it upgrades the driver (docs/operations.md)."""
+    program = platform()
+    put(program["llama-swap"], f"{LLAMA}.resources.limits", {GPUMEM: "5000", names.GPU: "0"})
+    assert judge(program) == []
+
+
 def test_a_node_that_several_pools_match_is_refused_with_their_names() -> None:
     node = an_object("v1", "Node", "k8s-node1")
     node["metadata"]["labels"] = dict(LEDGER.pools[0].node_selector)
