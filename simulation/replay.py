@@ -267,8 +267,11 @@ class Replayed(Cluster):
         else:
             return
         replica.own, replica.recycled = replica.recycled, False
-        if replica.own and replica.life is not None:
-            self._live(running, replica.life, self._now())
+        life = replica.life
+        if replica.own and life is not None:
+            self._live(running, life, self._now())
+        elif life is not None and life.begin <= self._now() < life.end and replica.at >= 0:
+            self._live(running, life, life.begin)  # the history's was there before it
         else:
             self._set(running, self._first_mib(name, replica, running.workload.declared_mib))
 

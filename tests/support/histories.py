@@ -1,11 +1,14 @@
 """Histories of use for replays, made of curves. `python -m tests.support.histories` prints 2026-07-07's as CSV."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import pairwise
 
 from simulation import stack
 from simulation.history import PodHistory
 from simulation.stack import Stack
+from simulation.tenants import STEADY
 from stacks import settings
 from tests.support import prod
 from tests.support.prod import Change
@@ -13,6 +16,7 @@ from tests.support.replay import CRASH_LOOP, Replay
 
 BEGIN = 1_780_000_020.0  # a whole minute
 STEP_SECONDS = 5
+DAY, NOON, LEAKS = 86400, 43200, 900  # seconds
 # The tenants of support/replay.py that share prod's namespace.
 _NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
 
@@ -51,6 +55,26 @@ def pod(
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
     """What an exporter would have shown of it, had nobody lacked memory."""
     return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants()]
+
+
+def days(count: int, *, restless: bool = False) -> tuple[list[PodHistory], Counter[str]]:
+    """So many days of prod's residents, and what a replay must make of them: how often who is recycled, let in and put
+    out. Everybody holds more in each second hour, within his budget; `restless`, also a little more or less each
+    minute. At noon immich-ml leaks for a quarter of an hour, after which the history has its next pod; at three in the
+    night ytdlp has work for ten minutes; and at one of each third night llama-swap is rolled out."""
+    made, end = [], count * DAY
+    restarts = {"immich-ml": range(NOON + LEAKS, end, DAY), "llama-swap": range(3600, end, 3 * DAY)}
+    for name, mib in {**STEADY, "frigate": 1900}.items():
+        for number, (start, until) in enumerate(pairwise([0, *restarts.get(name, ()), end])):
+
+            def wants(age: int, start: int = start, name: str = name, mib: int = mib) -> int:
+                at = start + age
+                leaked = 6 * (at % DAY - NOON) if name == "immich-ml" and 0 <= at % DAY - NOON < LEAKS else 0
+                return mib - 200 + 150 * (at // 3600 % 2) + 40 * (restless and at // 60 % 2) + leaked
+
+            made.append(pod(name, wants, seconds=until - start - 30, after=start, number=number))
+    made += [pod("ytdlp", 900, seconds=600, after=day * DAY + 3 * 3600, number=day) for day in range(count)]
+    return made, Counter({"recycled immich-ml": count, "let in ytdlp": count, "put out ytdlp": count})
 
 
 def lines(pods: Iterable[PodHistory]) -> Iterator[str]:

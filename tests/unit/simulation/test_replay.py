@@ -1,6 +1,7 @@
 """A history under a stack file: who is recycled, let in, put out or refused, and who waits."""
 
 from collections import Counter
+from dataclasses import replace
 
 from simulation.replay import Played, play
 from simulation.stack import Stack
@@ -56,6 +57,13 @@ def test_a_restart_of_the_history_is_one_here_and_no_recycle() -> None:
     assert what(played) == {}
 
 
+def test_a_pod_that_starts_after_the_historys_next_one_asks_for_what_that_one_did() -> None:
+    """It took its 10 s to end, and its next one some to start: without the 4350 MiB there is room for the leak."""
+    first, second = pod("llama-swap", 4350, seconds=200), pod("llama-swap", 4350, seconds=700, after=205, number=2)
+    leaks = pod("immich-ml", growing(2000, 5600, after=300, seconds=600), seconds=900)
+    assert what(play([*HOUSEHOLD[:3], first, second, leaks], today())) == {"recycled immich-ml": 1}
+
+
 def test_work_on_demand_is_let_in_and_put_out_again_where_it_has_ended() -> None:
     work = pod("ytdlp", 900, after=60, seconds=120)
     played = play([*HOUSEHOLD, pod("immich-ml", 2100, seconds=1500), work], today())
@@ -83,3 +91,25 @@ def test_memory_that_is_nobodys_is_on_the_device_and_is_said() -> None:
     played = play([*HOUSEHOLD, pod("immich-ml", 3400), stranger], today())
     assert what(played)["recycled immich-ml"] == 1
     assert "somebody/notebook-5d4f8b7c9-00001" in played.notes[0]
+
+
+def test_work_on_demand_that_prometheus_knows_of_is_let_in() -> None:
+    query = {"address": "http://prometheus.monitoring:9090", "query": "sum(pending) or vector(0)"}
+    asked = changed(drop("on_demand ytdlp http_json"), put("on_demand ytdlp prometheus", query))
+    work = pod("ytdlp", 900, after=60, seconds=120)
+    played = play([*HOUSEHOLD, pod("immich-ml", 2100, seconds=1500), work], asked)
+    assert what(played) == {"let in ytdlp": 1, "put out ytdlp": 1}
+
+
+def test_a_pod_for_which_its_namespaces_quota_has_no_room_is_refused_for_as_long() -> None:
+    """immich has seats of 3000 and 1800 MiB."""
+    less = replace(today(), quotas={**today().quotas, "immich": 4799})
+    played = play([*HOUSEHOLD, pod("immich-ml", 2100)], less)
+    assert what(played) == {"refused immich-server": 1}
+    assert played.happened[0].seconds == 600
+
+
+def test_a_day_is_what_is_known_of_it() -> None:
+    """`python -m tests.benchmarks.replay` has a week."""
+    history, known = histories.days(1)
+    assert what(play(history, today())) == known
