@@ -174,9 +174,11 @@ gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem AR
 plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any Python 3.11 runs
 	@python3 -m toolchain.plugin dist
 
-schema: toolchain ## Write docs/config.schema.json from the settings
+schema: toolchain ## Write docs/config.schema.json and docs/parts.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new
 	@mv docs/config.schema.json.new docs/config.schema.json
+	@$(PYTHON) -m stacks schema --parts > docs/parts.schema.json.new
+	@mv docs/parts.schema.json.new docs/parts.schema.json
 
 lock: toolchain ## Write requirements.lock from pyproject.toml
 	@.toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 \

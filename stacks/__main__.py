@@ -35,7 +35,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
     command.add_argument("--full", action="store_true", help="let Pulumi list every resource")
     command.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="for pulumi preview")
-    commands.add_parser("schema", help="print the JSON schema of a stack file")
+    command = commands.add_parser("schema", help="print the JSON schema of a stack file")
+    command.add_argument("--parts", action="store_true", help="of a file that the key files names")
     command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
     command.add_argument("--optional", action="store_true", help="having none that answers is no error")
     given = parser.parse_args(arguments)
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             case "new":
                 text = _new(root, given.stack)
             case "schema":
-                text = schema.render()
+                text = schema.render(parts=given.parts)
             case _:
                 text = _cluster(optional=given.optional)
     except (settings.ConfigError, kubeconfig.KubeconfigError, _CommandError) as error:

@@ -23,8 +23,8 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     parts = ", ".join(f"{PROJECT}:{name} {sizes[name]}" for name in largest)
     return [
         f"the configuration takes {size} bytes as the engine hands it on, {MOST_BYTES} at most: {parts}; "
-        f"shorten it by {size - MOST_BYTES}: leave out what is as by default, give alike seats replicas, or write a "
-        "second stack"
+        f"move {size - MOST_BYTES} bytes or more of it into files that {PROJECT}:files names: they are not handed on, "
+        "and hold what stands under config here"
     ]
 
 

@@ -7,17 +7,18 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from stacks.parts import ENTRIES
+
 Model = TypeVar("Model", bound=BaseModel)
 
-# Maps of names, and how deep their entries are: one that is wrong goes, the others stay.
-_ENTRIES = {"pools": 2, "tenants": 2, "residents": 2, "on_demand": 2, "unbudgeted": 2, "memory_pools": 2, "queues": 3}
 # In the place of the cluster, which promises nothing, and whose domain alone a sum needs.
 _CLUSTER = {"resource_domain": "unreadable.invalid", "agent_image": "unreadable:0.0.0"}
 _PASSES = 4  # what is left of a map may be too little for it
 
 
 def without(raw: Mapping[str, Any], error: ValidationError, model: type[Model]) -> Model | None:
-    """The model of what is left without the entries of which `error` speaks; None where that is too little."""
+    """The model of what is left without the entries of which `error` speaks; None where that is too little. Of a map of
+    names the entry that is wrong goes, the others stay."""
     left = copy.deepcopy(dict(raw))
     for _ in range(_PASSES):
         for detail in error.errors(include_url=False, include_context=False, include_input=False):
@@ -37,7 +38,7 @@ def _drop(left: dict[str, Any], path: tuple[str | int, ...]) -> None:
         kept = {"resource_domain": domain} if domain is not None and "resource_domain" not in path else {}
         left["cluster"] = _CLUSTER | kept
         return
-    *parents, last = path[: _ENTRIES.get(part, 1)] or ("",)
+    *parents, last = path[: ENTRIES.get(part, 1)] or ("",)
     container: Any = left
     for key in parents:
         container = container.get(key) if isinstance(container, dict) else None

@@ -1,6 +1,7 @@
 """Keys that name other keys. Judged on the raw configuration, so that a wrong number elsewhere hides none of them."""
 
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from components.agents.exporter import ExporterSpec
@@ -9,6 +10,7 @@ from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER, Names
 
+_MOST_COMPARED = 100  # names that lead nowhere, with all that there are: of thousands each that is minutes
 # Where a name stands (`*` is any key; `*@` says that the key itself is the name) and the map it must be a key of.
 _REFERENCES = (
     ("residents.*.tenant", "tenants"),
@@ -121,13 +123,15 @@ def _walk(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tup
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
     # Of the other targets the settings themselves say that they are missing.
     missing = {"tenants", "priorities"} - raw.keys()
+    lines = count()
     for pattern, target in _REFERENCES:
         names = at(raw, target)
         for path, name in matches(raw, pattern):
             if not isinstance(name, str) or name in names:
                 continue
             if names:
-                yield f"{key(*path)}: {name!r} is no key of {target}; {nearest(name, names, 'there')}"
+                instead = nearest(name, names, "there") if next(lines) < _MOST_COMPARED else "name one that is"
+                yield f"{key(*path)}: {name!r} is no key of {target}; {instead}"
             elif target in missing:
                 missing.remove(target)
                 yield f"{key(target)}: is missing though {dotted(*path)} names {name!r}; add it"

@@ -1,4 +1,5 @@
-"""The JSON schema of a whole stack file, from the settings' own models: what an editor completes and checks.
+"""The JSON schemas of a stack file and of the files that it names, from the settings' own models: what an editor
+completes and checks.
 
 Draft 7, which the YAML language server reads. References and relations are the settings' to refuse.
 """
@@ -6,6 +7,7 @@ Draft 7, which the YAML language server reads. References and relations are the 
 import json
 from typing import Any
 
+from stacks.parts import FILES
 from stacks.problems import PROVIDERS
 from stacks.settings import StackSettings
 from stacks.stackfile import PULUMI_KEYS
@@ -40,15 +42,40 @@ def stack_file_schema() -> dict[str, Any]:
     }
 
 
-def _once(name: str, *, required: bool) -> dict[str, Any]:
-    """With the project's name or bare, which is the same to the engine; not both."""
-    spellings = [{"required": [f"{PROJECT}:{name}"]}, {"required": [name]}]
-    return {"oneOf": spellings} if required else {"not": {"allOf": spellings}}
+def parts_file_schema() -> dict[str, Any]:
+    """Of a file that the key files names: what may stand under config, by reference to the schema of that."""
+    names = [name for name in StackSettings.model_fields if name != FILES]
+    under_config = "config.schema.json#/properties/config/properties"
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": f"Parts of a stack of {PROJECT}, in a file of their own",
+        "type": "object",
+        "properties": {
+            spelling: {"$ref": f"{under_config}/{PROJECT}:{name}"}
+            for name in names
+            for spelling in (name, f"{PROJECT}:{name}")
+        },
+        "additionalProperties": False,
+        "allOf": [_once(name) for name in names],
+    }
 
 
-def render() -> str:
-    """The schema as docs/config.schema.json holds it."""
-    return json.dumps(stack_file_schema(), indent=2) + "\n"
+def _spellings(name: str) -> list[dict[str, Any]]:
+    """With the project's name or bare, which is the same to the engine."""
+    return [{"required": [f"{PROJECT}:{name}"]}, {"required": [name]}]
+
+
+def _once(name: str, *, required: bool = False) -> dict[str, Any]:
+    """Not in both spellings; what is required may also stand in a file."""
+    at_most = {"not": {"allOf": _spellings(name)}}
+    if not required:
+        return at_most
+    return {"if": {"anyOf": _spellings(FILES)}, "then": at_most, "else": {"oneOf": _spellings(name)}}
+
+
+def render(*, parts: bool = False) -> str:
+    """As docs/config.schema.json holds it, and docs/parts.schema.json that of the parts."""
+    return json.dumps(parts_file_schema() if parts else stack_file_schema(), indent=2) + "\n"
 
 
 def _tidied(node: Any) -> Any:

@@ -5,9 +5,9 @@ between resources are the policy pack's, so that there is one gate and it is the
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pulumi
 from pydantic import Field, ValidationError
@@ -27,7 +27,8 @@ from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import limits, partial, problems, references, reserved, stackfile
+from stacks import limits, partial, parts, problems, references, reserved, stackfile
+from stacks.parts import Parts
 from tenancy import sums
 from tenancy.ledger import (
     AdmissionTerms,
@@ -43,6 +44,8 @@ from tenancy.ledger import (
     Unbudgeted,
 )
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+
+_MOST_LINES = 100
 
 
 class ConfigError(pulumi.RunError):
@@ -99,6 +102,10 @@ class StackSettings(Spec):
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
+    )
+    files: list[Annotated[str, parts.INSIDE]] = Field(
+        default_factory=list,
+        description="Files and folders of .yaml files with more of these keys, by their paths in the project's folder.",
     )
 
     @property
@@ -230,31 +237,41 @@ def load() -> StackSettings:
     secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
     _refuse_encrypted(secrets)
     path = Path(f"Pulumi.{pulumi.get_stack()}.yaml")
-    written = load_file(path) if path.exists() else None
+    raw = {name: _from_json(given[key]) for key, name in own.items()}
     foreign = [key for key in given if key not in own]
-    settings = parse({name: _from_json(given[key]) for key, name in own.items()}, foreign=foreign)
-    if written is not None:
-        _refuse_difference(path, written, settings)
+    if not path.exists():
+        return _parsed(raw, path, foreign=foreign)[0]
+    contents = _read(path)
+    if _said(raw) == _said(contents.values):  # as ever; then what is large is judged once
+        foreign = [*dict.fromkeys([*contents.foreign, *foreign])]
+        return _parsed(contents.values, path, foreign=foreign, found=contents.problems)[0]
+    written, _ = _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)
+    settings, _ = _parsed(raw, path, foreign=foreign)
+    _refuse_difference(path, written, settings)
     return settings
 
 
 def load_file(path: Path) -> StackSettings:
-    """The settings in a stack file, without the engine. Raises ConfigError."""
-    try:
-        contents = stackfile.read(path)
-    except stackfile.StackFileError as error:
-        raise ConfigError(str(error)) from None
-    _refuse_encrypted(stackfile.encrypted(contents.values))
-    if found := limits.problems(contents.values):
-        raise ConfigError("\n".join(f"{path}: {each}" for each in found))
-    return parse(contents.values, foreign=contents.foreign, found=contents.problems)
+    """The settings in a stack file and in the files that it names, without the engine. Raises ConfigError."""
+    return declared(path)[0]
+
+
+def declared(path: Path) -> tuple[StackSettings, Parts]:
+    """The same, and which file has which part. Raises ConfigError."""
+    contents = _read(path)
+    return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)
 
 
 def parse(
-    raw: Mapping[str, Any], *, foreign: Iterable[str] = (), found: Sequence[stackfile.Problem] = ()
+    raw: Mapping[str, Any],
+    *,
+    foreign: Iterable[str] = (),
+    found: Sequence[stackfile.Problem] = (),
+    placed: Callable[[str], str] = str,
 ) -> StackSettings:
     """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem: those
     `found` in the file already, each instead of what would be said of the same key, and keys `foreign` to the project.
+    `placed` says of a line where its key stands.
 
     An optional part that is an empty map counts as left out: the engine fills absent keys with the default {}.
     """
@@ -273,10 +290,38 @@ def parse(
     lines += dangling
     lines += reserved.problems(given)
     if lines:
+        more = len(lines) - _MOST_LINES
+        lines = [placed(line) for line in lines[:_MOST_LINES]] + ([f"and {more} more"] if more > 0 else [])
         # Else the sums are the policy pack's to refuse, which judges the whole graph.
         lines += [f"{rule}: {line}" for rule, line in sums.contradictions(readable.ledger())] if readable else []
         raise ConfigError("\n".join(lines))
     return settings
+
+
+def _read(path: Path) -> stackfile.Contents:
+    """What the stack file itself says."""
+    try:
+        contents = stackfile.read(path)
+    except stackfile.StackFileError as error:
+        raise ConfigError(str(error)) from None
+    _refuse_encrypted(stackfile.encrypted(contents.values))
+    if found := limits.problems(contents.values):
+        raise ConfigError("\n".join(f"{path}: {each}" for each in found))
+    return contents
+
+
+def _parsed(
+    values: Mapping[str, Any], path: Path, *, foreign: Iterable[str], found: Sequence[stackfile.Problem] = ()
+) -> tuple[StackSettings, Parts]:
+    """With the files that the values of the stack file at `path` name."""
+    gathered = parts.gather(values, path)
+    settings = parse(gathered.values, foreign=foreign, found=[*found, *gathered.problems], placed=gathered.placed)
+    return settings, gathered
+
+
+def _said(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is left out: the engine fills it with an empty default."""
+    return {name: value for name, value in values.items() if value not in ({}, [])}
 
 
 def _refuse_encrypted(names: Iterable[str]) -> None:

@@ -7,8 +7,9 @@ value that the operator most likely meant, so that the rest can be judged in the
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,12 +64,54 @@ class Contents:
     values: dict[str, Any]
     foreign: tuple[str, ...]
     problems: tuple[Problem, ...]
+    file: Path
+    config: yaml.MappingNode  # that it was read from
+
+    def place(self, path: str) -> str:
+        """The file with the line and column of the dotted path, as far as it is there."""
+        node: yaml.Node = self.config
+        mark, rest = None, path
+        while rest and (found := self._step(node, rest)) is not None:
+            mark, node, rest = found
+        return f"{self.file}{_place(mark)}"
+
+    def _step(self, node: yaml.Node, path: str) -> tuple[yaml.Mark, yaml.Node, str] | None:
+        """One name or index further down a dotted path: where it stands, the node, what is left of the path."""
+        names = path.split(".")
+        for length in range(1, len(names) + 1):  # names have dots in them where they are wrong
+            if found := self._below(node).get(".".join(names[:length])):
+                return *found, ".".join(names[length:])
+        return None
+
+    def _below(self, node: yaml.Node) -> dict[str, tuple[yaml.Mark, yaml.Node]]:
+        """What is directly below, by name or index; of a name that is there twice the first."""
+        if id(node) not in self._known:
+            items: list[tuple[str, yaml.Mark, yaml.Node]] = []
+            if isinstance(node, yaml.MappingNode):
+                items = [(dotted(own_name(key.value) or key.value), key.start_mark, value) for key, value in node.value]
+            elif isinstance(node, yaml.SequenceNode):
+                items = [(str(index), item.start_mark, item) for index, item in enumerate(node.value)]
+            self._known[id(node)] = {name: (mark, below) for name, mark, below in reversed(items)}
+        return self._known[id(node)]
+
+    @cached_property
+    def _known(self) -> dict[int, dict[str, tuple[yaml.Mark, yaml.Node]]]:
+        return {}
 
 
 def read(path: Path) -> Contents:
     """What the file says. Raises StackFileError where it is no stack file at all."""
+    return _read(path, _Reader.read)
+
+
+def read_parts(path: Path) -> Contents:
+    """What a file says that holds what a stack file has under config. Raises StackFileError likewise."""
+    return _read(path, _Reader.read_parts)
+
+
+def _read(path: Path, read_as: "Callable[[_Reader], Contents]") -> Contents:
     try:
-        return _Reader(path, path.read_text(encoding="utf-8")).read()
+        return read_as(_Reader(path, path.read_text(encoding="utf-8")))
     except OSError as error:
         raise StackFileError(f"{path}: cannot be read: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -131,6 +174,17 @@ class _Reader:
         if not isinstance(config, yaml.MappingNode):
             near = next((problem.line for problem in self.problems), "")
             raise StackFileError(near or f"{self.file}: has no map under the key config; add it")
+        return self._contents(config)
+
+    def read_parts(self) -> Contents:
+        root = self.loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise StackFileError(f"{self.file}: has no map of parts such as tenants; add it, or remove the file")
+        if any(name.value == _CONFIG for name, _ in root.value):
+            raise StackFileError(f"{self.file}: has the key {_CONFIG}; write what is under it without it")
+        return self._contents(root)
+
+    def _contents(self, config: yaml.MappingNode) -> Contents:
         values: dict[str, Any] = {}
         foreign = []
         for key, key_node, node in self._items(config, ()):
@@ -144,7 +198,7 @@ class _Reader:
                 self._problem((name,), key_node, f"is there twice, with {PROJECT}: and without; remove one")
             else:
                 values[name] = self._value(node, (name,))
-        return Contents(values, tuple(foreign), tuple(self.problems))
+        return Contents(values, tuple(foreign), tuple(self.problems), self.file, config)
 
     def _top_level(self, root: yaml.MappingNode) -> yaml.Node | None:
         """The node under config."""

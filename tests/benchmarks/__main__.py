@@ -43,7 +43,7 @@ def main() -> None:
 def grow(config: dict[str, Any], tenants: int) -> None:
     """Prod with `tenants` more namespaces, one seat each, on a pool that is large enough."""
     pool = config["pools"]["t4"]
-    pool["nodes"] = math.ceil(tenants / SEATS_A_DEVICE) + 1
+    pool |= {"nodes": math.ceil(tenants / SEATS_A_DEVICE) + 1, "floor_mib": pool["reserve_mib"]}
     for number in range(tenants):
         name = f"tenant-{number}"
         config["tenants"][name] = {}  # with people, 1,000 would pass the engine's limit on the configuration (128 KiB)

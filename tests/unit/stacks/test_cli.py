@@ -52,6 +52,8 @@ def test_a_terminal_gets_colour_unless_it_wants_none(
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert capsys.readouterr().out == schema.render()
+    assert main(["schema", "--parts"]) == 0
+    assert capsys.readouterr().out == schema.render(parts=True)
 
 
 def test_a_new_stack_is_a_copy_of_the_example(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_what_fits_is_no_problem() -> None:
     assert limits.problems(raw()) == []
     assert limits.problems({"residents": {"a": "x" * (limits.MOST_BYTES - 100)}}) == []
     (problem,) = limits.problems({"residents": {"a": "x" * limits.MOST_BYTES}})
-    assert "shorten it by 35" in problem
+    assert "move 35" in problem
 
 
 @pytest.mark.parametrize("text", ["é", '"', "\\", "<", "\n"])

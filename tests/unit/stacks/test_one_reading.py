@@ -29,6 +29,16 @@ def test_what_chart_and_settings_accept_the_schema_and_the_program_accept(
     contents = stackfile.read(path)
     assert [error.message for error in VALIDATOR.iter_errors({"config": contents.values})] == []
     assert _of_the_engine(path.parent, contents) == declared
+    assert _in_a_file_of_its_own(path, text).model_copy(update={"files": []}) == declared
+
+
+def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
+    """What is the project's goes into a file that the stack file names; a provider's key stays."""
+    lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
+    stays = [line for line in lines if line.startswith("kubernetes:")]
+    path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))
+    path.write_text("\n  ".join(["config:", "files: [parts.yaml]", *stays]))
+    return settings.load_file(path)
 
 
 def _of_the_engine(folder: Path, contents: stackfile.Contents) -> settings.StackSettings:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft7Validator
+from referencing import Registry, Resource
 
 from stacks import schema
 from stacks.settings import StackSettings
@@ -18,13 +19,52 @@ def document() -> Any:
     return yaml.safe_load(PROD.read_text())
 
 
-def test_the_schema_in_the_docs_is_fresh() -> None:
-    fresh = "run `python -m stacks schema > docs/config.schema.json`"
-    assert (ROOT / "docs" / "config.schema.json").read_text() == schema.render(), fresh
+@pytest.mark.parametrize(("name", "parts"), [("config", False), ("parts", True)])
+def test_the_schema_in_the_docs_is_fresh(name: str, parts: bool) -> None:
+    assert (ROOT / "docs" / f"{name}.schema.json").read_text() == schema.render(parts=parts), "run `make schema`"
 
 
 def test_the_schema_is_one() -> None:
     Draft7Validator.check_schema(schema.stack_file_schema())
+    Draft7Validator.check_schema(schema.parts_file_schema())
+
+
+def parts_validator() -> Draft7Validator:
+    """An editor finds the schema of the stack file next to that of the parts."""
+    whole = Resource.from_contents(schema.stack_file_schema())
+    return Draft7Validator(schema.parts_file_schema(), registry=Registry().with_resource("config.schema.json", whole))
+
+
+def test_what_stands_under_config_validates_in_a_file_of_its_own() -> None:
+    validator, under_config = parts_validator(), document()["config"]
+    assert [error.message for error in validator.iter_errors(under_config)] == []
+    assert validator.is_valid({"tenants": {"team-a": {}}, "gpu-tenancy:residents": {}})
+    for wrong in (
+        {"tenants": {"Team": {}}},
+        {"tenant": {}},
+        {"files": ["a.yaml"]},
+        {"kubernetes:context": "x"},
+        {"config": under_config},
+        {"tenants": {}, "gpu-tenancy:tenants": {}},
+    ):
+        assert not validator.is_valid(wrong), wrong
+
+
+@pytest.mark.parametrize(
+    ("files", "right"),
+    [
+        (["stacks.d/prod", "a..b/c.yaml"], True),
+        (["/etc"], False),
+        (["../x"], False),
+        (["a/../../x"], False),
+        (["a/.."], False),
+        ([""], False),
+        ("stacks.d", False),
+    ],
+)
+def test_with_files_even_pools_may_stand_elsewhere(files: Any, right: bool) -> None:
+    assert VALIDATOR.is_valid({"config": {"gpu-tenancy:files": files}}) is right
+    assert not VALIDATOR.is_valid({"config": {"files": files, "gpu-tenancy:files": files}})
 
 
 @pytest.mark.parametrize("path", [PROD, *sorted((ROOT / "examples").glob("*.yaml"))], ids=lambda path: path.name)
@@ -103,11 +143,9 @@ def test_the_projects_index_names_the_settings_keys_with_their_descriptions() ->
     assert {name: key["description"] for name, key in declared.items()} == {
         name: field.description for name, field in fields.items()
     }
-    assert all(key["type"] == "object" for key in declared.values())
+    kinds = {name: key["type"] for name, key in declared.items()}
+    assert kinds == {name: "array" if name == "files" else "object" for name in fields}
 
 
-def test_only_required_keys_have_no_default() -> None:
-    declared = project_keys()
-    required = {name for name, field in StackSettings.model_fields.items() if field.is_required()}
-    assert {name for name, key in declared.items() if "default" not in key} == required
-    assert all(key["default"] == {} for name, key in declared.items() if name not in required)
+def test_whatever_is_left_out_is_left_to_the_settings_which_look_into_files_as_well() -> None:
+    assert all(key["default"] == ([] if name == "files" else {}) for name, key in project_keys().items())
