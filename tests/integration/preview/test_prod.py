@@ -1,5 +1,6 @@
 """The prod stack, previewed by the real engine with its real provider under the policy pack."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -41,8 +42,19 @@ def test_a_single_mistake_breaks_the_rule_that_names_it(name: str) -> None:
 
 @pytest.mark.parametrize("group", GROUPS[1:], ids=lambda group: group[0])
 def test_the_engine_refuses_mistakes_by_the_rules_that_name_them(space: Workspace, group: tuple[str, ...]) -> None:
+    """Also where all of it stands in files, of which the engine knows the folder's name."""
     space.change(lambda config: make_group(config, group))
+    space.change(lambda config: into_files(config, space))
     assert_refused(space.preview(), group)
+
+
+def into_files(config: Config, space: Workspace) -> None:
+    """Every part in a file of its own."""
+    folder = space.project / "stacks.d"
+    folder.mkdir()
+    for part in list(config):
+        (folder / f"{part}.yaml").write_text(json.dumps({part: config.pop(part)}))
+    config["files"] = ["stacks.d"]
 
 
 def test_an_unreachable_cluster_hides_none_of_them(space: Workspace) -> None:
@@ -79,6 +91,7 @@ def test_a_stack_without_the_optional_parts_passes_also_before_a_cluster_that_is
     def change(config: Config) -> None:
         for key in set(config) - {"cluster", "pools"}:
             del config[key]
+        into_files(config, space)
 
     space.change(change)
     outcome = space.preview(KUBECONFIG=str(space.unreachable()))
