@@ -6,7 +6,7 @@ What is changed in a stack file is the text of numbers, so that comments and ord
 import difflib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,27 @@ class CheckoutError(AgentError):
     """There is no such checkout, stack or place in it; the message says what to do."""
 
 
+KeyPath = tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """A stack file that the settings accept."""
+    """A stack file that the settings accept, with the files that it names. `values` is what they say together, by the
+    names of the settings; `homes` is the file of a path's entry, None for the stack file itself."""
 
     path: Path
-    text: str
     ledger: Ledger
     host_memory: HostMemoryPools
+    values: Mapping[str, Any]
+    homes: Callable[[KeyPath], Path | None]
+
+    def home(self, path: KeyPath) -> Path:
+        """The file that has the entry."""
+        return self.homes(path) or self.path
+
+    def shown(self, file: Path) -> str:
+        """Its path in the folder of the stack file."""
+        return file.relative_to(self.path.parent).as_posix()
 
 
 def read(name: str, root: Path) -> Stack:
@@ -38,66 +51,71 @@ def read(name: str, root: Path) -> Stack:
     path = root / f"Pulumi.{name}.yaml"
     if not path.is_file():
         raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
-    settings = _settings(path)
+    settings, parts = _declared(path)
     return Stack(
-        path=path, text=path.read_text(encoding="utf-8"), ledger=settings.ledger(), host_memory=_host_memory(settings)
+        path=path,
+        ledger=settings.ledger(),
+        host_memory=_host_memory(settings),
+        values=parts.values,
+        homes=parts.home,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A stack file's text after a change, and what settings and gate refuse of it: of all that is judged without the
+    """The texts of the files after a change, and what settings and gate refuse of it: of all that is judged without the
     program's objects."""
 
-    text: str
+    texts: Mapping[Path, str]
     refusals: tuple[str, ...]
 
 
-KeyPath = tuple[str, ...]
-
-
 def with_numbers(stack: Stack, numbers: Mapping[KeyPath, int]) -> Change:
-    """With other numbers at these paths of keys. Raises CheckoutError where the text has no place for one."""
+    """With other numbers at these paths of keys. Raises CheckoutError where a text has no place for one."""
+    texts: dict[Path, str] = {}
+    for file in sorted({stack.home(path) for path in numbers}):
+        texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
+    return Change(texts=texts, refusals=refusals_of(_with(stack.values, numbers)))
+
+
+def _with_numbers(stack: Stack, file: Path, numbers: Mapping[KeyPath, int]) -> str:
+    """The text of one of its files."""
     import yaml  # noqa: PLC0415 (the plugin has none)
 
-    config = _child(yaml.compose(stack.text), "config")
+    before = text = file.read_text(encoding="utf-8")
+    root = yaml.compose(text)
+    config = _child(root, "config") if file == stack.path else root
     places = {path: _at(config, path) for path in numbers}
-    text = stack.text
     if wrong := [".".join(path) for path, node in places.items() if not _is_plain(node, text)]:
-        raise CheckoutError(f"{stack.path}: no number of its own at {', '.join(wrong)}; write one there")
+        raise CheckoutError(f"{file}: no number of its own at {', '.join(wrong)}; write one there")
     for path, node in sorted(places.items(), key=lambda place: -place[1].start_mark.index):
         text = text[: node.start_mark.index] + str(numbers[path]) + text[node.end_mark.index :]
-    return _judged(stack, text, numbers)
+    if _said(stack, file, text) != _with(_said(stack, file, before), numbers):
+        named = ", ".join(".".join(each) for each in numbers)
+        raise CheckoutError(f"{file}: one of {named} is another key's as well, by an alias; write each out")
+    return text
 
 
-def patch(stack: Stack, change: Change) -> str:
-    """The change as a unified diff."""
-    name = stack.path.name
-    before, after = stack.text.splitlines(keepends=True), change.text.splitlines(keepends=True)
-    return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
-
-
-def _judged(stack: Stack, text: str, numbers: Mapping[KeyPath, int]) -> Change:
+def _said(stack: Stack, file: Path, text: str) -> Mapping[str, Any]:
+    """What the file would say with this text."""
     from stacks import stackfile  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
-        path = Path(folder) / stack.path.name
+        path = Path(folder) / file.name
         path.write_text(text, encoding="utf-8")
-        if stackfile.read(path).values != _with(stackfile.read(stack.path).values, numbers):
-            named = ", ".join(".".join(each) for each in numbers)
-            raise CheckoutError(f"{stack.path}: one of {named} is another key's as well, by an alias; write each out")
-        try:
-            settings = _settings(path)
-        except CheckoutError as error:
-            return Change(text=text, refusals=tuple(str(error).splitlines()))
-    return Change(text=text, refusals=_refused(settings))
+        return (stackfile.read if file == stack.path else stackfile.read_parts)(path).values
 
 
-def values_of(stack: Stack) -> dict[str, Any]:
-    """What the stack file says, by the names of the settings. Raises CheckoutError."""
-    from stacks import stackfile  # noqa: PLC0415
+def patch(stack: Stack, change: Change) -> str:
+    """The change as a unified diff, of every file that it touches."""
+    return "".join(
+        _diff(stack.shown(file), file.read_text(encoding="utf-8"), text) for file, text in change.texts.items()
+    )
 
-    return dict(stackfile.read(stack.path).values)
+
+def _diff(name: str, before: str, after: str) -> str:
+    lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
 
 
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -167,10 +185,15 @@ def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
 
 
 def _settings(path: Path) -> Any:
+    return _declared(path)[0]
+
+
+def _declared(path: Path) -> Any:
+    """The settings, and where their parts stand."""
     from stacks import settings  # noqa: PLC0415
 
     try:
-        return settings.load_file(path)
+        return settings.declared(path)
     except settings.ConfigError as error:
         raise CheckoutError(str(error)) from None
 

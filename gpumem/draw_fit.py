@@ -24,7 +24,10 @@ def _lines(found: Fit, paper: Paper) -> Iterator[str]:
         yield from _pool(pool, paper)
         yield ""
     if found.patch:
-        yield f"into Pulumi.{found.stack}.yaml, under config: (settings and the gate's rules on the ledger pass it)"
+        into = (
+            "the files that it names" if found.patch.startswith("---") else f"Pulumi.{found.stack}.yaml, under config:"
+        )
+        yield f"into {into} (settings and the gate's rules on the ledger pass it)"
         yield from (f"  {line}" for line in found.patch.splitlines())
         if found.tenant is None:
             yield from paper.wrapped(f"({NEW_TENANT} stands for the tenant: name it with --tenant)", "  ")

@@ -18,7 +18,7 @@ class StackFile:
     def __init__(self, name: str, root: Path) -> None:
         found = checkout.read(name, root)
         self.name, self.ledger = name, found.ledger
-        self._raw = checkout.values_of(found)
+        self._stack, self._raw = found, found.values
 
     def with_patch(self, found: Fit) -> Fit:
         """What to write for the best pool, where the gate's rules pass it."""
@@ -29,8 +29,7 @@ class StackFile:
                 continue
             refused = self._refusals(patch)
             if not refused:
-                text = output.as_yaml({f"{_PREFIX}{part}": entries for part, entries in patch.items()})
-                return with_stack(found, self.name, text, ())
+                return with_stack(found, self.name, self._text(patch), ())
             refusals = refusals or refused
         return with_stack(found, self.name, None, refusals)
 
@@ -58,6 +57,29 @@ class StackFile:
         floor = {} if pool.floor_mib is None else {"floor_mib": pool.floor_mib}
         return {**patch, "pools": {pool.pool: {"nodes": pool.nodes, **floor}}}
 
+    def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
+        """As YAML; where the stack has files of its own, a document for each, which begins with the file's name."""
+        files: dict[Path, dict[str, dict[str, Any]]] = {}
+        for part, entries in patch.items():
+            for name, entry in entries.items():
+                file = self._file(part, name, entry)
+                files.setdefault(file, {}).setdefault(f"{_PREFIX}{part}", {})[name] = entry
+        if [*files] == [self._stack.path]:
+            return output.as_yaml(files[self._stack.path])
+        titles = {file: self._stack.shown(file) for file in files} | {
+            self._stack.path: f"{self._stack.path.name}, under config:"
+        }
+        return "".join(f"--- # {titles[file]}\n{output.as_yaml(parts)}" for file, parts in files.items())
+
+    def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
+        """Where the entry stands; of a new one where its tenant has others, else where the part has some."""
+        if name in self._raw.get(part, {}):
+            return self._stack.home((part, name))
+        tenant = entry.get("tenant")
+        seats = (each for each, seat in self._raw.get(part, {}).items() if seat.get("tenant") == tenant)
+        neighbour = next(seats, None) if tenant else None
+        return self._stack.home((part, neighbour) if neighbour else (part,))
+
     def _name(self, tenant: str) -> str:
         """That no workload has."""
         taken = {name for part in ("residents", "on_demand", "unbudgeted") for name in self._raw.get(part, {})}
@@ -65,7 +87,7 @@ class StackFile:
         return next(name for name in (tenant, *numbered) if name not in taken)
 
     def _refusals(self, patch: Mapping[str, Any]) -> tuple[str, ...]:
-        changed = copy.deepcopy(self._raw)
+        changed = copy.deepcopy(dict(self._raw))
         _merge(changed, patch)
         return checkout.refusals_of(changed)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from components.host_memory import host_memory_pools
 from stacks import kubeconfig, schema, settings, typed
+from stacks.parts import Parts
 from stacks.preview import run as preview
 from stacks.preview.progress import Progress
 from stacks.preview.remedies import remedies
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             case "preview":
                 text, code = _preview(root, given.stack, given.arguments, full=given.full)
             case "chart":
-                text = _chart(_declared(root, given.stack))
+                text = _chart(_declared(root, given.stack)[0])
             case "new":
                 text = _new(root, given.stack)
             case "schema":
@@ -74,11 +75,11 @@ def _stack_file(root: Path, stack: str) -> Path:
     return root / f"Pulumi.{stack}.yaml"
 
 
-def _declared(root: Path, stack: str) -> StackSettings:
+def _declared(root: Path, stack: str) -> tuple[StackSettings, Parts]:
     path = _stack_file(root, stack)
     if not path.exists():
         raise _CommandError(f"{path} is not there; begin with make new-stack STACK={stack}")
-    return settings.load_file(path)
+    return settings.declared(path)
 
 
 def _chart(declared: StackSettings) -> str:
@@ -96,7 +97,7 @@ def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) ->
     """The report and the exit code. What the configuration alone refuses is refused before Pulumi starts."""
     if wrong := [*typed.flags(arguments, "preview"), *typed.options(os.environ, "preview")]:
         raise _CommandError("\n".join(wrong))
-    declared = _declared(root, stack)
+    declared, parts = _declared(root, stack)
     chart = _chart(declared)
     print(_cluster(optional=True), flush=True)
     pulumi = root / ".toolchain" / "bin" / "pulumi"
@@ -109,7 +110,8 @@ def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) ->
         progress = Progress(stack)
         run = preview.quietly(pulumi, stack, arguments, root=root, watch=progress)
         progress.clear()
-    return report(run, chart, colour=_colour(), remedies=remedies(declared.ledger())), run.exit_code
+    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
+    return report(run, chart, colour=_colour(), remedies=lowered), run.exit_code
 
 
 def _new(root: Path, stack: str) -> str:

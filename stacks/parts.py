@@ -40,6 +40,7 @@ class Parts:
     """`values` of the stack file and of its files together; `problems` of the files alone. `homes` has the file of each
     entry that does not stand in the stack file, by its dotted path."""
 
+    folder: Path
     values: dict[str, Any]
     problems: tuple[Problem, ...]
     homes: Mapping[str, Contents]
@@ -50,6 +51,11 @@ class Parts:
             (home for entry, home in self.homes.items() if entry.startswith(f"{dotted(*path)}.")), None
         )
         return found.file if found else None
+
+    def shown(self, path: KeyPath) -> str:
+        """The same by its path in the project's folder; empty for the stack file."""
+        file = self.home(path)
+        return file.relative_to(self.folder).as_posix() if file else ""
 
     def placed(self, line: str) -> str:
         """A problem's line with its file, line and column, where its key stands in a file of its own."""
@@ -71,7 +77,7 @@ def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
     for index, name in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(name, str) and re.fullmatch(INSIDE.pattern, name):  # else the settings say what it must be
             gathered.read((FILES, index), name)
-    return Parts(gathered.values, tuple(gathered.problems), gathered.homes)
+    return Parts(stack_file.parent, gathered.values, tuple(gathered.problems), gathered.homes)
 
 
 class _Gathered:

@@ -1,6 +1,6 @@
 """What a refused preview proposes: the fewest seats to lower so that a pool keeps its promises. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tenancy.fit.lower import lower
 from tenancy.fit.plan import Change, Plan
@@ -12,23 +12,27 @@ _WORK = 100_000
 _MOST_PODS, _MOST_DEVICES = 40, 64
 
 
-def remedies(ledger: Ledger) -> Iterator[str]:
+def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> Iterator[str]:
     """A sentence for each pool whose seats do not fit; none where lowering seats does not help, or none is found soon:
-    kubectl gpumem fit searches longer."""
+    kubectl gpumem fit searches longer. `file_of` names the file of a seat that is not in the stack file, else ""."""
     for pool in ledger.shared_pools:
         pods = sum(seat.replicas for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:
             continue
         plan = lower(ledger, pool, work=_WORK // len(ledger.shared_pools))
         if plan is not None and plan.changes:
-            yield f"{pool.name}: {_title(plan)} lowers {_listed(plan.changes)}"
+            yield f"{pool.name}: {_title(plan)} lowers {_listed(plan.changes, file_of)}"
 
 
 def _title(plan: Plan) -> str:
     return "the smallest change that fits" if plan.proven else "a change that fits, perhaps not the smallest,"
 
 
-def _listed(changes: tuple[Change, ...]) -> str:
-    shown = [f"{change.workload} from {change.from_mib} to {change.to_mib}" for change in changes[:_MOST_LISTED]]
+def _listed(changes: tuple[Change, ...], file_of: Callable[[str], str]) -> str:
+    shown = [
+        f"{change.workload}{file and f' ({file})'} from {change.from_mib} to {change.to_mib}"
+        for change in changes[:_MOST_LISTED]
+        for file in [file_of(change.workload)]
+    ]
     more = len(changes) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,5 +1,6 @@
 """fit: of the cluster's promises and devices, of a stack file, and of both; every change that it shows passes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,29 @@ def test_what_is_to_be_written_passes_settings_and_gate(
     assert [*violations(Graph((), {"ledger": changed.to_data()}))] == []
     new = next(seat for seat in changed.seats if seat.name not in {seat.name for seat in prod.ledger.seats})
     assert (new.gpumem_mib, new.replicas, new.tenant) == (mib, replicas, tenant or "new-tenant")
+
+
+def test_what_is_to_be_written_names_the_file_that_has_the_seat(tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
+    seats = config["config"].pop("gpu-tenancy:residents")
+    config["config"]["gpu-tenancy:files"] = ["a.yaml", "seats"]
+    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "seats").mkdir()
+    llama = seats.pop("llama-swap")
+    (tmp_path / "seats" / "llama.yaml").write_text(yaml.safe_dump({"residents": {"llama-swap": llama}}))
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"residents": seats}))
+    stack = StackFile("prod", tmp_path)
+    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=4000), "t4", "immich"))
+    assert found.patch is not None, found.refusals
+    documents = dict(zip(re.findall("^--- # (.*)$", found.patch, re.M), yaml.safe_load_all(found.patch), strict=True))
+    assert {file: {part: [*entries] for part, entries in parts.items()} for file, parts in documents.items()} == {
+        "a.yaml": {"gpu-tenancy:residents": ["immich"]},
+        "seats/llama.yaml": {"gpu-tenancy:residents": ["llama-swap"]},
+    }
+    assert "into the files that it names (settings and the gate's rules on the ledger pass it)" in text(found)
+    new = stack.with_patch(fit(stack.ledger, None, Wanted(mib=100), "t4", None)).patch
+    assert new is not None
+    assert re.findall("^--- # (.*)$", new, re.M) == ["a.yaml", "Pulumi.prod.yaml, under config:"]
 
 
 def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:

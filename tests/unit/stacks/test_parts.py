@@ -94,6 +94,14 @@ def test_any_part_may_stand_in_a_file(tmp_path: Path) -> None:
     assert settings.load_file(path).model_copy(update={"files": []}) == settings.load_file(PROD)
 
 
+def test_an_entry_is_known_with_its_file(tmp_path: Path) -> None:
+    _, parts = settings.declared(split(tmp_path))
+    assert parts.shown(("tenants", "frigate")) == "stacks/a.yaml"
+    assert parts.shown(("residents", [*raw()["residents"]][2], "gpumem_mib")) == "stacks/b.yaml"
+    assert (parts.shown(("pools", "t4")), parts.shown(("residents", "new"))) == ("", "")
+    assert parts.shown(("residents",)) == "stacks/a.yaml"
+
+
 def test_queues_may_be_split_by_their_entries(tmp_path: Path) -> None:
     queues = raw()["queues"]
     texts = {f"q-{name.replace('_', '')}": json.dumps({"queues": {name: part}}) for name, part in queues.items()}
