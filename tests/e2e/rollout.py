@@ -66,8 +66,12 @@ class Rollout:
         """A further `up` would find nothing to do. Raises AssertionError with what it would."""
         self._succeed("preview", "--expect-no-changes", *_PLAIN)
 
-    def refresh(self, *arguments: str) -> Outcome:
-        return self._succeed("refresh", "--yes", "--skip-preview", *_PLAIN, *arguments)
+    def drift(self) -> Outcome:
+        """As .github/workflows/drift.yml asks for it, under the pack: whether the cluster is as the program has it."""
+        return self._run("preview", "--refresh", "--expect-no-changes", *_PLAIN, *_GATED)
+
+    def refresh(self) -> Outcome:
+        return self._succeed("refresh", "--yes", "--skip-preview", *_PLAIN)
 
     def destroy(self) -> Outcome:
         self.rolled_out = None
