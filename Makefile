@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -173,6 +173,9 @@ gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem AR
 
 plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any Python 3.11 runs
 	@python3 -m toolchain.plugin dist
+
+pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone, as a folder and as an archive
+	@$(PYTHON) -m toolchain.pack dist
 
 schema: toolchain ## Write docs/config.schema.json and docs/parts.schema.json from the settings
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new

@@ -4,15 +4,24 @@ import io
 import sys
 from pathlib import Path
 
-# Pulumi puts the pack's folder on the path. The repository's takes its place, so that no module has two names.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
+# Pulumi puts the pack's folder on the path. In a checkout the repository's takes its place, so that no module has two
+# names; where the pack stands alone (toolchain/pack.py) the packages are in its folder.
+_HERE = Path(__file__).resolve().parent
+sys.path[0] = str(_HERE if (_HERE / "policy").is_dir() else _HERE.parent)
 
 from pulumi_policy import PolicyPack  # noqa: E402
 
-from policy.pack import stack_policy  # noqa: E402
+from policy.pack import DESCRIPTION, TAGS, stack_policy  # noqa: E402
 from tenancy.names import POLICY_PACK  # noqa: E402
 
 # The SDK writes its port and does not flush: in a pipe the engine would wait for it without end.
 sys.stdout = io.TextIOWrapper(io.FileIO(sys.stdout.fileno(), "wb", closefd=False), write_through=True)
 
-PolicyPack(name=POLICY_PACK, policies=[stack_policy()])
+PolicyPack(
+    name=POLICY_PACK,
+    policies=[stack_policy()],
+    display_name="GPU tenancy",
+    description=DESCRIPTION,
+    provider="kubernetes",
+    tags=TAGS,
+)

@@ -3,38 +3,74 @@
 One, because the SDK reads the whole graph again for every stack policy, which costs more than all rules together.
 """
 
+from collections.abc import Callable, Mapping
+
 from pulumi_policy import (
     EnforcementLevel,
     PolicyConfigSchema,
     ReportViolation,
+    Severity,
     StackValidationArgs,
     StackValidationPolicy,
 )
 
+from policy import enforcement
+from policy.enforcement import MANDATORY, EnforcementError, Level
 from policy.graph import Graph
-from policy.notes import notes
-from policy.rules import violations
+from policy.notes import PREFIX, notes
+from policy.rules import RULES, violations
 from policy.view import objects_of
 from tenancy.names import POLICY
 
-_CONFIGURATION = {"ledger": {"type": "object"}, "memory_pools": {"type": "object"}, "stack": {"type": "string"}}
+DESCRIPTION = "Every promise on a GPU must fit."
+TAGS = ["gpu", "kubernetes", "kueue", "multi-tenancy"]
+_CONFIGURATION = {
+    "ledger": {"type": "object"},
+    "memory_pools": {"type": "object"},
+    "stack": {"type": "string"},
+    enforcement.RULES: enforcement.SCHEMA,
+}
 
 
 def stack_policy() -> StackValidationPolicy:
     """The policy that judges a program's resource graph."""
     return StackValidationPolicy(
         name=POLICY,
-        description="Every promise on a GPU must fit.",
+        display_name="GPU tenancy",
+        description=DESCRIPTION,
         validate=_validate,
         enforcement_level=EnforcementLevel.MANDATORY,
+        severity=Severity.CRITICAL,
+        tags=TAGS,
         config_schema=PolicyConfigSchema(properties=_CONFIGURATION),
         remediation_steps="Each line names the numbers and the key to change.",
     )
 
 
 def _validate(args: StackValidationArgs, report_violation: ReportViolation) -> None:
-    graph = Graph(objects_of(args.resources), args.get_config())
+    configured = args.get_config()
+    judge(Graph(objects_of(args.resources), configured), configured, _print, report_violation)
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # the engine shows it under Diagnostics
+
+
+def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], None], refuse: ReportViolation) -> None:
+    """The verdict: what is refused, and what is said beside it."""
+    try:
+        levels = enforcement.enforcement(configured, [rule.id for rule in RULES])
+    except EnforcementError as error:
+        levels = {}
+        for problem in error.args:
+            refuse(f"the pack's configuration: {problem}")
     for note in notes(graph):
-        print(note, flush=True)  # the engine shows it under Diagnostics
-    for violation in violations(graph):
-        report_violation(str(violation), violation.finding.urn)
+        say(note)
+    for rule, why in levels.items():
+        say(f"{PREFIX}: warning: the rule {rule} is {why}")
+    disabled = [rule for rule, each in levels.items() if each.level is Level.DISABLED]
+    for violation in violations(graph, without=disabled):
+        if levels.get(violation.rule.id, MANDATORY).level is Level.ADVISORY:
+            say(f"{PREFIX}: advisory: {violation}")
+        else:
+            refuse(str(violation), violation.finding.urn)

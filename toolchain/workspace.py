@@ -59,13 +59,20 @@ class Workspace:
         )
         return Outcome(done.returncode, done.stdout)
 
-    def preview(self, *arguments: str, project: Path | None = None, stack: str = "prod", **env: str) -> Outcome:
+    def preview(
+        self,
+        *arguments: str,
+        project: Path | None = None,
+        stack: str = "prod",
+        policy: Path = CHECKOUT / "policy",
+        **env: str,
+    ) -> Outcome:
         """`pulumi preview` of a project, by default this one, under the policy pack."""
         project = project or self.project
         selected = self.pulumi("stack", "select", "--create", "--stack", stack, cwd=project, **env)
         if selected.code:
             return selected
-        pack = ("--policy-pack", str(CHECKOUT / "policy"), "--suppress-progress", "--suppress-outputs")
+        pack = ("--policy-pack", str(policy), "--suppress-progress", "--suppress-outputs")
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
     def copy(self, folder: Path) -> "Workspace":

@@ -13,6 +13,7 @@ from stacks.settings import load_file
 from tenancy.ledger import Enforce
 from tenancy.names import POLICY
 from tests.support.paths import ROOT
+from toolchain import pack
 from toolchain.workspace import Outcome, Workspace
 
 # A Deployment in a namespace where it has no seat, which says itself what the driver is to hold it to.
@@ -67,10 +68,24 @@ def budget(amount: str) -> dict[str, dict[str, str]]:
     return {kind: {"viktorbarzin.me/gpumem": amount} for kind in ("limits", "requests")}
 
 
-def test_a_consumer_within_its_seat_passes(space: Workspace, ledger: Path) -> None:
-    outcome = consume(space, ledger)
+def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Workspace, ledger: Path) -> None:
+    """In a folder of its own, with an environment there; and with a rule turned down, which says why."""
+    alone = pack.build(space.folder / "elsewhere")
+    (alone / "venv").symlink_to(ROOT / ".venv")
+    project = example(space, "consumer")
+    program = project / "__main__.py"
+    program.write_text(program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}'))
+    given = json.loads(ledger.read_text())
+    given[POLICY]["rules"] = {"rollout": {"level": "advisory", "reason": "there is a seat to spare until May"}}
+    ledger.write_text(json.dumps(given))
+    outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev", policy=alone)
     assert outcome.code == 0, outcome.text
-    assert "judged by this ledger: the pack's configuration" in outcome.text
+    for told in (
+        "judged by this ledger: the pack's configuration",
+        "warning: the rule rollout is advisory: there is a seat to spare until May",
+        "advisory: rollout: Deployment immich/immich-ml",
+    ):
+        assert told in outcome.text, told
 
 
 def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(space: Workspace, ledger: Path) -> None:

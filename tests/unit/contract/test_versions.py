@@ -5,6 +5,7 @@ import tomllib
 from importlib import metadata
 
 import pytest
+import yaml
 
 from components.agents.scheduler import SchedulerSpec
 from tests.support.paths import ROOT
@@ -46,3 +47,8 @@ def test_the_changelog_begins_with_our_version_and_its_objects_are_what_the_next
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     headings = re.findall(r"^## \[([0-9.]+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert (headings[0], objects.version()) == (version, version)
+
+
+def test_the_policy_pack_is_of_our_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert yaml.safe_load((ROOT / "policy" / "PulumiPolicy.yaml").read_text())["version"] == version

@@ -1,0 +1,89 @@
+"""Rules that the pack's configuration turns down."""
+
+from typing import Any
+
+import pytest
+
+from policy import pack
+from policy.enforcement import Enforcement, EnforcementError, Level, enforcement
+from policy.graph import Graph
+from policy.rules import RULES
+from policy.view import objects_of
+from tests.support import graphs
+
+IDS = [rule.id for rule in RULES]
+WHY = "the mirror has tags alone"
+
+
+def verdict(rules: object) -> tuple[list[str], list[str]]:
+    """What is said and what is refused of a Deployment with gpumem that has no seat, and that no device could hold."""
+    said: list[str] = []
+    refused: list[str] = []
+    configured = {"rules": rules}
+    program = {**graphs.platform(), "stray": graphs.deployment("stray", "nobodys", 10**6)}
+    graph = Graph(objects_of(graphs.resources(program)), configured)
+    pack.judge(graph, configured, said.append, lambda text, urn=None: refused.append(text))
+    return said, refused
+
+
+def of(rule: str, lines: list[str]) -> list[str]:
+    return [line for line in lines if f"{rule}: " in line]
+
+
+def test_without_configuration_every_rule_is_mandatory() -> None:
+    assert enforcement({}, IDS) == {}
+    assert enforcement({"rules": {"images": {"level": "mandatory"}}}, IDS) == {}
+
+
+@pytest.mark.parametrize("level", [Level.ADVISORY, Level.DISABLED])
+def test_a_rule_is_turned_down_with_its_reason(level: Level) -> None:
+    rules = {"images": {"level": level.value, "reason": WHY}}
+    assert enforcement({"rules": rules}, IDS) == {"images": Enforcement(level, WHY)}
+    assert f"gpu-tenancy: warning: the rule images is {level}: {WHY}" in verdict(rules)[0]
+
+
+def test_what_an_advisory_rule_finds_is_said_and_not_refused() -> None:
+    (before,) = of("seats", verdict(None)[1])
+    said, refused = verdict({"seats": {"level": "advisory", "reason": WHY}})
+    assert (of("seats", refused), f"gpu-tenancy: advisory: {before}" in said) == ([], True)
+    assert of("device", refused), "the other rules refuse as before"
+
+
+def test_a_disabled_rule_is_not_asked() -> None:
+    said, refused = verdict({"seats": {"level": "disabled", "reason": WHY}})
+    assert of("seats", refused) == []
+    assert of("device", refused)
+    assert not [line for line in said if "advisory" in line]
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([], "rules: must be a map of rules (got [])"),
+        ({"imagse": {"level": "advisory", "reason": WHY}}, "rules.imagse: there is no such rule; did you mean images?"),
+        ({"images": "advisory"}, "rules.images: must be a map with level and reason (got 'advisory')"),
+        (
+            {"images": {"level": "off", "reason": WHY}},
+            "rules.images.level: must be one of mandatory, advisory, disabled",
+        ),
+        ({"images": {"level": ["advisory"], "reason": WHY}}, "(got ['advisory'])"),
+        ({"images": {"level": "advisory"}}, "rules.images.reason: say why the rule is not mandatory"),
+        ({"images": {"level": "disabled", "reason": " "}}, "rules.images.reason: say why the rule is not mandatory"),
+        ({"images": {"level": "advisory", "reason": 1}}, "(got 1)"),
+        ({"images": {"level": "advisory", "reason": WHY, "until": "x"}}, "rules.images.until: there is no such key"),
+    ],
+)
+def test_what_is_wrong_turns_nothing_down(rules: Any, told: str) -> None:
+    with pytest.raises(EnforcementError) as raised:
+        enforcement({"rules": rules}, IDS)
+    assert any(told in problem for problem in raised.value.args)
+    _, refused = verdict(rules)
+    assert any(told in line for line in refused)
+    assert set(verdict(None)[1]) <= set(refused)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    rules = {"nope": {"level": "off"}, "images": {"level": "advisory"}, "device": 1}
+    with pytest.raises(EnforcementError) as raised:
+        enforcement({"rules": rules}, IDS)
+    assert len(raised.value.args) == 5

@@ -1,0 +1,43 @@
+"""The policy pack that stands alone. That it judges is tested with the engine (tests/integration/preview)."""
+
+import ast
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+from tests.support.paths import ROOT
+from toolchain import pack
+
+INSTALLED_AS = {"yaml": "pyyaml", "pulumi_policy": "pulumi-policy", "pulumi": "pulumi"}
+
+
+def test_it_imports_itself_and_what_it_requires(tmp_path: Path) -> None:
+    made = pack.build(tmp_path)
+    needed = (made / "requirements.txt").read_text()
+    for path in made.rglob("*.py"):
+        for name in imported(path):
+            if name not in (*pack.PACKAGES, *sys.stdlib_module_names):
+                assert INSTALLED_AS[name] in needed, f"{path}: {name}"
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names}
+
+
+def test_it_says_its_version_and_its_own_environment(tmp_path: Path) -> None:
+    made = pack.build(tmp_path)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    declared = yaml.safe_load((made / "PulumiPolicy.yaml").read_text())
+    assert (declared["version"], made.name) == (version, f"gpu-tenancy-policy-{version}")
+    assert declared["runtime"]["options"]["virtualenv"] == "venv"
+
+
+def test_built_again_it_is_the_same_archive(tmp_path: Path) -> None:
+    (first, second) = (pack.archive(pack.build(tmp_path / name)).read_bytes() for name in ("a", "b"))
+    assert first == second

@@ -1,0 +1,80 @@
+"""`python -m toolchain.pack FOLDER`: the policy pack as a folder that stands alone, and as an archive of it.
+
+It holds the packages that the rules are made of, what `pulumi install` puts into an environment of its own, and the
+project's version. Built twice it is the same archive.
+"""
+
+import gzip
+import io
+import shutil
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("policy", "tenancy")
+_NEEDED = ("pulumi", "pulumi-policy", "pyyaml", "setuptools")
+_ENVIRONMENT = {"toolchain": "pip", "virtualenv": "venv"}
+_README = """# The policy pack of gpu-tenancy {version}
+
+```sh
+pulumi install                                   # here, once: it makes the environment, venv
+pulumi stack output --stack PLATFORM --json ledger > ledger.json
+pulumi preview --policy-pack PATH-OF-THIS-FOLDER --policy-pack-config ledger.json
+```
+
+Of a program that is not the platform's the ledger comes with the configuration. The key `rules` in it turns a rule
+down, with a reason that is printed with each verdict:
+
+```json
+{{"gpu-tenancy": {{"rules": {{"images": {{"level": "advisory", "reason": "the mirror has tags alone"}}}}}}}}
+```
+
+Levels are mandatory, advisory (printed) and disabled (not judged). What is wrong with it turns nothing down.
+"""
+
+
+def build(folder: Path, root: Path = ROOT) -> Path:
+    """The pack's folder, made anew in this one."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    declared = yaml.safe_load((root / "policy" / "PulumiPolicy.yaml").read_text())
+    made = folder / f"{declared['name']}-policy-{project['version']}"
+    shutil.rmtree(made, ignore_errors=True)
+    for package in PACKAGES:
+        shutil.copytree(root / package, made / package, ignore=_is_not_code)
+    for name in ("__main__.py", "PulumiPolicy.yaml"):
+        (made / "policy" / name).unlink(missing_ok=True)
+    shutil.copy(root / "policy" / "__main__.py", made)
+    shutil.copy(root / "LICENSE", made)
+    declared["runtime"]["options"] = _ENVIRONMENT
+    (made / "PulumiPolicy.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
+    needed = [
+        line for line in project["dependencies"] if line.replace("<", "=").partition("=")[0].rstrip(">") in _NEEDED
+    ]
+    (made / "requirements.txt").write_text("".join(f"{line}\n" for line in needed))
+    (made / "README.md").write_text(_README.format(version=project["version"]))
+    return made
+
+
+def archive(made: Path) -> Path:
+    """The folder as NAME.tar.gz beside it."""
+    buffer = io.BytesIO()
+    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for path in sorted(path for path in made.rglob("*") if path.is_file()):
+            member = tarfile.TarInfo(str(Path(made.name) / path.relative_to(made)))
+            member.size, member.mode = path.stat().st_size, 0o644
+            tar.addfile(member, io.BytesIO(path.read_bytes()))
+    written = made.with_name(f"{made.name}.tar.gz")
+    written.write_bytes(buffer.getvalue())
+    return written
+
+
+def _is_not_code(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__"]
+
+
+if __name__ == "__main__":
+    print(f"{archive(build(Path(sys.argv[1])))}: unpack it and run `pulumi install` there; its README.md says the rest")
