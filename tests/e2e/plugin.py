@@ -1,9 +1,11 @@
 """kubectl gpumem, as it is typed."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.paths import ROOT
 from toolchain.cluster.paths import program
@@ -21,3 +23,16 @@ def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[st
         timeout=120,
         check=False,
     )
+
+
+def shown(kubeconfig: Path, *arguments: str) -> dict[str, Any]:
+    """As JSON. Raises AssertionError with what it said where it failed."""
+    done = gpumem(kubeconfig, *arguments, "-o", "json")
+    assert done.returncode in (0, 3), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def reasons(kubeconfig: Path, target: str, namespace: str) -> list[str]:
+    """Of `why`, by their keys."""
+    return [each["reason"] for each in shown(kubeconfig, "why", target, "-n", namespace)["answers"]]

@@ -1,6 +1,5 @@
 """kubectl gpumem on a cluster with prod on it: each verb as it is typed, with the real API server behind kubectl."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from agents.telemetry.resourceslice import SLICES
 from tenancy import names
-from tests.e2e.plugin import gpumem
+from tests.e2e import plugin
 from tests.e2e.rollout import (
     GPUMEM,
     SHARED,
@@ -42,14 +41,11 @@ SLICE = f"{SLICES}/gpumem.viktorbarzin.me-{NODE}"
 
 
 def shown(prod: Rollout, *arguments: str) -> dict[str, Any]:
-    done = gpumem(prod.cluster.kubeconfig, *arguments, "-o", "json")
-    assert done.returncode in (0, 3), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return plugin.shown(prod.cluster.kubeconfig, *arguments)
 
 
 def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
-    return [each["reason"] for each in shown(prod, "why", target, "-n", namespace)["answers"]]
+    return plugin.reasons(prod.cluster.kubeconfig, target, namespace)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +97,7 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
     assert reasons(used, "deployment/tts", "tts") == ["gate"]
     (answer,) = shown(used, "why", "job/gpumem-second", "-n", "team-b")["answers"]
     assert (answer["reason"], answer["text"]) == ("queue", "ClusterQueue gpu-cq: 0 of 1 waiting are before it")
-    assert gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
+    assert plugin.gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
 
 
 def test_fit_asks_the_promises_and_the_devices(used: Rollout) -> None:
@@ -279,6 +275,6 @@ def test_what_is_not_there_or_on_its_way_out_is_told(used: Rollout) -> None:
 
 
 def test_a_tenant_without_rights_is_told_what_he_may_not_read(prod: Rollout) -> None:
-    done = gpumem(prod.cluster.kubeconfig, "who", "--as=somebody", "--as-group=team-a")
+    done = plugin.gpumem(prod.cluster.kubeconfig, "who", "--as=somebody", "--as-group=team-a")
     assert (done.returncode, done.stdout) == (1, "")
     assert 'User "somebody" cannot get resource "configmaps"' in done.stderr

@@ -14,7 +14,7 @@ import pytest
 
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tests.e2e import audit
+from tests.e2e import audit, plugin
 from tests.e2e.prod.real_gpu import real_gpu
 from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, logged, pods
 from tests.support.prod import raw
@@ -155,6 +155,7 @@ def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_i
     try:
         told = "as measured and less the floor"
         eventually(lambda: told in reasons(prod, "late", EXEMPT), "the pod is told why it waits")
+        assert plugin.reasons(prod.cluster.kubeconfig, "late", EXEMPT) == ["measured"]
         assert device_of(prod, EXEMPT, "late") is None
         fake_nvml.write(gpu, card.shown(15000))
         bound = eventually(lambda: device_of(prod, EXEMPT, "late"), "the pod is bound when the memory is free")
@@ -177,6 +178,7 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     submit(tenant, "seat", 3000)
     eventually(lambda: "GpuSeatHeldBack" in event_reasons(tenant, "seat"), "the seat is told that it is held back")
     assert 'gpu_extender_held_seats{pool="t4"} 1' in asked(tenant, "/metrics")
+    assert plugin.reasons(tenant.cluster.kubeconfig, "seat", TENANT) == ["held"]
     assert device(tenant, "seat") is None
     assert eventually(lambda: device(tenant, "seat"), "the seat is placed all the same") == "GPU-real"
     eventually(lambda: "GpuSeatOvercrowded" in event_reasons(tenant, "seat"), "it is told that memory is used there")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
+from tests.e2e import plugin
 from tests.e2e.faults.agents import start
 from tests.e2e.rollout import (
     GPUMEM,
@@ -166,6 +167,9 @@ def test_of_two_watchdogs_one_recycles_the_runaway_and_its_neighbour_stays(card:
     print(f"replaced {time.monotonic() - began:.1f} s after it ran away")
     (note,) = card.told("immich", names.EVENT_RECYCLED, uid)
     assert note.startswith("evicted because GPU 0 of k8s-node1 has 610 MiB free, its floor is 1536, and immich/immich-")
+    recycled = (event["regarding"] for event in card.prod.events("immich", names.EVENT_RECYCLED))
+    (pod,) = {each["name"] for each in recycled if each["uid"] == uid}
+    assert plugin.reasons(card.prod.cluster.kubeconfig, pod, "immich") == ["recycled"]
     assert card.pod("frigate", "frigate") == neighbour
     for run in runs:
         assert eventually(lambda run=run: last_words(card.prod, run), f"{run} ends") == "succeeded"

@@ -1,5 +1,6 @@
 """Every reason for which a pod does not run is made to happen, in objects as the API server shows them."""
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -302,10 +303,25 @@ def test_a_reason_is_told_with_its_numbers(reason: str) -> None:
     assert REASONS[reason].title in why_text(report, Paper(200))
 
 
+def made_by(reason: str) -> str:
+    """What the page says of it. Raises StopIteration where it has no row in the reason's words."""
+    row = f"| `{reason}` | {REASONS[reason].title} | {REASONS[reason].then} | {REASONS[reason].do} | "
+    lines = (ROOT / "docs" / "gpumem.md").read_text().splitlines()
+    return next(line.removeprefix(row).removesuffix(" |") for line in lines if line.startswith(row))
+
+
 @pytest.mark.parametrize("reason", REASONS)
-def test_the_page_lists_each_reason_in_its_words(reason: str) -> None:
-    row = f"| `{reason}` | {REASONS[reason].title} | {REASONS[reason].then} | {REASONS[reason].do} |"
-    assert row in (ROOT / "docs" / "gpumem.md").read_text()
+def test_the_page_lists_each_reason_in_its_words_and_the_test_that_makes_it_happen(reason: str) -> None:
+    module = made_by(reason)
+    if module.startswith("a unit test: "):
+        return
+    tree = ast.parse((ROOT / "tests" / "e2e" / "prod" / f"{module.strip('`')}.py").read_text())
+    assert reason in {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+
+
+def test_no_more_than_three_reasons_are_left_to_unit_tests() -> None:
+    alone = {reason for reason in REASONS if made_by(reason).startswith("a unit test: ")}
+    assert alone == {"scheduler", "extender", "device-lost"}
 
 
 def test_what_a_reason_sends_people_to_is_in_the_run_book() -> None:
