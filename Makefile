@@ -183,9 +183,11 @@ schema: toolchain ## Write docs/config.schema.json and docs/parts.schema.json fr
 	@$(PYTHON) -m stacks schema --parts > docs/parts.schema.json.new
 	@mv docs/parts.schema.json.new docs/parts.schema.json
 
-lock: toolchain ## Write requirements.lock from pyproject.toml
-	@.toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11 \
-		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+override COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
+	--python-version 3.11
+lock: toolchain ## Write requirements.lock and requirements-plot.lock from pyproject.toml
+	@$(COMPILE) --group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+	@$(COMPILE) --group pyproject.toml:plot --constraint requirements.lock --output-file requirements-plot.lock
 
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview

@@ -23,7 +23,7 @@ def write(samples: Iterable[Sample], seats: Sequence[Advice], folder: Path, kind
     except ImportError as error:
         raise PlotError(
             f"--plot needs matplotlib ({error}): in the checkout, type .toolchain/bin/uv pip install --python "
-            ".venv/bin/python -r pyproject.toml --extra plot, then use make gpumem"
+            ".venv/bin/python --require-hashes -r requirements-plot.lock, then use make gpumem"
         ) from None
     by_seat: dict[str, list[Sample]] = {seat.seat: [] for seat in seats}
     for sample in samples:

@@ -6,10 +6,11 @@ import tomllib
 from tests.support.paths import ROOT
 
 
-def pins() -> dict[str, str]:
-    """Exact pins of pyproject.toml, the one place for Python packages."""
+def pins(group: str = "dev") -> dict[str, str]:
+    """Exact pins of pyproject.toml, the one place for Python packages: of a group, and with dev of the project."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    requirements = [*document["project"]["dependencies"], *document["dependency-groups"]["dev"]]
+    own = document["project"]["dependencies"] if group == "dev" else []
+    requirements = [*own, *document["dependency-groups"][group]]
     return dict(match.groups() for match in (re.fullmatch(r"([\w-]+)==([\w.]+)", r) for r in requirements) if match)
 
 

@@ -18,9 +18,10 @@ def test_the_installed_python_packages_are_the_pinned_ones(package: str) -> None
     assert metadata.version(package) == pins()[package]
 
 
-def test_the_lock_file_holds_the_pins_and_no_address() -> None:
-    lock = (ROOT / "requirements.lock").read_text()
-    for package, version in pins().items():
+@pytest.mark.parametrize(("group", "file"), [("dev", "requirements.lock"), ("plot", "requirements-plot.lock")])
+def test_a_lock_file_holds_the_pins_and_no_address(group: str, file: str) -> None:
+    lock = (ROOT / file).read_text()
+    for package, version in pins(group).items():
         assert re.search(rf"^{re.escape(package)}=={re.escape(version)}\b", lock, re.MULTILINE | re.IGNORECASE)
     assert "://" not in lock
 
