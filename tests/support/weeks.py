@@ -1,7 +1,7 @@
 """Weeks of use of ten kinds, made up at random: what a seat's pods used, an hour a sample."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -139,17 +139,20 @@ class Violations:
 def backtest(kind: str, *, seeds: int, days: int) -> Violations:
     """Proposals from so many days against the seven that follow; `headroom` is what was proposed beyond the peak that
     came, as a mean share of it."""
-    above, room = 0, 0.0
-    for seed in range(seeds):
-        samples = history(kind, seed, days + 7)
-        held_out = days * DAY_SECONDS
-        (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < held_out))
-        proposed = found.proposed_mib or 0
-        peaks = [0.0] * 7
-        for each in samples:
-            if each.time >= held_out and each.seat == SEAT:
-                day = int(each.time - held_out) // DAY_SECONDS
-                peaks[day] = max(peaks[day], each.mib)
-        above += sum(peak > proposed for peak in peaks)
-        room += proposed / max(peaks) - 1 if max(peaks) else 0.0
-    return Violations(7 * seeds, above, 1 / (days + 1), room / seeds)
+    found = [held_out(history(kind, seed, days + 7), days) for seed in range(seeds)]
+    room = sum(each.headroom for each in found) / seeds
+    return Violations(7 * seeds, sum(each.above for each in found), 1 / (days + 1), room)
+
+
+def held_out(samples: Sequence[Sample], days: int) -> Violations:
+    """A proposal from so many days of them against the seven that follow."""
+    begin = days * DAY_SECONDS
+    (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < begin))
+    proposed = found.proposed_mib or 0
+    peaks = [0.0] * 7
+    for each in samples:
+        if each.time >= begin and each.seat == SEAT:
+            day = int(each.time - begin) // DAY_SECONDS
+            peaks[day] = max(peaks[day], each.mib)
+    room = proposed / max(peaks) - 1 if max(peaks) else 0.0
+    return Violations(7, sum(peak > proposed for peak in peaks), 1 / (days + 1), room)
