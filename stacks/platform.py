@@ -58,7 +58,10 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     ledger, code = settings.ledger(), zipapp.build()
     guarded = _guarded(settings)
     node_code = zipapp.build_for_nodes() if settings.exporter is not None or guarded else None
-    system = System("system", SystemArgs(cluster=settings.cluster, code=code, node_code=node_code))
+    system_args = SystemArgs(
+        cluster=settings.cluster, code=code, node_code=node_code, claims_devices=ledger.claimed is not None
+    )
+    system = System("system", system_args)
     priorities = _declare_priorities(settings)
     queues = _declare_queues(settings, root)
     tenants = _declare_tenants(settings, ledger, queues)

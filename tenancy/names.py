@@ -118,6 +118,7 @@ DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
 # NVIDIA's own DRA driver: it names whole GPUs by this type, and all of their memory as we do.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
+NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # its chart's, of every whole GPU
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
 # Where the pool has the driver hold containers to their budgets: CAN_CAP, or why this device cannot.
@@ -224,6 +225,10 @@ METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
 # The ResourceQuota in the agents' namespaces.
 CRITICAL_PODS = "critical-pods"
+# By which the exporter sees all devices of its node where they are claimed, and what its namespace must be labelled for
+# that (KEP-5018).
+EXPORTER_CLAIM = "gpu-memory-exporter-devices"
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 # The ResourceQuota in each tenant, and the one for claims on its seats.
 SEATS = "gpumem-seats"
 SEAT_CLAIM_QUOTA = "gpumem-seat-claims"

@@ -34,6 +34,8 @@ _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
 
 # The node's own, over the one that a container has of itself alone. The path is the one that NVML knows.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
+_CLAIM = "devices"
+_BY_CLAIM = {"resourceClaims": [{"name": _CLAIM, "resourceClaimTemplateName": names.EXPORTER_CLAIM}]}
 
 
 class ExporterSpec(Spec):
@@ -116,27 +118,54 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
     )
 
 
+def device_claim(namespace: str) -> Manifest:
+    """All devices of the node, taking nothing of them, ailing ones as well: as NVIDIA's operator has its own exporter
+    see them (manifests/state-dcgm-exporter), where it brings no runtime class."""
+    request = {
+        "name": _CLAIM,
+        "exactly": {
+            "deviceClassName": names.NVIDIA_DEVICE_CLASS,
+            "allocationMode": "All",
+            "adminAccess": True,
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+    return {
+        "apiVersion": names.RESOURCE_API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": names.EXPORTER_CLAIM, "namespace": namespace, "labels": names.labels(names.EXPORTER)},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
 def daemon_set(
-    agent: Agent, port: int, node_selectors: list[Mapping[str, str]], *, reads_caps: bool = False
+    agent: Agent,
+    port: int,
+    node_selectors: list[Mapping[str, str]],
+    *,
+    reads_caps: bool = False,
+    claims_devices: bool = False,
 ) -> Manifest:
     """The exporter on every node that one of the selectors matches.
 
-    It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class. The
-    host's process table is where NVML's process ids mean something. While NVIDIA's operator replaces the driver it
-    goes: an open NVML holds the kernel's module. `reads_caps`: NVML is asked by control group what the driver holds
-    containers to, and opens the directory.
+    It asks for no nvidia.com/gpu: it must run when all are taken, and sees the devices through the runtime class, or
+    by a claim (`claims_devices`). The host's process table is where NVML's process ids mean something. While NVIDIA's
+    operator replaces the driver it goes: an open NVML holds the kernel's module. `reads_caps`: NVML is asked by control
+    group what the driver holds containers to, and opens the directory.
     """
     template = pod_template(
         agent,
         container=serving(port),
         pod={
             "hostPID": True,
-            "runtimeClassName": names.GPU_RUNTIME_CLASS,
+            **(_BY_CLAIM if claims_devices else {"runtimeClassName": names.GPU_RUNTIME_CLASS}),
             "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists"}],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _any_of(node_selectors)}},
         },
         volumes=(_GROUPS,) if reads_caps else (),
     )
+    if claims_devices:
+        template["spec"]["containers"][0]["resources"]["claims"] = [{"name": _CLAIM}]
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -189,12 +218,17 @@ class Exporter(pulumi.ComponentResource):
             before.append(register(binding(policy), f"{name}-writes-binding", parent=self, depends_on=[guard]))
         before.append(register(network_policy(args), f"{name}-network-policy", parent=self))
         before.append(Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self)))
+        claims_devices = args.ledger.claimed is not None
+        if claims_devices:
+            template = device_claim(agent.namespace)
+            before.append(register(template, f"{name}-claim", parent=self, replace_on_changes=["spec"]))
         declared = register(
             daemon_set(
                 agent,
                 args.spec.port,
                 [pool.node_selector for pool in pools],
                 reads_caps=any(pool.caps for pool in pools),
+                claims_devices=claims_devices,
             ),
             f"{name}-daemon-set",
             parent=self,

@@ -49,11 +49,12 @@ class ClusterSpec(Spec):
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
     """`node_code` is what agents run that need the host's process table, and with it a namespace of their own; None
-    where there are none."""
+    where there are none. `claims_devices`: they see a node's devices by a claim."""
 
     cluster: ClusterSpec
     code: Zipapp
     node_code: Zipapp | None
+    claims_devices: bool = False
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
@@ -65,11 +66,14 @@ def namespace(name: str, pod_security: str) -> Manifest:
     }
 
 
-def node_namespace(name: str) -> Manifest:
+def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
     """That of the agents that see the host's processes, and every device: exempt from admission by its label, since
-    somebody else could make a namespace of the name where the stack has none."""
+    somebody else could make a namespace of the name where the stack has none. `claims_devices`: they see them by a
+    claim that takes nothing of them."""
     made = namespace(name, "privileged")
     made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
+    if claims_devices:
+        made["metadata"]["labels"][names.ADMIN_ACCESS] = "true"
     return made
 
 
@@ -132,13 +136,14 @@ class System(pulumi.ComponentResource):
         register(critical_pods_quota(system), f"{name}-critical-pods", parent=self, depends_on=[made])
         code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
         if args.node_code is not None:
-            self._declare_node_namespace(name, system, args.node_code)
+            self._declare_node_namespace(name, args, args.node_code)
         self.namespace = code.urn.apply(lambda _: system)
         self.register_outputs({"namespace": self.namespace})
 
-    def _declare_node_namespace(self, name: str, system: str, code: Zipapp) -> None:
-        nodes = names.node_agent_namespace(system)
-        made = register(node_namespace(nodes), f"{name}-node-namespace", parent=self)
+    def _declare_node_namespace(self, name: str, args: SystemArgs, code: Zipapp) -> None:
+        nodes = names.node_agent_namespace(args.cluster.system_namespace)
+        declared = node_namespace(nodes, claims_devices=args.claims_devices)
+        made = register(declared, f"{name}-node-namespace", parent=self)
         denied = default_deny_ingress(nodes, [names.EXPORTER, names.GUARD])
         register(denied, f"{name}-node-default-deny", parent=self, depends_on=[made])
         register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])

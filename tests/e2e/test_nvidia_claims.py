@@ -13,7 +13,8 @@ import pytest
 from agents.kube.slices import SLICES
 from components import claims
 from components.admission.policy import binding
-from components.base.system import namespace
+from components.agents.exporter import device_claim
+from components.base.system import namespace, node_namespace
 from tenancy.ledger import ClaimedDevices, Ledger, Pool, Seat
 from tenancy.names import NVIDIA_DEVICE_DRIVER
 from tests.e2e.rollout import Object, becomes, condition, eventually, pods
@@ -21,6 +22,7 @@ from tests.support.nvidia_slices import Gpu, nvidia_slice
 from toolchain.cluster.cluster import HeldCluster
 
 CHAT, VISION, WHOLE = "nvidia-chat", "nvidia-vision", "nvidia-whole"
+AGENTS = "nvidia-agents"
 LABELS = {"nvidia-claims-test/gpu": "t4"}
 NODE, STRANGE = "nvidia-node", "nvidia-elsewhere"
 POOL = Pool(name="t4", node_selector=LABELS, nodes=1, device_count=2, memory_mib=15360, reserve_mib=1360)
@@ -36,6 +38,14 @@ LEDGER = Ledger(
 )
 # As the driver is by default: a device is one claim's.
 ALONE = replace(LEDGER, claimed=ClaimedDevices(driver=NVIDIA_DEVICE_DRIVER))
+# deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-gpu.yaml
+WHOLE_GPUS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+NVIDIAS_CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.nvidia.com"},
+    "spec": {"selectors": [{"cel": {"expression": WHOLE_GPUS}}], "extendedResourceName": "nvidia.com/gpu"},
+}
 RESOURCES = "/apis/resource.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 STANZAS = claims.resident_stanzas(LEDGER)
@@ -54,6 +64,8 @@ def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
     policies = claims.claim_policies(LEDGER)
     made: list[tuple[str, Mapping[str, Any]]] = [
         *(("/api/v1/namespaces", namespace(tenant, "baseline")) for tenant in (CHAT, VISION, WHOLE)),
+        ("/api/v1/namespaces", node_namespace(AGENTS, claims_devices=True)),
+        (f"{RESOURCES}/deviceclasses", NVIDIAS_CLASS),
         *((POLICIES, policy) for policy in policies),
         *((f"{POLICIES.removesuffix('policies')}policybindings", binding(policy)) for policy in policies),
     ]
@@ -80,7 +92,7 @@ def cluster(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 def devices(cluster: HeldCluster) -> Iterator[HeldCluster]:
     """Afterwards all pods and slices are gone."""
     yield cluster
-    for tenant in (CHAT, VISION, WHOLE):
+    for tenant in (CHAT, VISION, WHOLE, AGENTS):
         for found in items(cluster, pods(tenant)):
             cluster.api.request("DELETE", f"{pods(tenant, found['metadata']['name'])}?gracePeriodSeconds=0")
         path = of_namespace(tenant, "resourceclaims")
@@ -176,6 +188,26 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
     assert given(devices, "whole", "whole-0") == ("gpu-0", {})
     start(devices, "whole", "whole-1")
     waits(devices, "whole", "whole-1")
+
+
+def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
+    """By a claim that takes nothing of them (KEP-5018), for which its namespace has a label."""
+    lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
+    publish(devices, Gpu(), Gpu(minor=1, taints=lost))
+    start(devices, "whole", "whole-0")
+    assert given(devices, "whole", "whole-0")[0] == "gpu-0"
+    template = device_claim(AGENTS)
+    devices.api.create(of_namespace(AGENTS, "resourceclaimtemplates"), template)
+    claimed = {"name": "devices", "resourceClaimTemplateName": template["metadata"]["name"]}
+    container = {"name": "main", "image": "busybox:1.37.0", "resources": {"claims": [{"name": "devices"}]}}
+    spec = {"nodeSelector": LABELS, "resourceClaims": [claimed], "containers": [container]}
+    devices.api.create(
+        pods(AGENTS), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "exporter"}, "spec": spec}
+    )
+    becomes(lambda: (devices.api.get(pods(AGENTS, "exporter")) or {})["spec"].get("nodeName"), NODE, "it is bound")
+    (found,) = items(devices, of_namespace(AGENTS, "resourceclaims"))
+    results = found["status"]["allocation"]["devices"]["results"]
+    assert {(each["device"], each["adminAccess"]) for each in results} == {("gpu-0", True), ("gpu-1", True)}
 
 
 def test_who_asks_for_none_of_nvidias_devices_by_name_needs_no_node_that_has_some(devices: HeldCluster) -> None:

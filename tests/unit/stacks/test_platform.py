@@ -444,10 +444,12 @@ def test_claimed_seats_are_given_by_the_clusters_own_scheduler(claimed: Graph) -
 
 
 def test_on_nvidias_devices_the_exporter_publishes_none_of_its_own() -> None:
-    """The same memory would be there to claim twice."""
+    """The same memory would be there to claim twice. It sees them by a claim, which its namespace is labelled for."""
     nvidias = {"placement": "dra", "driver": "gpu.nvidia.com", "consumable_shares": "memory"}
     graph = graph_of(changed(put("scheduler", nvidias), *map(drop, ("reconcile", "on_demand", "unbudgeted", "gate"))))
     assert environment(dict(graph.one("DaemonSet", "exporter-daemon-set").inputs))["PUBLISH_DEVICES"] == "false"
+    (nodes,) = (each for each in graph.all("Namespace") if each.name == "system-node-namespace")
+    assert nodes.inputs["metadata"]["labels"]["resource.kubernetes.io/admin-access"] == "true"
     (request,) = graph.one("ResourceClaimTemplate", "claims-frigate-template").inputs["spec"]["spec"]["devices"][
         "requests"
     ]

@@ -7,7 +7,7 @@ from agents.telemetry.reading import FRESH_SECONDS
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
-from tenancy.ledger import Enforce
+from tenancy.ledger import ClaimedDevices, Enforce
 from tests.support.engine import Graph, names
 from tests.support.given import (
     CLUSTER,
@@ -166,3 +166,20 @@ def test_it_sees_the_hosts_control_groups_only_where_a_pools_driver_is_to_hold_c
     assert volume["hostPath"] == {"path": "/sys/fs/cgroup", "type": "Directory"}
     assert (mount["mountPath"], mount["readOnly"]) == ("/sys/fs/cgroup", True)
     assert not [each for each in pod(dict(graph.one("DaemonSet").inputs))["volumes"] if "hostPath" in each]
+
+
+def test_where_nvidias_devices_are_claimed_it_sees_them_by_a_claim_that_takes_nothing() -> None:
+    """NVIDIA's GPUCluster brings no runtime class."""
+    ledger = replace(LEDGER, claimed=ClaimedDevices(driver="gpu.nvidia.com", shared=True))
+    args = ExporterArgs(spec=ExporterSpec(), cluster=CLUSTER, code=NODE_CODE, ledger=ledger)
+    graph = declared(Exporter, "exporter", args)
+    manifest, template = dict(graph.one("DaemonSet").inputs), graph.one("ResourceClaimTemplate")
+    assert "runtimeClassName" not in pod(manifest)
+    assert pod(manifest)["resourceClaims"] == [
+        {"name": "devices", "resourceClaimTemplateName": "gpu-memory-exporter-devices"}
+    ]
+    assert container(manifest)["resources"]["claims"] == [{"name": "devices"}]
+    assert template.inputs["metadata"]["namespace"] == NODES
+    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
+    assert (request["exactly"]["adminAccess"], request["exactly"]["allocationMode"]) == (True, "All")
+    assert graph.depends_on(graph.one("DaemonSet"), template)
