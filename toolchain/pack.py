@@ -55,6 +55,7 @@ def build(folder: Path, root: Path = ROOT) -> Path:
         line for line in project["dependencies"] if line.replace("<", "=").partition("=")[0].rstrip(">") in _NEEDED
     ]
     (made / "requirements.txt").write_text("".join(f"{line}\n" for line in needed))
+    (made / ".gitignore").write_text(f"{_ENVIRONMENT['virtualenv']}/\n__pycache__/\n")  # for `pulumi policy publish`
     (made / "README.md").write_text(_README.format(version=project["version"]))
     return made
 
