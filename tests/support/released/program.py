@@ -14,6 +14,7 @@ for each in resources():
         depends_on=[made[urn] for urn in each.get("dependencies", ())],
         custom_timeouts=timeouts and pulumi.CustomTimeouts(**{verb: f"{s}s" for verb, s in timeouts.items()}),
         replace_on_changes=each.get("replaceOnChanges"),
+        delete_before_replace=bool(each.get("replaceOnChanges")),  # they keep their names
         version=version("pulumi-kubernetes") if each.get("custom") else None,
     )
     provider = made.get(each["provider"])
