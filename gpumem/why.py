@@ -179,11 +179,11 @@ def _queue(queued: Queued) -> _Found:
     if not is_pending(workload):
         return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
     place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
-    said = _message(workload, "QuotaReserved")
-    more = (said,) if said else ()
-    if "Preempted" in conditions:
-        return _Found("preempted", f"{place}; {conditions['Preempted'].get('message')}", more)
-    return _Found("queue", place, more)
+    said, preempted = _message(workload, "QuotaReserved"), conditions.get("Preempted")
+    if preempted is None:
+        return _Found("queue", place, (said,) if said else ())
+    by = str(preempted.get("message") or "")
+    return _Found("preempted", f"{place}; {by}", (said,) if said not in ("", by) else ())  # until it is tried again
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:

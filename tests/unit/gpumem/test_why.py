@@ -376,6 +376,14 @@ def test_a_container_that_has_just_crashed_is_no_pod_that_runs() -> None:
     )
 
 
+def test_by_whom_a_job_was_preempted_is_told_once() -> None:
+    by = "Preempted to accommodate a workload (UID: 1)"
+    once = one(queueing(conditions=[("Preempted", "True", by), ("QuotaReserved", "False", by)]), "job/train", "team-a")
+    assert (once.reason, once.more) == ("preempted", ())
+    lacks = [("Preempted", "True", by), ("QuotaReserved", "False", "insufficient unused quota")]
+    assert one(queueing(conditions=lacks), "job/train", "team-a").more == ("insufficient unused quota",)
+
+
 def test_pods_that_wait_for_the_same_are_one_answer_and_come_before_those_that_run() -> None:
     pods = [pod(f"ml-{n}", 3000) for n in (1, 2)] + [pod("ml-0", 3000, on="k8s-node1")]
     for each in pods:
