@@ -130,7 +130,7 @@ class _Demo:
             self._say("the cluster ends")
 
     def _say(self, what: str) -> None:
-        print(f"[{time.monotonic() - self._began:3.0f} s] {what}", flush=True)
+        print(self._page.line(time.monotonic() - self._began, what), flush=True)
 
     def _install_plugin(self) -> None:
         with redirect_stdout(None):

@@ -27,6 +27,11 @@ class Page:
     width: int = 100
     colour: bool = False
 
+    def line(self, seconds: float, what: str) -> str:
+        """What begins, so long after the start."""
+        text = f"[{seconds:3.0f} s] {what}"
+        return "\n".join(textwrap.wrap(text, self.width, subsequent_indent=" " * 8, break_on_hyphens=False))
+
     def title(self, number: int, of: int, step: Step) -> str:
         text = f"{number} of {of}: {step.cause}"
         return f"{_BOLD}{text}{_PLAIN}" if self.colour else text

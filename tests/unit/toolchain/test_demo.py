@@ -112,6 +112,11 @@ def test_what_came_of_it_is_told_in_the_agents_words_on_lines_of_that_width() ->
     assert max(map(len, lines[:-1])) <= 60
 
 
+def test_what_begins_is_told_with_its_second_on_lines_of_that_width() -> None:
+    lines = Page(width=40).line(9.4, "prod is rolled out on it: budgets, queues, admission, agents").splitlines()
+    assert lines == ["[  9 s] prod is rolled out on it:", "        budgets, queues, admission,", "        agents"]
+
+
 def test_without_an_event_the_step_is_told_all_the_same() -> None:
     assert len(Page().outcome(step("urgent"), 1, []).splitlines()) == 2
 
