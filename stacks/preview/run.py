@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from stacks.preview import debug
 from stacks.preview.events import Events, read
 from stacks.preview.report import Run
 
@@ -50,7 +51,7 @@ def displayed(pulumi: Path, stack: str, arguments: Sequence[str], *, root: Path)
         log = Path(folder) / "events"
         log.touch()
         command = [*_command(pulumi, stack, arguments), "--suppress-progress", "--event-log", str(log)]
-        ended = _run(command, {"PULUMI_DEBUG_COMMANDS": "true"}, root)
+        ended = _run(command, {"PULUMI_DEBUG_COMMANDS": "true", **debug.wanted(arguments)}, root)
         with log.open(encoding="utf-8", errors="replace") as lines:
             events = read(lines)
     return _result(stack, events, ended, displayed=True)

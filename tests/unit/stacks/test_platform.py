@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 
 from components.kueue import Chart
@@ -15,7 +16,12 @@ from tests.support.prod import ROOT, Change, drop, put, raw
 
 def graph_of(config: dict[str, Any], root: Path = ROOT) -> Graph:
     parsed = settings.parse(config)
-    return build(lambda: platform.export(platform.build(parsed, root)))
+
+    def program() -> None:
+        for name, value in vars(platform.build(parsed, root)).items():
+            pulumi.export(name, value)
+
+    return build(program)
 
 
 def changed(*changes: Change) -> dict[str, Any]:
