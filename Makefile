@@ -154,8 +154,9 @@ lint:
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
 
-bench: toolchain ## Measure previews and the policy pack
+bench: toolchain ## Measure previews and the policy pack, and what settings, chart and rules take of 1,000 nodes
 	@$(PYTHON) -m tests.benchmarks $(ARGS)
+	@$(PYTHON) -m tests.benchmarks.judged
 
 bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
 	@$(PYTHON) -m tests.benchmarks.load $(ARGS)

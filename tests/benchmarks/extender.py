@@ -1,9 +1,11 @@
-"""Our extender beside gpushare-scheduler-extender: `python -m tests.benchmarks.extender --peer PROGRAM`.
+"""Our extender beside kube-scheduler alone and gpushare-scheduler-extender: `python -m tests.benchmarks.extender`, and
+`--peer PROGRAM`.
 
-PROGRAM is the peer, built from its own source outside the repository (docs/benchmarks.md). Both serve one API server
-with 1,000 nodes of 8 devices, and are asked the same: filters one after the other, as kube-scheduler asks, each about
-all nodes; binds at once; then pods through a real kube-scheduler, from their creation to the last one's node. Ours is
-asked over mutual TLS, the peer over plain HTTP: that is how each is asked.
+PROGRAM is the peer, built from its own source outside the repository (docs/benchmarks.md). All serve one API server
+with 1,000 nodes of 8 devices, and the extenders are asked the same: filters one after the other, as kube-scheduler
+asks, each about all nodes; binds at once; then pods through a real kube-scheduler, from their creation to the last
+one's node, in rounds of which each has one in turn. Ours is asked over mutual TLS, the peer over plain HTTP: that is
+how each is asked.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,11 @@ from toolchain.cluster.process import free_ports
 
 NODES, DEVICES, DEVICE_MIB = 1000, 8, 16384
 FILTERS, BINDS, PODS, AT_ONCE = 300, 100, 100, 8
+ROUNDS = 5
 POD_MIB = 2000
 PEER_MEMORY, PEER_COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
 PEER_SCHEDULER = "gpushare"
+ALONE, ALONE_SCHEDULER = "kube-scheduler alone", "alone"
 PATIENCE_SECONDS = 300
 
 Object = Mapping[str, Any]
@@ -71,22 +75,32 @@ class Result:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.extender", description=__doc__)
-    parser.add_argument("--peer", required=True, type=Path, help="the peer's program")
+    parser.add_argument("--peer", type=Path, help="the peer's program")
     peer_program = parser.parse_args().peer
     with (
         tempfile.TemporaryDirectory() as folder,
         cluster.running(Path(folder) / "cluster", extent=Extent.API_SERVER) as running,
         placement(running, Path(folder)) as bench,
+        ExitStack() as stack,
     ):
         add_nodes(bench)
         pod = bench.start_extender("ours")
-        with peer(bench, peer_program) as theirs:
-            results = {each.name: measure(bench, each) for each in (ours(pod), theirs)}
-            results = {
-                name: result(pods_per_second=rate)
-                for (name, result), rate in zip(results.items(), through_schedulers(bench, pod, theirs), strict=True)
+        contenders = [ours(pod)]
+        if peer_program:
+            contenders.append(stack.enter_context(peer(bench, peer_program)))
+        results = [measure(bench, each) for each in contenders]
+        bench.start_scheduler(pod)
+        stack.enter_context(scheduler(bench, ALONE_SCHEDULER, None))
+        for each in contenders[1:]:
+            stack.enter_context(scheduler(bench, each.scheduler, each))
+        rates = through_schedulers(bench, [(each.scheduler, each.resource) for each in contenders])
+        print_table(
+            {
+                each.name: result(pods_per_second=rates[each.scheduler])
+                for each, result in zip(contenders, results, strict=True)
             }
-        print_table(results)
+        )
+        print(f"| {ALONE} |{' - |' * 7} {rates[ALONE_SCHEDULER]:.1f} |")
     print(f"load: {os.getloadavg()}")
 
 
@@ -149,7 +163,8 @@ def peer(bench: Bench, peer_program: Path) -> Iterator[Contender]:
 
 def measure(bench: Bench, contender: Contender) -> Callable[..., Result]:
     """Everything but the rate through a scheduler, with a scheduler that nobody runs."""
-    pods = make_pods(bench, contender, "asked", max(FILTERS, BINDS), scheduler="nobody")
+    nobody = f"nobody-{contender.scheduler}"
+    pods = make_pods(bench, nobody, contender.resource, "asked", max(FILTERS, BINDS))
     nodes = [f"cards-{number:04}" for number in range(NODES)]
     filters, filtering = timed([{"Pod": pod, "NodeNames": nodes} for pod in pods[:FILTERS]], contender, "filter", 1)
     binds, binding = timed(
@@ -200,37 +215,43 @@ def timed(bodies: Sequence[Object], contender: Contender, verb: str, at_once: in
     return [each for lane in lanes for each in lane], total
 
 
-def through_schedulers(bench: Bench, pod: SchedulerPod, theirs: Contender) -> Iterator[float]:
-    """Pods a second, from the first one's creation to the last one's node."""
-    bench.start_scheduler(pod)
-    yield rate(bench, ours(pod))
-    with peers_scheduler(bench, theirs):
-        yield rate(bench, theirs)
+def through_schedulers(bench: Bench, contenders: Sequence[tuple[str, str]]) -> dict[str, float]:
+    """Pods a second, from the first one's creation to the last one's node, by the name of the scheduler; the median of
+    the rounds. `contenders` are schedulers, and what their pods ask for."""
+    lanes = [*contenders, (ALONE_SCHEDULER, PEER_MEMORY)]
+    for lane in lanes:
+        rate(bench, *lane, "warm", 1)
+    rounds = [{lane[0]: rate(bench, *lane, f"round-{number}", PODS) for lane in lanes} for number in range(ROUNDS)]
+    for each in rounds:
+        print(", ".join(f"{name} {pods:.1f}" for name, pods in each.items()), "pods/s", flush=True)
+    return {name: statistics.median(each[name] for each in rounds) for name, _ in lanes}
 
 
-def rate(bench: Bench, contender: Contender) -> float:
-    make_pods(bench, contender, "warm", 1)
-    until(lambda: _bound(bench, "warm", contender) == 1, PATIENCE_SECONDS, f"{contender.name} places a pod")
+def rate(bench: Bench, scheduler: str, resource: str, name: str, count: int) -> float:
     started = time.perf_counter()
-    make_pods(bench, contender, "through", PODS)
-    until(lambda: _bound(bench, "through", contender) == PODS, PATIENCE_SECONDS, f"{contender.name} places {PODS} pods")
-    return PODS / (time.perf_counter() - started)
+    make_pods(bench, scheduler, resource, name, count)
+    until(lambda: _bound(bench, scheduler, name) == count, PATIENCE_SECONDS, f"{scheduler} places {count} pods")
+    return count / (time.perf_counter() - started)
 
 
 @contextmanager
-def peers_scheduler(bench: Bench, theirs: Contender) -> Iterator[None]:
-    """The same kube-scheduler with the peer's configuration (its config/scheduler-policy-config.yaml)."""
-    connection = theirs.connect()
+def scheduler(bench: Bench, name: str, theirs: Contender | None) -> Iterator[None]:
+    """The same kube-scheduler, alone or with the peer's configuration (its config/scheduler-policy-config.yaml)."""
     (health,) = free_ports(1)
-    config = bench.folder / "peers-scheduler.json"
-    extender = {
-        "urlPrefix": f"http://{connection.host}:{connection.port}{theirs.path}",
-        "filterVerb": "filter",
-        "bindVerb": "bind",
-        "nodeCacheCapable": True,
-        "httpTimeout": "30s",
-        "managedResources": [{"name": PEER_MEMORY, "ignoredByScheduler": False}],
-    }
+    config = bench.folder / f"{name}-scheduler.json"
+    extenders = []
+    if theirs is not None:
+        connection = theirs.connect()
+        extenders.append(
+            {
+                "urlPrefix": f"http://{connection.host}:{connection.port}{theirs.path}",
+                "filterVerb": "filter",
+                "bindVerb": "bind",
+                "nodeCacheCapable": True,
+                "httpTimeout": "30s",
+                "managedResources": [{"name": PEER_MEMORY, "ignoredByScheduler": False}],
+            }
+        )
     config.write_text(
         json.dumps(
             {
@@ -238,14 +259,14 @@ def peers_scheduler(bench: Bench, theirs: Contender) -> Iterator[None]:
                 "kind": "KubeSchedulerConfiguration",
                 "clientConnection": {"kubeconfig": str(bench.cluster.kubeconfig)},
                 "leaderElection": {"leaderElect": False},
-                "profiles": [{"schedulerName": PEER_SCHEDULER}],
-                "extenders": [extender],
+                "profiles": [{"schedulerName": name}],
+                "extenders": extenders,
             }
         )
     )
     access = [f"--{kind}-kubeconfig={bench.cluster.kubeconfig}" for kind in ("authentication", "authorization")]
     command = [program("kube-scheduler"), f"--config={config}", *access, "--bind-address=127.0.0.1"]
-    with (bench.folder / "peers-scheduler.log").open("wb") as log:
+    with (bench.folder / f"{name}-scheduler.log").open("wb") as log:
         process = subprocess.Popen([*command, f"--secure-port={health}"], stdout=log, stderr=log)
     try:
         yield
@@ -254,18 +275,18 @@ def peers_scheduler(bench: Bench, theirs: Contender) -> Iterator[None]:
         process.wait()
 
 
-def make_pods(bench: Bench, contender: Contender, name: str, count: int, scheduler: str | None = None) -> list[Object]:
+def make_pods(bench: Bench, scheduler: str, resource: str, name: str, count: int) -> list[Object]:
     def make(number: int) -> Object:
-        limits = {contender.resource: str(POD_MIB)}
+        limits = {resource: str(POD_MIB)}
         container = {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": limits}}
         spec = {
-            "schedulerName": scheduler or contender.scheduler,
+            "schedulerName": scheduler,
             "containers": [container],
             "tolerations": [{"operator": "Exists"}],  # no controller says that the nodes are ready
         }
         metadata = {
-            "name": f"{contender.scheduler}-{name}-{number}",
-            "labels": {"run": f"{contender.scheduler}-{name}"},
+            "name": f"{scheduler}-{name}-{number}",
+            "labels": {"run": f"{scheduler}-{name}"},
         }
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         return bench.cluster.api.create(f"/api/v1/namespaces/{TENANT}/pods", body)
@@ -274,8 +295,8 @@ def make_pods(bench: Bench, contender: Contender, name: str, count: int, schedul
         return list(threads.map(make, range(count)))
 
 
-def _bound(bench: Bench, name: str, contender: Contender) -> int:
-    path = f"/api/v1/namespaces/{TENANT}/pods?labelSelector=run%3D{contender.scheduler}-{name}"
+def _bound(bench: Bench, scheduler: str, name: str) -> int:
+    path = f"/api/v1/namespaces/{TENANT}/pods?labelSelector=run%3D{scheduler}-{name}"
     found = bench.cluster.api.get(path) or {"items": []}
     return sum("nodeName" in pod["spec"] for pod in found["items"])
 
