@@ -316,6 +316,8 @@ def _parsed(
     """With the files that the values of the stack file at `path` name."""
     gathered = parts.gather(values, path)
     settings = parse(gathered.values, foreign=foreign, found=[*found, *gathered.problems], placed=gathered.placed)
+    if gathered.homes and (found_large := limits.ledger_problems(settings.ledger())):
+        raise ConfigError("\n".join(f"{path}: {each}" for each in found_large))
     return settings, gathered
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from components.agents.reconcile import ledger_config_map
 from stacks import limits, settings
 from stacks.__main__ import main
-from tenancy.names import PROJECT
+from tenancy.names import LEDGER_KEY, PROJECT
 from tests.support.prod import PROD, raw
 
 
@@ -77,6 +78,20 @@ def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypat
     assert len(tenants + seats) > limits.MOST_BYTES
     assert len(declared.tenants) == 2000 + len(raw()["tenants"])
     assert of_the_engine(monkeypatch, path) == declared
+
+
+def test_more_than_a_config_map_takes_is_refused_with_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server would say so of the ledger, halfway through a rollout."""
+    path = split(tmp_path)
+    ledger = settings.load_file(path).ledger()
+    size = len(ledger_config_map(ledger, "", advertised=True)["data"][LEDGER_KEY].encode())
+    monkeypatch.setattr(limits, "MOST_LEDGER_BYTES", size)
+    assert settings.load_file(path).ledger() == ledger
+    monkeypatch.setattr(limits, "MOST_LEDGER_BYTES", size - 1)
+    (line,) = refused(path)
+    assert line.startswith(f"Pulumi.x.yaml: the ledger takes {size} bytes, and a ConfigMap of Kubernetes {size - 1} at")
 
 
 def test_what_only_the_engine_has_is_refused_though_the_files_are_the_same(
