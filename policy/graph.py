@@ -65,6 +65,26 @@ class Graph:
         called = self._by_name[kind].get(name, ())
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
+    def beside(self, found: Object, *kinds: str) -> list[Object]:
+        """The objects of these kinds that may be in its namespace: those that are, and those of which it is not known,
+        or cannot be read. Of an object of which that is so itself, all such."""
+        namespace = _namespace(found)
+        indexes = [self._in_namespaces(kind) for kind in kinds]
+        there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
+        return [*there, *(each for index in indexes for each in index.get(None, ()))]
+
+    def _in_namespaces(self, kind: str) -> Mapping[str | None, list[Object]]:
+        if kind not in self._by_namespace:
+            grouped: dict[str | None, list[Object]] = {}
+            for found in self.of(kind):
+                grouped.setdefault(_namespace(found), []).append(found)
+            self._by_namespace[kind] = grouped
+        return self._by_namespace[kind]
+
+    @cached_property
+    def _by_namespace(self) -> dict[str, Mapping[str | None, list[Object]]]:
+        return {}
+
     @cached_property
     def _by_name(self) -> dict[str, Mapping[str, list[Object]]]:
         return {}
@@ -203,6 +223,14 @@ class Graph:
             for pool in (self.ledger.shared_pools if self.ledger else ())
             if all(wanted[key] == value for key, value in pool.node_selector.items() if key in wanted)
         ]
+
+
+def _namespace(found: Object) -> str | None:
+    """None where it is unknown or unreadable."""
+    try:
+        return None if is_unknown(found.namespace) else str(found.namespace)
+    except ShapeError:
+        return None
 
 
 _Read = tuple[T | None, list[Finding], list[Object]]  # what it is, what is wrong, the objects that hold it

@@ -220,7 +220,7 @@ def _given(graph: Graph, role: Object) -> Iterator[_Given]:
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
     """Those that give the role, or a ClusterRole that takes its rules in."""
     called = [role.name, *(other.name for other in graph.of(f"ClusterRole.{RBAC}") if _takes_in(other, role))]
-    for binding in graph.of(*BINDINGS):
+    for binding in graph.beside(role, *BINDINGS) if role.kind == "Role" else graph.of(*BINDINGS):
         kind, name = _role_ref(binding)
         if kind == role.kind and name in called and (kind == "ClusterRole" or _are_together(role, binding)):
             yield binding
@@ -320,7 +320,8 @@ def _declared(graph: Graph, binding: Object) -> Object | None:
     kind, name = _role_ref(binding)
     if kind == "ClusterRole":
         return graph.named(f"{kind}.{RBAC}", name)
-    return next((o for o in graph.of(f"{kind}.{RBAC}") if o.name == name and _are_together(o, binding)), None)
+    roles = graph.beside(binding, f"{kind}.{RBAC}")
+    return next((o for o in roles if o.name == name and _are_together(o, binding)), None)
 
 
 def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Finding]:
