@@ -24,6 +24,7 @@ _DELETION = (ResourceRule("DELETE", ("pods",)), ResourceRule("CREATE", ("pods/ev
 def grace(seats: Seats, without_budget: Iterable[str]) -> list[Manifest]:
     """The policies, for the tenants whose GPU pods need no seat; none where there are none."""
     tenants = sorted(without_budget)
+    seats = seats.of(tenants)
     return [_asked(seats, tenants), _deletion(seats, tenants)] if tenants else []
 
 

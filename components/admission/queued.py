@@ -45,7 +45,7 @@ class Queued:
 
     @property
     def seat_variables(self) -> dict[str, str]:
-        return self.seats.variables if self._seated else {}
+        return self.seats.of(self.tenants).variables if self._seated else {}
 
     @property
     def is_a_seat(self) -> str:

@@ -4,7 +4,7 @@ A quota alone bounds the sum. Pods of 1 MiB on each device would leave no device
 alone would keep pods from devices that nobody uses.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from components.admission import cel
@@ -14,6 +14,8 @@ from tenancy.names import GPU, GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES, Names
 from tenancy.reach import PLUGIN_RESOURCES
 
 _COMPONENT = "admission"
+# Of the 100,000 code points that an expression may have (cel-go's default, ExpressionSizeCodePointLimit).
+_LONGEST_LITERAL = 90_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +44,21 @@ class Seats:
         size = "variables.sizes[?variables.taken / variables.spread].orValue(0)"
         return f"(variables.taken % variables.spread == 0 && variables.spread <= {size})"
 
+    def of(self, tenants: Iterable[str]) -> "Seats":
+        """Those of these tenants alone, for a policy that judges no others."""
+        return Seats(names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes})
+
+    def length(self, tenant: str) -> int:
+        """The characters that the tenant takes of an expression."""
+        return max(len(self._sizes_of(tenant)), len(self._told_of(tenant))) + len(", ")
+
+    def _told_of(self, tenant: str) -> str:
+        return f"{cel.text(tenant)}: {cel.text(' or '.join(map(str, sorted(self.sizes[tenant]))))}"
+
     @property
     def message(self) -> str:
         """CEL: which sizes the namespace has."""
-        told = {tenant: " or ".join(map(str, sorted(sizes))) for tenant, sizes in sorted(self.sizes.items())}
-        literal = ", ".join(f"{cel.text(tenant)}: {cel.text(sizes)}" for tenant, sizes in told.items())
+        literal = ", ".join(map(self._told_of, sorted(self.sizes)))
         ask = f"a pod with {self.names.gpumem} is as large as a seat: ask for "
         by_device = (
             f" MiB, times {self.names.gpu_count} where it is on several devices; residents of the stack has more"
@@ -55,13 +67,32 @@ class Seats:
 
 
 def seat_sizes(seats: Seats, queued: Iterable[str]) -> list[Manifest]:
-    """The policy; none where nobody has a seat. The pods of `queued` tenants are judged by whether they queued."""
-    tenants = sorted(seats.sizes.keys() - set(queued))
-    if not tenants:
-        return []
+    """The policy, or as many as it takes: an expression has a limit; none where nobody has a seat. The pods of `queued`
+    tenants are judged by whether they queued."""
+    groups = _groups(seats, sorted(seats.sizes.keys() - set(queued)))
+    return [
+        _of_group(seats.of(tenants), SEAT_SIZES if number == 1 else f"{SEAT_SIZES}-{number}")
+        for number, tenants in enumerate(groups, 1)
+    ]
+
+
+def _groups(seats: Seats, tenants: Iterable[str]) -> Iterator[list[str]]:
+    group: list[str] = []
+    length = 0
+    for tenant in tenants:
+        length += seats.length(tenant)
+        if length > _LONGEST_LITERAL:
+            yield group
+            group, length = [], seats.length(tenant)
+        group.append(tenant)
+    if group:
+        yield group
+
+
+def _of_group(seats: Seats, name: str) -> Manifest:
     validations = {seats.is_a_seat: MessageExpression(seats.message)}
     conditions = {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)}
-    return [validating(_COMPONENT, SEAT_SIZES, Scope(within(tenants), conditions), validations, seats.variables)]
+    return validating(_COMPONENT, name, Scope(within(seats.sizes), conditions), validations, seats.variables)
 
 
 def gpu_count_use(names: Names, exempt: Iterable[str]) -> Manifest:

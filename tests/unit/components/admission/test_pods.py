@@ -355,7 +355,7 @@ def test_seats_have_sizes_where_nobody_queues(graph: Graph) -> None:
     spec = policy(graph, "Validating", "seat-sizes")
     assert namespaces(spec) == ("In", ["chat"])
     sizes = {v["name"]: v["expression"] for v in spec["variables"]}["sizes"]
-    assert sizes.startswith('{"chat": {5000: 1}, "team-a": {100: 2}}[?request.namespace]')
+    assert sizes.startswith('{"chat": {5000: 1}}[?request.namespace]')
     assert "5000" in spec["validations"][0]["messageExpression"]
 
 
