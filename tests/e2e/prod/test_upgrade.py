@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from tenancy import names
 from tests.e2e.faults.agents import run_once, succeeds
-from tests.e2e.rollout import Rollout, await_running, deployment, eventually, job, pods, submit
+from tests.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
 # Made anew before what was before goes.
@@ -58,3 +58,8 @@ def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> Non
         succeeds(stack, run_once(stack, agent))
     run(stack, "immich", "3000")
     stack.expect_no_changes()
+
+    for namespace in (*RESIDENTS, "immich"):
+        stack.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{namespace}")
+    stack.delete(jobs("team-a", "through-it"))
+    eventually(lambda: not any(running(stack, each) for each in (*before, "immich")), "what ran is gone")
