@@ -333,16 +333,21 @@ def constant(value: float) -> At:
     return lambda second: value
 
 
+def recycled(card: Card) -> set[str]:
+    """The pods of whose recycle an Event tells."""
+    return {event["regarding"]["name"] for event in card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED)}
+
+
 def test_without_a_fault_the_runaway_goes_and_the_gate_closes_also_over_a_slow_api(card: Card, runs: Runs) -> None:
     """Last: it ends what the others look at. Of the same card, by the same containers."""
-    slow = behind_an_api_that_takes(0.5)
+    slow, before = behind_an_api_that_takes(0.5), recycled(card)  # by modules before this one, on the same cluster
     # First: while the runaway terminates, no gate would close.
     card.run(names.GATE, HONEST, seconds=30)
     becomes(card.replicas, {OPEN: 0, CLOSED: 0}, "the gate has closed")
     card.run(names.WATCHDOG, HONEST, change=slow, seconds=60)
     eventually(lambda: card.runaway.uid not in card.state()["pods"], "the runaway is recycled")
-    told = eventually(lambda: card.prod.events(RUNAWAY[0], names.EVENT_RECYCLED), "it is told of")
-    assert {event["regarding"]["name"] for event in told} == {card.runaway.name}
+    told = eventually(lambda: recycled(card) - before, "it is told of")
+    assert told == {card.runaway.name}
     neighbour = eventually(lambda: running(card.prod, *NEIGHBOUR), "the neighbour runs")
     assert neighbour["metadata"]["uid"] == card.neighbour.uid
 
