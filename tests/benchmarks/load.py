@@ -22,9 +22,7 @@ from tests.benchmarks.metered import Account, Audit, Run
 from tests.benchmarks.scale import (
     AGENTS,
     PATIENCE_SECONDS,
-    REPLICAS,
     SEAT_MIB,
-    SEATS_A_TENANT,
     Size,
     Table,
     compare,
@@ -144,9 +142,9 @@ def exporter(node: str) -> Manifest:
 
 
 def seats(size: Size) -> Iterator[Manifest]:
-    """Ten on a node."""
+    """One node after the other."""
     for number in range(size.pods):
-        tenant, seat = divmod(number, SEATS_A_TENANT * REPLICAS)
+        tenant, seat = divmod(number, size.pods_a_tenant)
         metadata = {"name": f"seat-{seat}", "namespace": f"tenant-{tenant}"}
         yield pod(metadata, f"gpu-{number % size.nodes}", {GPUMEM: str(SEAT_MIB)})
 

@@ -25,8 +25,7 @@ from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.extent import Extent
 from toolchain.workspace import workspace
 
-SEATS_A_TENANT, REPLICAS = 10, 2
-PODS_A_TENANT = SEATS_A_TENANT * REPLICAS
+REPLICAS = 2
 SEAT_MIB = 1300  # ten on a node of 14000
 FLOOR_MIB = 1360  # what a device that is promised whole leaves free
 WRITERS = 8
@@ -37,17 +36,28 @@ ENGINE = "admin"
 
 @dataclass(frozen=True)
 class Size:
-    """A stack and its cluster, beside what prod has."""
+    """A stack and its cluster, beside what prod has; each tenant has so many seats, of two replicas each."""
 
     nodes: int
     tenants: int
+    seats_a_tenant: int
+
+    @property
+    def pods_a_tenant(self) -> int:
+        return self.seats_a_tenant * REPLICAS
 
     @property
     def pods(self) -> int:
-        return self.tenants * PODS_A_TENANT
+        return self.tenants * self.pods_a_tenant
 
     def __str__(self) -> str:
-        return f"{self.nodes} nodes, {self.tenants * SEATS_A_TENANT} seats, {self.pods} pods"
+        return f"{self.nodes} nodes, {self.tenants} tenants, {self.pods} pods"
+
+    @classmethod
+    def read(cls, text: str) -> "Size":
+        """NODESxTENANTSxSEATS."""
+        nodes, tenants, seats = map(int, text.split("x"))
+        return cls(nodes=nodes, tenants=tenants, seats_a_tenant=seats)
 
 
 @dataclass
@@ -73,11 +83,12 @@ def main() -> None:
 
 
 def compare(program: str, about: str, measure: Callable[[Size, Path, Table], None]) -> None:
-    """Measures two sizes, one after the other, and prints the table."""
+    """Measures one size after the other, and prints the table."""
     parser = argparse.ArgumentParser(prog=program, description=about)
-    parser.add_argument("--tenants", type=int, default=100, help="of the larger size; it has twice as many nodes")
-    tenants = parser.parse_args().tenants
-    sizes = [Size(nodes=2 * number, tenants=number) for number in (tenants // 10, tenants)]
+    what = "NODESxTENANTSxSEATS of each tenant"
+    usual = [Size(20, 10, 10), Size(200, 100, 10)]
+    parser.add_argument("--sizes", nargs="+", type=Size.read, default=usual, metavar="SIZE", help=what)
+    sizes = parser.parse_args().sizes
     table = Table()
     for size in sizes:
         print(size, flush=True)
@@ -103,7 +114,7 @@ def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
     """From nothing, with all pods, unchanged, and with one budget changed."""
     up("up from nothing", rollout, table)
     assert advertised(rollout.cluster) == size.nodes + 1
-    each(range(size.tenants), lambda tenant: create_pods(rollout, f"tenant-{tenant}"))
+    each(range(size.tenants), lambda tenant: create_pods(rollout, f"tenant-{tenant}", size.pods_a_tenant))
     until(lambda: not waiting(rollout.cluster), PATIENCE_SECONDS, "all pods run")
     assert set(up("second up", rollout, table)) == {"unchanged"}
     rollout.workspace.change(lambda config: config["residents"][seat(0, 0)].update(gpumem_mib=SEAT_MIB + 1))
@@ -147,13 +158,13 @@ def measure_passes(rollout: Rollout, folder: Path, size: Size, table: Table) -> 
 
 
 def enlarge(config: dict[str, Any], size: Size) -> None:
-    """Prod with so many more tenants, ten residents of two replicas each, on so many more nodes."""
+    """Prod with so many more tenants, each with its residents, on so many more nodes."""
     config["pools"]["t4"]["nodes"] += size.nodes
     config["pools"]["t4"]["floor_mib"] = FLOOR_MIB
     for tenant in range(size.tenants):
         name = f"tenant-{tenant}"
         config["tenants"][name] = {}
-        for number in range(SEATS_A_TENANT):
+        for number in range(size.seats_a_tenant):
             budget = {"tenant": name, "pool": "t4", "gpumem_mib": SEAT_MIB, "replicas": REPLICAS}
             config["residents"][seat(tenant, number)] = budget
 
@@ -201,8 +212,8 @@ def show(requests: Counter[str]) -> None:
     print("    " + ", ".join(f"{count} {what}" for what, count in requests.most_common(12)), flush=True)
 
 
-def create_pods(rollout: Rollout, tenant: str) -> None:
-    for number in range(PODS_A_TENANT):
+def create_pods(rollout: Rollout, tenant: str, count: int) -> None:
+    for number in range(count):
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
