@@ -3,7 +3,8 @@
 Exporter and extender are the shipped archives, the guard is its sweep over this machine's processes next to its server.
 Each is timed at its work, first alone, then under an attacker in a process of its own (tests/support/flood.py): 3,000
 slow connections, opened again as they are closed, 300 whole requests a second, a tenth of them of 1 MiB. The table goes
-into docs/benchmarks.md.
+into docs/benchmarks.md. The first rows are no agent: a loop that takes connections, answers what is there and closes,
+as little as a server of one thread in Python can do.
 """
 
 import argparse
@@ -32,7 +33,27 @@ from toolchain.cluster.fake_nvml import FakeNvml
 from toolchain.cluster.process import free_ports
 
 SETTLED_SECONDS, SECONDS, PATIENCE_SECONDS = 5.0, 8.0, 120.0
-REOPEN = {"1,000 a second": 1000, "as fast as it can": 100_000}
+REOPEN = {"1,000 a second": 1000, "2,000": 2000, "4,000": 4000, "as fast as it can": 100_000}
+# Prints the port, and serves one short page.
+LOOP = """
+import selectors, socket
+
+page = b"HTTP/1.1 200 OK\\r\\nContent-Length: 4\\r\\nConnection: close\\r\\n\\r\\na 1\\n"
+listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+listener.setblocking(False)
+selector = selectors.DefaultSelector()
+selector.register(listener, selectors.EVENT_READ)
+print(listener.getsockname()[1], flush=True)
+while True:
+    selector.select()
+    try:
+        client, _ = listener.accept()
+        with client:
+            if client.recv(8192, socket.MSG_DONTWAIT).endswith(b"\\r\\n\\r\\n"):
+                client.send(page)
+    except OSError:
+        pass
+"""
 BUILD = "from components.base import zipapp; import sys; sys.stdout.buffer.write(zipapp.{build}().content)"
 
 
@@ -54,7 +75,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     print("| agent | slow connections, opened again | peak, MiB | threads | descriptors | work, ms | ratio |")
     print("|---|---|---|---|---|---|---|")
-    for start in (exporter, guard, extender):
+    for start in (loop, exporter, guard, extender):
         for title, reopen in REOPEN.items():
             with tempfile.TemporaryDirectory() as folder, start(root, Path(folder)) as agent:
                 row(agent, title, reopen)
@@ -106,6 +127,18 @@ def timed(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
+
+
+@contextmanager
+def loop(root: Path, folder: Path) -> Iterator[Flooded]:
+    command = [sys.executable, "-c", LOOP]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            port = int(started.stdout.readline())
+            yield Flooded("a bare loop, a page", started.pid, port, lambda: timed(lambda: get(port)))
+        finally:
+            started.kill()
 
 
 @contextmanager
