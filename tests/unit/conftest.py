@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+import coverage
 import pytest
 
 REFUSED = (
@@ -18,6 +19,14 @@ REFUSED = (
     (os, "posix_spawn", "program"),
     (os, "system", "program"),
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a worker pytest-cov (7.1) begins to measure twice, as if it were alone and then as a worker. It never ends the
+    first, nor reads it, so that what it pauses would be traced nevertheless."""
+    if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
+        first.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
