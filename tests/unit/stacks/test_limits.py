@@ -11,6 +11,7 @@ from stacks.settings import ConfigError, load_file
 from tests.support.prod import raw
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_tenants_are_refused_with_the_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The engine said `fork/exec: argument list too long`, after a chart of a thousand lines."""
     config = raw()

@@ -66,6 +66,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
     assert in_files == capsys.readouterr().out
 
 
+@pytest.mark.no_cover
 def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In files there is no limit; in the stack file test_limits has it."""
     names = [f"tenant-{number:05}" for number in range(2000)]
@@ -232,6 +233,7 @@ def test_files_is_a_list_of_paths(files: Any, tmp_path: Path) -> None:
     assert lines[0].startswith("gpu-tenancy:files")
 
 
+@pytest.mark.no_cover
 def test_thousands_of_errors_are_said_soon_and_the_first_hundred(tmp_path: Path) -> None:
     seats = "".join(f"  r-{number}: {{tenant: t-{number}, pool: t5, gpumem_mib: x}}\n" for number in range(1000))
     tenants = "".join(f"  team-{number}: {{}}\n" for number in range(1000))

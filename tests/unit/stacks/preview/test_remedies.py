@@ -53,6 +53,7 @@ def alike(*budgets: tuple[int, int]) -> Ledger:
     return replace(LEDGER, pools=(pool, *LEDGER.pools[1:]), seats=tuple(seats))
 
 
+@pytest.mark.no_cover
 def test_of_seats_that_are_almost_alike_a_remedy_is_not_searched_for_minutes() -> None:
     """Every amount of each of several seats was gone through without a step being counted."""
     (line,) = remedies(
