@@ -75,9 +75,11 @@ class UnbudgetedSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class TenantArgs:
-    """`gpumem_mib` is all that the tenant's pods may request together: its seats and what its queues may hand out;
-    `gpu_count` the devices that they may name, likewise; `gpus` the nvidia.com/gpu, None where nobody counts these."""
+    """`tenant` is its name, and its namespace's. `gpumem_mib` is all that its pods may request together: its seats and
+    what its queues may hand out; `gpu_count` the devices that they may name, likewise; `gpus` the nvidia.com/gpu, None
+    where nobody counts these."""
 
+    tenant: str
     spec: TenantSpec
     names: Names
     gpumem_mib: int
@@ -144,7 +146,7 @@ def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
 
 
 class Tenant(pulumi.ComponentResource):
-    """Declares the tenant that bears the component's name."""
+    """Declares a tenant: its namespace, its quota, and the roles of its people."""
 
     namespace: pulumi.Output[str]
 
@@ -152,18 +154,18 @@ class Tenant(pulumi.ComponentResource):
         props = {"spec": args.spec.model_dump(mode="json"), "gpumemMib": args.gpumem_mib, "hasQueue": args.has_queue}
         super().__init__(component_type("Tenant"), name, props, opts)
         before = self._namespace(name, args)
-        capped = register(quota(name, args), f"{name}-quota", parent=self, depends_on=before)
+        capped = register(quota(args.tenant, args), f"{name}-quota", parent=self, depends_on=before)
         for role, groups in groups_by_role(args.spec.groups).items():
-            register(role_binding(name, role, groups), f"{name}-{role}", parent=self, depends_on=before)
-        self.namespace = capped.urn.apply(lambda _: name)
+            register(role_binding(args.tenant, role, groups), f"{name}-{role}", parent=self, depends_on=before)
+        self.namespace = capped.urn.apply(lambda _: args.tenant)
         self.register_outputs({"namespace": self.namespace})
 
     def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
         """The namespace, or the label on one that is there already; nothing where that needs no label."""
         if args.spec.create_namespace:
-            return [register(namespace(name, args), f"{name}-namespace", parent=self)]
+            return [register(namespace(args.tenant, args), f"{name}-namespace", parent=self)]
         if not args.has_queue:
             return []
-        metadata = {"name": name, "labels": queue_label(args)}
+        metadata = {"name": args.tenant, "labels": queue_label(args)}
         opts = pulumi.ResourceOptions(parent=self)
         return [k8s.core.v1.NamespacePatch(f"{name}-namespace-label", metadata=metadata, opts=opts)]

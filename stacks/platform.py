@@ -41,6 +41,8 @@ from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
+# Where the wheel has it (toolchain/wheel.py).
+_SHIPPED_CHART = Path(__file__).resolve().parents[1] / "charts" / "kueue"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,24 @@ class Outputs:
     seating_chart: str
 
 
-def build(settings: StackSettings, root: Path = Path()) -> Outputs:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the parts are declared: in the stack itself, or below a component, whose name theirs then begin with."""
+
+    parent: pulumi.Resource | None = None
+    prefix: str = ""
+
+    def named(self, part: str) -> str:
+        return f"{self.prefix}{part}"
+
+    def after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self.parent, depends_on=list(resources))
+
+
+IN_THE_STACK = Place()
+
+
+def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_STACK) -> Outputs:
     """Declares every part of the stack; `root` is the project's folder."""
     ledger, code = settings.ledger(), zipapp.build()
     guarded = _guarded(settings)
@@ -62,19 +81,25 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
     system_args = SystemArgs(
         cluster=settings.cluster, code=code, node_code=node_code, claims_devices=ledger.claimed is not None
     )
-    system = System("system", system_args)
-    priorities = _declare_priorities(settings)
-    queues = _declare_queues(settings, root)
-    tenants = _declare_tenants(settings, ledger, queues)
+    system = System(place.named("system"), system_args, place.after())
+    priorities = _declare_priorities(settings, place)
+    queues = _declare_queues(settings, root, place)
+    tenants = _declare_tenants(settings, ledger, queues, place)
     capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
-    capacity = Capacity("capacity", capacity_args, _after(system))
+    capacity = Capacity(place.named("capacity"), capacity_args, place.after(system))
     if settings.queues is not None:
-        LocalQueues("local-queues", LocalQueuesArgs(spec=settings.queues, tenants=tenants), _after(*queues))
+        LocalQueues(
+            place.named("local-queues"), LocalQueuesArgs(spec=settings.queues, tenants=tenants), place.after(*queues)
+        )
     if settings.memory_pools:
         host_memory_args = HostMemoryArgs(pools=settings.memory_pools, namespace=settings.cluster.system_namespace)
-        HostMemory("memory", host_memory_args, _after(system, *priorities, *tenants.values()))
+        HostMemory(place.named("memory"), host_memory_args, place.after(system, *priorities, *tenants.values()))
     if guarded and node_code is not None:
-        Guard("guard", GuardArgs(cluster=settings.cluster, code=node_code, pools=guarded), _after(system))
+        Guard(
+            place.named("guard"),
+            GuardArgs(cluster=settings.cluster, code=node_code, pools=guarded),
+            place.after(system),
+        )
     if settings.exporter is not None and node_code is not None:
         exporter_args = ExporterArgs(
             spec=settings.exporter,
@@ -83,29 +108,33 @@ def build(settings: StackSettings, root: Path = Path()) -> Outputs:
             ledger=ledger,
             publish_devices=settings.publishes_devices,
         )
-        Exporter("exporter", exporter_args, _after(system))
-        _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code)
+        Exporter(place.named("exporter"), exporter_args, place.after(system))
+        _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code, place=place)
     if settings.readers is not None:
         readers_args = ReadersArgs(
             spec=settings.readers,
             system_namespace=settings.cluster.system_namespace,
             measured=settings.exporter is not None,
         )
-        Readers("readers", readers_args, _after(system))
-    schedulers = _declare_scheduler(settings, ledger, capacity, code=code)
+        Readers(place.named("readers"), readers_args, place.after(system))
+    schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
     if settings.admission is not None:
         # Last: it stamps the classes, asks for budgets that must be there to be had, sends pods to the scheduler, and
         # refuses those of a namespace that is not labelled yet. It does not wait for Kueue, and so not for who queues.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = admission_args(settings.admission, settings, ledger)
-        Admission("admission", args, _after(capacity, *schedulers, *priorities, *unqueued))
-    claims = [Claims("claims", ClaimsArgs(ledger=ledger), _after(*tenants.values()))] if settings.claims_seats else []
+        Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
+    claims = (
+        [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]
+        if settings.claims_seats
+        else []
+    )
     ready = [
         capacity.advertised,
         *(scheduler.scheduler_name for scheduler in schedulers),
         *(each.templates for each in claims),
     ]
-    stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
+    stanzas = pod_stanzas(settings, ledger)
     return Outputs(
         ledger={
             names.POLICY: {
@@ -144,6 +173,24 @@ def watchdog_args(
     )
 
 
+def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """What the pods of each resident must carry, and how many of them there may be. Where no extender chooses the
+    device and the seat is no claim, the device plugin does, of which the container asks a turn."""
+    stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
+    plugin = settings.extender is None and not settings.claims_seats
+    for seat in ledger.seats:
+        stanza = stanzas[seat.name]
+        stanza["replicas"] = seat.replicas
+        stanza["tolerations"] = [{"key": names.GPU_TAINT, "operator": "Exists"}]
+        if settings.admission is not None:
+            priorities = settings.admission.tenant_priorities
+            stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
+        if plugin:
+            turn = {names.GPU: "1"}
+            stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
+    return stanzas
+
+
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
     """What the pods of each resident must carry. Requests equal limits: Kubernetes overcommits no extended resource."""
     pools = {pool.name: pool for pool in ledger.pools}
@@ -160,18 +207,15 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 
 
 def kueue_chart(version: str, root: Path) -> Chart:
-    """The chart of that version: the copy that the installer pinned, else the one in Kueue's registry.
+    """The chart of that version: the copy that the installer pinned or the wheel brought, else the one in Kueue's
+    registry.
 
-    Without a cluster only the copy can be previewed: the registry's chart is fetched even then.
+    Without a cluster only a copy can be previewed: the registry's chart is fetched even then.
     """
-    try:
-        description = yaml.safe_load((root / PINNED_CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        description = {}
-    pinned = description.get("version")
-    if pinned == version:
-        return Chart(address=f"./{PINNED_CHART.as_posix()}")
-    if pinned is not None:
+    copies = {_chart_version(root / path): path for path in (_SHIPPED_CHART, PINNED_CHART)}
+    if version in copies:
+        return Chart(address=_address(copies[version], root))
+    if pinned := next(filter(None, copies), None):
         pulumi.log.warn(
             f"{key('kueue', 'version')}: the chart of {version} comes from {names.KUEUE_CHART}; where that cannot be "
             f"reached write {pinned}, which is here"
@@ -179,34 +223,52 @@ def kueue_chart(version: str, root: Path) -> Chart:
     return Chart(address=names.KUEUE_CHART, version=version)
 
 
-def _declare_priorities(settings: StackSettings) -> list[Priorities]:
+def _chart_version(chart: Path) -> str | None:
+    try:
+        description: dict[str, str] = yaml.safe_load((chart / "Chart.yaml").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return description.get("version")
+
+
+def _address(chart: Path, root: Path) -> str:
+    """Within the project's folder by the way from there: the address is in the state, and alike on each machine."""
+    folder = root.resolve()
+    inside = chart.relative_to(folder) if chart.is_relative_to(folder) else chart
+    return str(inside) if inside.is_absolute() else f"./{inside.as_posix()}"
+
+
+def _declare_priorities(settings: StackSettings, place: Place) -> list[Priorities]:
     if not settings.priorities:
         return []
-    return [Priorities("priorities", PrioritiesArgs(classes=settings.priorities))]
+    return [Priorities(place.named("priorities"), PrioritiesArgs(classes=settings.priorities), place.after())]
 
 
-def _declare_queues(settings: StackSettings, root: Path) -> list[pulumi.Resource]:
+def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[pulumi.Resource]:
     """Kueue, then its objects, which its webhooks judge."""
     kueue = []
     if settings.kueue is not None:
         chart = kueue_chart(settings.kueue.version, root)
-        kueue = [Kueue("kueue", KueueArgs(spec=settings.kueue, chart=chart))]
+        kueue = [Kueue(place.named("kueue"), KueueArgs(spec=settings.kueue, chart=chart), place.after())]
     if settings.queues is None:
         return [*kueue]
     for warning in borrowed_from_elsewhere({"queues": settings.queues.model_dump(mode="json")}):
         pulumi.log.warn(warning)
-    return [Queues("queues", settings.queues, _after(*kueue))]
+    return [Queues(place.named("queues"), settings.queues, place.after(*kueue))]
 
 
-def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource]) -> dict[str, Tenant]:
+def _declare_tenants(
+    settings: StackSettings, ledger: Ledger, queues: Sequence[pulumi.Resource], place: Place
+) -> dict[str, Tenant]:
     """Queue tenants come after the ClusterQueues and so go before them, with their Jobs (components/queues.py)."""
     queue_tenants = set(ledger.queue_tenants)
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
     queued_devices = handed_out(settings.queues, ledger.names.gpu_count) if settings.queues else {}
     return {
         name: Tenant(
-            name,
+            place.named(name),
             TenantArgs(
+                tenant=name,
                 spec=spec,
                 names=ledger.names,
                 gpumem_mib=ledger.budget_mib(name) + queued.get(name, 0),
@@ -214,7 +276,7 @@ def _declare_tenants(settings: StackSettings, ledger: Ledger, queues: Sequence[p
                 gpus=ledger.gpus_of(name),
                 has_queue=name in queue_tenants,
             ),
-            _after(*(queues if name in queue_tenants else ())),
+            place.after(*(queues if name in queue_tenants else ())),
         )
         for name, spec in settings.tenants.items()
     }
@@ -228,18 +290,19 @@ def _declare_readers(
     tenants: Mapping[str, Tenant],
     *,
     code: Zipapp,
+    place: Place,
 ) -> None:
     """What acts on the exporter's measurements, and the alerts on all of it."""
     cluster = settings.cluster
     if settings.watchdog is not None:
         args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
-        Watchdog("watchdog", args, _after(system, *(tenants[name] for name in args.budgeted)))
+        Watchdog(place.named("watchdog"), args, place.after(system, *(tenants[name] for name in args.budgeted)))
     if settings.gate is not None and settings.on_demand:
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(
             spec=settings.gate, cluster=cluster, code=code, exporter=exporter, on_demand=settings.on_demand
         )
-        Gate("gate", gate_args, _after(system, *gated))
+        Gate(place.named("gate"), gate_args, place.after(system, *gated))
     if settings.alerts is not None:
         alerts_args = AlertsArgs(
             spec=settings.alerts,
@@ -253,16 +316,18 @@ def _declare_readers(
             guards=[names.guard(pool.name) for pool in _guarded(settings)],
             host_memory=host_memory_pools(settings.memory_pools).pools,
         )
-        Alerts("alerts", alerts_args, _after(system))
+        Alerts(place.named("alerts"), alerts_args, place.after(system))
 
 
-def _declare_scheduler(settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp) -> list[Scheduler]:
+def _declare_scheduler(
+    settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp, place: Place
+) -> list[Scheduler]:
     if settings.extender is None or settings.exporter is None:
         return []
     args = SchedulerArgs(
         spec=settings.extender, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
     )
-    return [Scheduler("scheduler", args, _after(capacity))]
+    return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
 
 
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
@@ -277,7 +342,3 @@ def _cron_jobs(settings: StackSettings) -> Iterator[str]:
         yield names.WATCHDOG
     if settings.gate is not None and settings.on_demand:
         yield names.GATE
-
-
-def _after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
-    return pulumi.ResourceOptions(depends_on=list(resources))

@@ -262,6 +262,18 @@ def declared(path: Path) -> tuple[StackSettings, Parts]:
     return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)
 
 
+def from_file(path: Path) -> StackSettings:
+    """The settings in a stack file, or in a file that holds what stands under config in one. Raises ConfigError."""
+    contents = _opened(path, stackfile.read_either)
+    return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)[0]
+
+
+def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:
+    """The settings in a mapping, without the project's name; the files that it names are in the folder. Raises
+    ConfigError."""
+    return _parsed(values, folder / "settings", foreign=())[0]
+
+
 def parse(
     raw: Mapping[str, Any],
     *,
@@ -298,13 +310,19 @@ def parse(
     return settings
 
 
-def _read(path: Path) -> stackfile.Contents:
-    """What the stack file itself says."""
+def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfile.Contents:
+    """What a file says."""
     try:
-        contents = stackfile.read(path)
+        contents = reader(path)
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
     _refuse_encrypted(stackfile.encrypted(contents.values))
+    return contents
+
+
+def _read(path: Path) -> stackfile.Contents:
+    """What the stack file itself says, which the engine hands on."""
+    contents = _opened(path, stackfile.read)
     if found := limits.problems(contents.values):
         raise ConfigError("\n".join(f"{path}: {each}" for each in found))
     return contents

@@ -109,6 +109,11 @@ def read_parts(path: Path) -> Contents:
     return _read(path, _Reader.read_parts)
 
 
+def read_either(path: Path) -> Contents:
+    """What a file says that is one or the other, by whether it has the key config. Raises StackFileError likewise."""
+    return _read(path, _Reader.read_either)
+
+
 def _read(path: Path, read_as: "Callable[[_Reader], Contents]") -> Contents:
     try:
         return read_as(_Reader(path, path.read_text(encoding="utf-8")))
@@ -169,18 +174,26 @@ class _Reader:
         self.judges = True  # not what stands under another's key
 
     def read(self) -> Contents:
+        return self._stack(self.loader.get_single_node())
+
+    def read_parts(self) -> Contents:
+        return self._parts(self.loader.get_single_node())
+
+    def read_either(self) -> Contents:
         root = self.loader.get_single_node()
+        return self._stack(root) if _has_config(root) else self._parts(root)
+
+    def _stack(self, root: yaml.Node | None) -> Contents:
         config = self._top_level(root) if isinstance(root, yaml.MappingNode) else None
         if not isinstance(config, yaml.MappingNode):
             near = next((problem.line for problem in self.problems), "")
             raise StackFileError(near or f"{self.file}: has no map under the key config; add it")
         return self._contents(config)
 
-    def read_parts(self) -> Contents:
-        root = self.loader.get_single_node()
+    def _parts(self, root: yaml.Node | None) -> Contents:
         if not isinstance(root, yaml.MappingNode):
             raise StackFileError(f"{self.file}: has no map of parts such as tenants; add it, or remove the file")
-        if any(name.value == _CONFIG for name, _ in root.value):
+        if _has_config(root):
             raise StackFileError(f"{self.file}: has the key {_CONFIG}; write what is under it without it")
         return self._contents(root)
 
@@ -288,6 +301,10 @@ class _Reader:
     def _problem(self, path: KeyPath, node: yaml.Node, text: str, *, always: bool = False) -> None:
         if self.judges or always:
             self.problems.append(Problem(path, f"{self.file}{_place(node.start_mark)}: {dotted(*path)}: {text}"))
+
+
+def _has_config(root: yaml.Node | None) -> bool:
+    return isinstance(root, yaml.MappingNode) and any(name.value == _CONFIG for name, _ in root.value)
 
 
 def _is_name(text: str) -> bool:

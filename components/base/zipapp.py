@@ -22,6 +22,8 @@ LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/co
 NVML: Mapping[str, Sequence[str]] = {"nvidia-ml-py": ("pynvml.py",)}
 
 _PACKAGES = ("agents", "tenancy")
+# What the wheel puts before our packages in every import (toolchain/wheel.py); nothing in a checkout.
+_WITHIN = __name__.removesuffix("components.base.zipapp").encode()
 # The agents that no DaemonSet runs, by package: a privileged pod has no code that it does not need.
 _NOT_ON_NODES = ("extender", "gate", "reconcile", "watchdog")
 _LOCK = "requirements.lock"
@@ -60,7 +62,7 @@ def build(
     """
     sources = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
     shipped = (path for path in sources if path.relative_to(root).parts[1] not in without)
-    members = {path.relative_to(root).as_posix(): path.read_bytes() for path in shipped}
+    members = {path.relative_to(root).as_posix(): path.read_bytes().replace(_WITHIN, b"") for path in shipped}
     for distribution, modules in (vendored or {}).items():
         members |= _vendored(root, distribution, modules)
     members = {"__main__.py": _MAIN.encode(), **members}

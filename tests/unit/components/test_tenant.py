@@ -11,6 +11,7 @@ def tenant(
     *, gpumem_mib: int = 0, gpu_count: int = 0, gpus: int | None = None, has_queue: bool = False, **spec: object
 ) -> Graph:
     args = TenantArgs(
+        tenant="immich",
         spec=TenantSpec.model_validate(spec),
         names=Names(DOMAIN),
         gpumem_mib=gpumem_mib,

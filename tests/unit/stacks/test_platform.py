@@ -189,9 +189,37 @@ def test_the_outputs_are_what_their_readers_expect(prod: Graph) -> None:
         "pool": "t4",
         "nodeSelector": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"},
         "resources": {"limits": budget, "requests": budget},
+        "replicas": 1,
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "priorityClassName": "gpu-workload",
     }
+    assert prod.exports["residents"]["inference"]["priorityClassName"] == "homelab-critical"
     assert prod.exports["memory"]["node-4"]["inference"]["resources"]["requests"] == {"memory": "8Gi"}
     assert "13300 of 14000 MiB" in prod.exports["seating_chart"]
+
+
+def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_turn() -> None:
+    stanza = graph_of(changed(drop("scheduler"))).exports["residents"]["immich-ml"]
+    budget = {"viktorbarzin.me/gpumem": "3k", "nvidia.com/gpu": "1"}
+    assert stanza["resources"] == {"limits": budget, "requests": budget}
+
+
+def test_below_a_component_every_part_has_its_name_and_no_object_another_one(prod: Graph) -> None:
+    def program() -> None:
+        place = platform.Place(parent=pulumi.ComponentResource("test:index:Home", "home"), prefix="home-")
+        platform.build(settings.parse(raw()), ROOT, place)
+
+    below = build(program)
+    home = below.one("Home")
+    parts = below.children(home)
+    assert {part.name for part in parts} == {f"home-{r.name}" for r in prod.resources if prod.parent(r) is None}
+    assert {root_of(below, resource).name for resource in below.resources} == {"home"}
+
+    def called(graph: Graph) -> list[tuple[str, str, str]]:
+        found = [(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]) for o in graph.objects()]
+        return sorted(found)
+
+    assert called(below) == called(prod)
 
 
 # What is gone with a part: the components of the graph, and what it takes along because nothing else is left of it.
