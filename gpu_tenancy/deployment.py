@@ -1,0 +1,146 @@
+"""What an application team wants: its image on its seat."""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from components.base.manifest import Manifest, component_type, register
+from gpu_tenancy import arguments
+from gpu_tenancy.arguments import UNGIVEN, ArgumentError
+from gpu_tenancy.seat import seat_problems, seated, stanza
+from tenancy.names import LABEL_NAME
+
+_KIND = "SeatedDeployment"
+# What the seat says of the pod, and of the container; what this component says.
+_THE_SEATS = ("nodeSelector", "priorityClassName", "resourceClaims")
+_OURS = ("containers",)
+_OUR_CONTAINERS = ("image",)
+
+
+class SeatedDeploymentArgs(TypedDict):
+    """What runs, and on whose seat."""
+
+    image: pulumi.Input[str]
+    """What to run."""
+
+    platform: NotRequired[str]
+    """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
+
+    residents: NotRequired[pulumi.Input[dict[str, Any]]]
+    """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
+
+    resident: NotRequired[str]
+    """The resident's name in the platform's settings, and the Deployment's; the component's own name where it is left
+    out."""
+
+    replicas: NotRequired[int]
+    """How many pods; as many as the seat is for where it is left out, and no more."""
+
+    env: NotRequired[pulumi.Input[dict[str, str]]]
+    """The container's environment: values by name."""
+
+    container: NotRequired[dict[str, Any]]
+    """More of the container, as Kubernetes has it: command, ports, probes, volumeMounts, resources other than GPUs."""
+
+    pod: NotRequired[dict[str, Any]]
+    """More of the pod's spec, as Kubernetes has it: volumes, serviceAccountName, securityContext, tolerations."""
+
+
+class SeatedDeployment(pulumi.ComponentResource):
+    """A Deployment of one container on a resident's seat. Budget, node selector, tolerations, PriorityClass and claim
+    are the platform's; a rollout starts no pod next to those that it replaces, which would have no seat. It passes Pod
+    Security `restricted`, unless `pod` or `container` say otherwise."""
+
+    name: pulumi.Output[str]
+    """The Deployment's name."""
+
+    namespace: pulumi.Output[str]
+    """The tenant's namespace, where it is."""
+
+    def __init__(
+        self,
+        name: str,
+        args: SeatedDeploymentArgs = UNGIVEN,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[SeatedDeploymentArgs],
+    ) -> None:
+        given = arguments.given(SeatedDeploymentArgs, args, keywords)
+        problems = [
+            *arguments.misnamed(SeatedDeploymentArgs, given),
+            *seat_problems(given),
+            *arguments.mistyped(given, replicas=int, container=Mapping, pod=Mapping),
+        ]
+        if problems := problems or _taken(given):
+            raise ArgumentError(_KIND, name, problems)
+        super().__init__(component_type(_KIND), name, {}, opts)
+        seat = stanza(_KIND, name, given, parent=self)
+        resident: str = given.get("resident", name)
+        made = register(deployment(resident, given, seat), f"{name}-deployment", parent=self)
+        self.name = made.urn.apply(lambda _: resident)
+        self.namespace = seat["namespace"]
+        self.register_outputs({"name": self.name, "namespace": self.namespace})
+
+
+def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict[str, Any]]) -> Manifest:
+    """The Deployment. Of several pods a rollout replaces one after the other."""
+    labels = {LABEL_NAME: resident}
+    spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: seated(*both))
+    replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": resident, "namespace": seat["namespace"], "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "strategy": replicas.apply(_strategy),
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def _strategy(replicas: int) -> dict[str, Any]:
+    if replicas == 1:
+        return {"type": "Recreate"}
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+
+
+def pod_spec(given: Mapping[str, Any]) -> Manifest:
+    """The pod without its seat."""
+    container = {
+        "name": "main",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        **given.get("container", {}),
+        "image": given["image"],
+    }
+    if "env" in given:
+        own = container.get("env", [])
+        named = pulumi.Output.from_input(given["env"]).apply(lambda env: [{"name": n, "value": env[n]} for n in env])
+        container["env"] = pulumi.Output.all(own, named).apply(lambda both: [*both[0], *both[1]])
+    return {
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        **given.get("pod", {}),
+        "containers": [container],
+    }
+
+
+def _taken(given: Mapping[str, Any]) -> list[str]:
+    """What the component fills in itself."""
+    pod, container = given.get("pod", {}), given.get("container", {})
+    resources = container.get("resources", {})
+    asked = [
+        f"container.resources.{kind}.{name}"
+        for kind, amounts in (resources.items() if isinstance(resources, Mapping) else ())
+        for name in (amounts if isinstance(amounts, Mapping) else ())
+        if name.startswith("nvidia.com/") or name.endswith(("/gpumem", "/gpu-count"))
+    ]
+    seats = [*(f"pod.{field}" for field in _THE_SEATS if field in pod), *asked]
+    ours = [
+        *(f"pod.{field}" for field in _OURS if field in pod),
+        *(f"container.{field}" for field in _OUR_CONTAINERS if field in container),
+    ]
+    return [
+        *(f"{path}: is the seat's, as the platform's stack says it; remove it" for path in seats),
+        *(f"{path}: is said by image and container; remove it" for path in ours),
+    ]

@@ -1,0 +1,131 @@
+"""The platform as one component."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from components.base.manifest import component_type
+from gpu_tenancy import arguments
+from gpu_tenancy.arguments import UNGIVEN, ArgumentError
+from stacks import platform, settings
+from stacks.settings import StackSettings
+from tenancy.names import PROJECT
+
+_KIND = "Platform"
+_MUTABLE = "enableConfigMapMutable"
+
+
+class PlatformArgs(TypedDict):
+    """Where the settings are: in the program or in a file."""
+
+    settings: NotRequired[dict[str, Any]]
+    """Who may use how much: the keys of docs/config.schema.json without `gpu-tenancy:`. Plain values alone, no Outputs:
+    the budgets are added up before anything is declared."""
+
+    file: NotRequired[str]
+    """Instead of settings, a YAML file that holds them, or a stack file that has them under `config`; by its path in
+    the project's folder."""
+
+
+class Platform(pulumi.ComponentResource):
+    """The whole platform: budgets, the gate's ledger, namespaces, quotas, admission, queues, agents and alerts, each
+    part where the settings have it."""
+
+    ledger: pulumi.Output[dict[str, Any]]
+    """Every promise: the configuration of the policy pack for other programs (`--policy-pack-config`), and what Queue
+    reads."""
+
+    residents: pulumi.Output[dict[str, Any]]
+    """What the pods of each resident must carry, once the nodes advertise it: what Seat and SeatedDeployment read."""
+
+    memory: pulumi.Output[dict[str, Any]]
+    """What the pods of each workload of a memory pool must carry."""
+
+    seating_chart: pulumi.Output[str]
+    """Who sits on which device, for people."""
+
+    def __init__(
+        self,
+        name: str,
+        args: PlatformArgs = UNGIVEN,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[PlatformArgs],
+    ) -> None:
+        given = arguments.given(PlatformArgs, args, keywords)
+        problems = [
+            *arguments.misnamed(PlatformArgs, given),
+            *arguments.one_of(given, "settings", "file"),
+            *arguments.mistyped(given, settings=Mapping, file=str),
+            *_provider_problems(opts),
+        ]
+        try:
+            parsed = None if problems else _parsed(given)
+        except settings.ConfigError as error:
+            problems = str(error).replace(f"{PROJECT}:", "").splitlines()
+        if problems or parsed is None:
+            raise ArgumentError(_KIND, name, problems)
+        super().__init__(component_type(_KIND), name, {}, opts)
+        outputs = platform.build(parsed, place=platform.Place(parent=self, prefix=f"{name}-"))
+        self.ledger = pulumi.Output.from_input(dict(outputs.ledger))
+        self.residents = outputs.residents.apply(dict)
+        self.memory = pulumi.Output.from_input(dict(outputs.memory))
+        self.seating_chart = pulumi.Output.from_input(outputs.seating_chart)
+        self.register_outputs(
+            {
+                "ledger": self.ledger,
+                "residents": self.residents,
+                "memory": self.memory,
+                "seatingChart": self.seating_chart,
+            }
+        )
+
+    def export(self) -> None:
+        """Makes the outputs the stack's, where other stacks and the gate find them."""
+        for name in ("ledger", "residents", "memory", "seating_chart"):
+            pulumi.export(name, getattr(self, name))
+
+
+def _parsed(given: Mapping[str, Any]) -> StackSettings:
+    if "file" in given:
+        return settings.from_file(Path(given["file"]))
+    values = given["settings"]
+    if problems := [*_not_plain(values, ())]:
+        raise settings.ConfigError("\n".join(problems))
+    return settings.from_mapping(_plain(values), Path())
+
+
+def _not_plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """A line for each value that no YAML file could hold."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _not_plain(item, (*path, str(name)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _not_plain(item, (*path, str(index)))
+    elif isinstance(value, pulumi.Output):
+        yield f"{'.'.join(path)}: is an Output; write a value that is known before the program runs"
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        yield f"{'.'.join(path)}: must be a map, list, text, number or true or false (got {type(value).__name__})"
+
+
+def _plain(value: Any) -> Any:
+    """As a YAML file has it; what comes from another language has whole numbers as 14000.0."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
+    """Of the stack's own provider; of another its maker knows."""
+    if opts is not None and (opts.provider or opts.providers or opts.parent):
+        return []
+    if pulumi.Config("kubernetes").get(_MUTABLE) == "true":
+        return []
+    return [
+        f"kubernetes:{_MUTABLE}: must be true under config in Pulumi.yaml or in the stack's file: else the ledger is "
+        "deleted and made again where it changes, and meanwhile no node advertises memory"
+    ]

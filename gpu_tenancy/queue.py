@@ -1,0 +1,80 @@
+"""A queue tenant's LocalQueue: what its Jobs must carry to wait for GPUs instead of failing."""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from components.base.manifest import component_type
+from gpu_tenancy import arguments
+from gpu_tenancy.arguments import UNGIVEN, ArgumentError
+from gpu_tenancy.seat import missing_output, output
+from stacks.problems import nearest
+from tenancy import names
+from tenancy.ledger import Ledger, LocalQueue
+
+_KIND = "Queue"
+
+
+class QueueArgs(TypedDict):
+    """Which queue, and who says what it is."""
+
+    platform: NotRequired[str]
+    """The platform's stack, such as organization/gpu-tenancy/prod, which exports `ledger`."""
+
+    ledger: NotRequired[pulumi.Input[dict[str, Any]]]
+    """Instead of platform, its output `ledger`: of a Platform in the same program, or a copy."""
+
+    queue: NotRequired[str]
+    """The key of queues.local_queues in the platform's settings; the component's own name where it is left out."""
+
+    priority: NotRequired[str]
+    """The key of queues.workload_priorities there: the Jobs' place among those that wait."""
+
+
+class Queue(pulumi.ComponentResource):
+    """The way of a queue tenant's Jobs into the platform's queues."""
+
+    namespace: pulumi.Output[str]
+    """The tenant's namespace, where the Jobs must be."""
+
+    labels: pulumi.Output[dict[str, str]]
+    """Of the Job's metadata: its queue, and its priority where one is given."""
+
+    cluster_queue: pulumi.Output[str]
+    """The ClusterQueue that hands the GPUs out."""
+
+    def __init__(
+        self,
+        name: str,
+        args: QueueArgs = UNGIVEN,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[QueueArgs],
+    ) -> None:
+        given = arguments.given(QueueArgs, args, keywords)
+        problems = [
+            *arguments.misnamed(QueueArgs, given),
+            *arguments.one_of(given, "platform", "ledger"),
+            *arguments.mistyped(given, platform=str, queue=str, priority=str),
+        ]
+        if problems:
+            raise ArgumentError(_KIND, name, problems)
+        super().__init__(component_type(_KIND), name, {}, opts)
+        found = output(name, given, "ledger", parent=self).apply(lambda ledger: _queue(name, given, ledger))
+        priority = {names.KUEUE_PRIORITY_LABEL: given["priority"]} if "priority" in given else {}
+        self.namespace = found.apply(lambda queue: queue.tenant)
+        self.labels = found.apply(lambda queue: {names.KUEUE_QUEUE_LABEL: queue.name, **priority})
+        self.cluster_queue = found.apply(lambda queue: queue.queue)
+        self.register_outputs({"namespace": self.namespace, "labels": self.labels, "clusterQueue": self.cluster_queue})
+
+
+def _queue(name: str, given: Mapping[str, Any], configuration: Mapping[str, Any] | None) -> LocalQueue:
+    if configuration is None:
+        raise ArgumentError(_KIND, name, [missing_output(given["platform"], "ledger")])
+    ledger = Ledger.from_data(configuration[names.POLICY]["ledger"])
+    queues = {queue.name: queue for queue in ledger.local_queues}
+    wanted: str = given.get("queue", name)
+    if wanted not in queues:
+        near = nearest(wanted, queues, "queues")
+        raise ArgumentError(_KIND, name, [f"queue: {wanted!r} is none of the platform's local_queues; {near}"])
+    return queues[wanted]

@@ -1,0 +1,149 @@
+"""A resident's seat: what its pods must carry, from the platform's stack."""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict, Unpack
+
+import pulumi
+
+from components.base.manifest import component_type
+from gpu_tenancy import arguments
+from gpu_tenancy.arguments import UNGIVEN, ArgumentError
+from stacks.problems import nearest
+
+_KIND = "Seat"
+
+
+class SeatArgs(TypedDict):
+    """Whose seat, and who says what it is."""
+
+    platform: NotRequired[str]
+    """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
+
+    residents: NotRequired[pulumi.Input[dict[str, Any]]]
+    """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
+
+    resident: NotRequired[str]
+    """The resident's name in the platform's settings; the component's own name where it is left out."""
+
+
+class Seat(pulumi.ComponentResource):
+    """A resident's seat, for a workload of one's own that has the resident's name, or that as its label
+    app.kubernetes.io/name."""
+
+    namespace: pulumi.Output[str]
+    """The tenant's namespace, where the seat is."""
+
+    node_selector: pulumi.Output[dict[str, str]]
+    """Of the pod: the labels of the seat's pool."""
+
+    tolerations: pulumi.Output[list[dict[str, Any]]]
+    """Of the pod: the taints of the pool's nodes."""
+
+    priority_class_name: pulumi.Output[str]
+    """Of the pod: its PriorityClass; empty where the platform declares no admission."""
+
+    resource_claims: pulumi.Output[list[dict[str, Any]]]
+    """Of the pod: its claim on a device; empty where seats are no claims."""
+
+    resources: pulumi.Output[dict[str, Any]]
+    """Of the container that uses the device: the budget."""
+
+    replicas: pulumi.Output[int]
+    """How many pods the seat is for."""
+
+    def __init__(
+        self,
+        name: str,
+        args: SeatArgs = UNGIVEN,
+        opts: pulumi.ResourceOptions | None = None,
+        **keywords: Unpack[SeatArgs],
+    ) -> None:
+        given = arguments.given(SeatArgs, args, keywords)
+        if problems := [*arguments.misnamed(SeatArgs, given), *seat_problems(given)]:
+            raise ArgumentError(_KIND, name, problems)
+        super().__init__(component_type(_KIND), name, {}, opts)
+        self._stanza = stanza(_KIND, name, given, parent=self)
+        self.namespace = self._stanza["namespace"]
+        self.node_selector = self._stanza["nodeSelector"]
+        self.tolerations = self._stanza.apply(lambda it: it.get("tolerations", []))
+        self.priority_class_name = self._stanza.apply(lambda it: it.get("priorityClassName", ""))
+        self.resource_claims = self._stanza.apply(lambda it: it.get("resourceClaims", []))
+        self.resources = self._stanza["resources"]
+        self.replicas = self._stanza.apply(lambda it: int(it.get("replicas", 1)))
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "nodeSelector": self.node_selector,
+                "tolerations": self.tolerations,
+                "priorityClassName": self.priority_class_name,
+                "resourceClaims": self.resource_claims,
+                "resources": self.resources,
+                "replicas": self.replicas,
+            }
+        )
+
+    def pod_spec(self, spec: pulumi.Input[Mapping[str, Any]]) -> pulumi.Output[dict[str, Any]]:
+        """A pod's spec with all that the seat asks of it. Its first container is the one that uses the device."""
+        return pulumi.Output.all(spec, self._stanza).apply(lambda both: seated(*both))
+
+
+def seat_problems(given: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the arguments that say whose seat it is."""
+    return [
+        *arguments.one_of(given, "platform", "residents"),
+        *arguments.mistyped(given, platform=str, resident=str),
+    ]
+
+
+def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Resource) -> pulumi.Output[dict[str, Any]]:
+    """What the resident's pods must carry, as the platform's stack says it. An ArgumentError is raised where it has no
+    such resident, as soon as that is known."""
+    resident = given.get("resident", name)
+
+    def found(residents: Mapping[str, Any] | None) -> dict[str, Any]:
+        if residents is None:
+            raise ArgumentError(kind, name, [missing_output(given["platform"], "residents")])
+        if resident not in residents:
+            near = nearest(resident, residents, "residents")
+            raise ArgumentError(kind, name, [f"resident: {resident!r} is none of the platform's residents; {near}"])
+        return dict(residents[resident])
+
+    return output(name, given, "residents", parent=parent).apply(found)
+
+
+def output(name: str, given: Mapping[str, Any], which: str, *, parent: pulumi.Resource) -> pulumi.Output[Any]:
+    """An output of the platform: the argument of its name, or from the platform's stack; None where that has none."""
+    if which in given:
+        return pulumi.Output.from_input(given[which])
+    opts = pulumi.ResourceOptions(parent=parent)
+    return pulumi.StackReference(f"{name}-platform", given["platform"], opts).get_output(which)
+
+
+def missing_output(stack: str, which: str) -> str:
+    return (
+        f"platform: the stack {stack} has no output {which}; roll it out first, and call export() of its Platform, or "
+        "name another stack"
+    )
+
+
+def seated(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod's spec with the resident's stanza in it; what both say, the stanza says."""
+    first, *others = pod["containers"]
+    spec = {
+        **pod,
+        "nodeSelector": {**pod.get("nodeSelector", {}), **stanza["nodeSelector"]},
+        "containers": [{**first, "resources": _resources(first.get("resources", {}), stanza["resources"])}, *others],
+    }
+    for field in ("tolerations", "resourceClaims"):
+        if both := [*pod.get(field, ()), *stanza.get(field, ())]:
+            spec[field] = both
+    if "priorityClassName" in stanza:
+        spec["priorityClassName"] = stanza["priorityClassName"]
+    return spec
+
+
+def _resources(own: Mapping[str, Any], seat: Mapping[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {**own}
+    for field, value in seat.items():
+        merged[field] = [*own.get(field, ()), *value] if field == "claims" else {**own.get(field, {}), **value}
+    return merged

@@ -1,0 +1,97 @@
+"""The wheel: our packages below one import name, gpu_tenancy. `python -m toolchain.wheel FOLDER` writes it there, and
+so does `pip wheel .`, by the command that pyproject.toml names.
+
+In a checkout they are packages of their own, as the zipapp of the agents has them. What is shipped is the same source
+with `gpu_tenancy.` before our packages in each import; the agents' archive is made of it without that again
+(components/base/zipapp.py).
+"""
+
+import ast
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "gpu_tenancy"
+PACKAGES = ("agents", "components", "stacks", "tenancy")
+# In the package as they are: what proves NVML's bindings, and the chart of Kueue that previews without a network.
+LOCK = Path("requirements.lock")
+CHART = Path(".toolchain") / "charts" / "kueue"
+_SOURCES = (NAME, *PACKAGES, "toolchain", ".toolchain", "pyproject.toml", "README.md", "LICENSE", str(LOCK))
+
+
+class WheelError(Exception):
+    """The wheel cannot be built; the message is a sentence."""
+
+
+class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
+    """setuptools' own command, with the packages beside gpu_tenancy/ moved into it."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            fill(Path(self.build_lib) / NAME, Path())
+
+
+def fill(package: Path, root: Path) -> None:
+    """Puts everything into the built package; `root` is the checkout. Raises WheelError."""
+    chart = root / CHART
+    if not chart.is_dir():
+        raise WheelError(f"{CHART} is not there; run make toolchain")
+    for name in PACKAGES:
+        shutil.copytree(root / name, package / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    for path in package.rglob("*.py"):
+        source = path.read_bytes()
+        path.write_bytes(moved(source, path))
+    shutil.copy(root / LOCK, package)
+    shutil.copytree(chart, package / "charts" / CHART.name, dirs_exist_ok=True)
+
+
+def moved(source: bytes, path: Path) -> bytes:
+    """The source with our packages imported from gpu_tenancy. Raises WheelError where that could not be undone."""
+    lines = source.splitlines(keepends=True)
+    for line, column in sorted(_imports(source, path), reverse=True):
+        lines[line] = lines[line][:column] + f"{NAME}.".encode() + lines[line][column:]
+    result = b"".join(lines)
+    if result.replace(f"{NAME}.".encode(), b"") != source.replace(f"{NAME}.".encode(), b""):
+        raise WheelError(f"{path}: its imports cannot be moved below {NAME}")
+    return result
+
+
+def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
+    """Where the names of our packages stand in imports: line and column, from 0."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
+            found.append((node.lineno - 1, node.col_offset + len("from ")))
+        elif isinstance(node, ast.Import) and any(each.name.partition(".")[0] in PACKAGES for each in node.names):
+            raise WheelError(f"{path}:{node.lineno}: write `from … import …`, which the wheel can move")
+    return found
+
+
+def build(folder: Path, root: Path = ROOT) -> Path:
+    """The wheel, written into this folder; the checkout stays as it is."""
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in _SOURCES:
+            (Path(scratch) / name).symlink_to(root / name)
+        os.chdir(scratch)
+        try:
+            made: str = build_meta.build_wheel(str(folder))
+            return folder / made
+        finally:
+            os.chdir(before)
+
+
+if __name__ == "__main__":
+    try:
+        print(f"{build(Path(sys.argv[1]))}: pip install it; docs/package.md says the rest")
+    except WheelError as error:
+        sys.exit(str(error))
