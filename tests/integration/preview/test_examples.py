@@ -16,6 +16,8 @@ from tests.support.paths import ROOT
 from toolchain import pack
 from toolchain.workspace import Outcome, Workspace
 
+# What the consumer declares, written out, so that a mistake can be made in it.
+PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 # A Deployment in a namespace where it has no seat, which says itself what the driver is to hold it to.
 SECOND = """
 def capped(spec):
@@ -61,7 +63,7 @@ def consume(space: Workspace, ledger: Path | None, project: Path | None = None, 
     document["config"]["gpu-consumer:stanza"].update(stanza)
     stack.write_text(yaml.safe_dump(document))
     gate = ("--policy-pack-config", str(ledger)) if ledger else ()
-    return space.preview(*gate, project=project, stack="dev")
+    return space.preview(*gate, project=project, stack="dev", PYTHONPATH=str(ROOT))
 
 
 def budget(amount: str) -> dict[str, dict[str, str]]:
@@ -74,7 +76,7 @@ def test_a_consumer_within_its_seat_passes_the_pack_that_stands_alone(space: Wor
     (alone / "venv").symlink_to(ROOT / ".venv")
     project = example(space, "consumer")
     program = project / "__main__.py"
-    program.write_text(program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}'))
+    program.write_text(PLAIN.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}'))
     given = json.loads(ledger.read_text())
     given[POLICY]["rules"] = {"rollout": {"level": "advisory", "reason": "there is a seat to spare until May"}}
     ledger.write_text(json.dumps(given))
@@ -95,7 +97,7 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
     ledger.write_text(json.dumps({POLICY: {"ledger": replace(prod, pools=pools).to_data()}}))
     project = example(space, "consumer")
     program = project / "__main__.py"
-    right = program.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}')
+    right = PLAIN.read_text().replace('{"type": "Recreate"}', '{"type": "RollingUpdate"}')
     program.write_text(f"{right}\n{SECOND}")
     outcome = consume(space, ledger, project, resources=budget("3001"))
     assert outcome.code != 0
@@ -109,6 +111,12 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
         assert told in outcome.text, told
 
 
+def test_the_consumer_passes_with_the_seat_that_it_has(space: Workspace, ledger: Path) -> None:
+    outcome = consume(space, ledger)
+    assert outcome.code == 0, outcome.text
+    assert "gputenancy:index:SeatedDeployment immich-ml create" in outcome.text
+
+
 def test_a_consumer_without_a_ledger_cannot_be_proven(space: Workspace) -> None:
     outcome = consume(space, None)
     assert outcome.code != 0
@@ -120,7 +128,7 @@ def test_an_unknown_budget_is_refused_and_not_skipped(space: Workspace, ledger: 
     project = example(space, "consumer")
     program = project / "__main__.py"
     unknown = '{"viktorbarzin.me/gpumem": k8s.core.v1.ConfigMap("other", data={}).id}'
-    program.write_text(program.read_text().replace('"resources": resources,', f'"resources": {{"limits": {unknown}}},'))
+    program.write_text(PLAIN.read_text().replace('"resources": resources,', f'"resources": {{"limits": {unknown}}},'))
     outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev")
     assert outcome.code != 0
     assert "cannot be proven" in outcome.text

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "simulation", "gpumem")
+PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "simulation", "gpumem", "gpu_tenancy")
 MAY_IMPORT = {
     "tenancy": set(),
     "agents": {"tenancy"},
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "policy": {"tenancy"},
     "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
+    "gpu_tenancy": {"components", "stacks", "tenancy"},
 }
 # What kubectl's plugin takes of an agent is what counts and what is said, never what acts.
 OF_AGENTS = {
@@ -194,7 +195,8 @@ def test_only_the_settings_read_the_configuration() -> None:
         for path in modules(package)
         if "get_config_env" in path.read_text() or "pulumi.Config(" in path.read_text()
     }
-    assert readers == {"stacks/settings.py"}
+    # The package asks of the program's configuration how its provider replaces a ConfigMap, and nothing of ours.
+    assert readers == {"stacks/settings.py", "gpu_tenancy/platform.py"}
 
 
 def test_the_program_is_at_most_fifteen_lines() -> None:
