@@ -21,7 +21,8 @@ from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLE = Path("examples") / "one-gpu.yaml"
+EXAMPLE = Path("examples") / "template" / "gpus.yaml"
+_SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
@@ -119,7 +120,7 @@ def _new(root: Path, stack: str) -> str:
     try:
         example = (root / EXAMPLE).read_text(encoding="utf-8")
         with path.open("x", encoding="utf-8") as file:
-            file.write(example)
+            file.write(f"{_SCHEMA}{example}")
     except FileExistsError:
         raise _CommandError(f"{path.name} is there already; remove it or choose another name") from None
     except OSError as error:

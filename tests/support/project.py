@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from stacks.__main__ import EXAMPLE
 from tests.support.prod import PROD
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project's folder with prod and an example in it."""
-    (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "one-gpu.yaml").write_text(PROD.read_text())
+    (tmp_path / EXAMPLE).parent.mkdir(parents=True)
+    (tmp_path / EXAMPLE).write_text(PROD.read_text())
     (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
     return tmp_path
 

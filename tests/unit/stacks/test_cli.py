@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stacks import schema
-from stacks.__main__ import main
+from stacks.__main__ import EXAMPLE, main
 from tests.support.project import change
 
 
@@ -58,7 +58,9 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_new_stack_is_a_copy_of_the_example(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "--stack", "home"], project) == 0
-    assert (project / "Pulumi.home.yaml").read_text() == (project / "examples" / "one-gpu.yaml").read_text()
+    schema, _, rest = (project / "Pulumi.home.yaml").read_text().partition("\n#\n")
+    assert schema == "# yaml-language-server: $schema=docs/config.schema.json"
+    assert rest == (project / EXAMPLE).read_text()
     assert "make preview STACK=home" in capsys.readouterr().out
 
 
@@ -70,7 +72,7 @@ def test_a_stack_that_is_there_is_not_overwritten(project: Path, capsys: pytest.
 
 
 def test_no_half_stack_is_left_where_the_example_is_missing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "examples" / "one-gpu.yaml").unlink()
+    (project / EXAMPLE).unlink()
     assert main(["new", "--stack", "home"], project) == 1
     assert not (project / "Pulumi.home.yaml").exists()
     assert "No such file" in capsys.readouterr().err
