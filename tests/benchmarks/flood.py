@@ -3,8 +3,8 @@
 Exporter and extender are the shipped archives, the guard is its sweep over this machine's processes next to its server.
 Each is timed at its work, first alone, then under an attacker in a process of its own (tests/support/flood.py): 3,000
 slow connections, opened again as they are closed, 300 whole requests a second, a tenth of them of 1 MiB. The table goes
-into docs/benchmarks.md. The first rows are no agent: a loop that takes connections, answers what is there and closes,
-as little as a server of one thread in Python can do.
+into docs/benchmarks.md. The first rows are no agent: a loop that takes connections, reads each once, answers what is
+whole and closes: as little as a server of one thread in Python can do.
 """
 
 import argparse
@@ -45,14 +45,17 @@ selector = selectors.DefaultSelector()
 selector.register(listener, selectors.EVENT_READ)
 print(listener.getsockname()[1], flush=True)
 while True:
-    selector.select()
-    try:
-        client, _ = listener.accept()
-        with client:
-            if client.recv(8192, socket.MSG_DONTWAIT).endswith(b"\\r\\n\\r\\n"):
-                client.send(page)
-    except OSError:
-        pass
+    for key, _ in selector.select():
+        try:
+            if key.fileobj is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+                continue
+            selector.unregister(key.fileobj)
+            with key.fileobj as client:
+                if client.recv(8192).endswith(b"\\r\\n\\r\\n"):
+                    client.send(page)
+        except OSError:
+            pass
 """
 BUILD = "from components.base import zipapp; import sys; sys.stdout.buffer.write(zipapp.{build}().content)"
 
