@@ -47,11 +47,20 @@ def mistyped(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
     return [
         f"{name}: must be a {_WORDS[kind]}, known before the program runs (got {_shown(arguments[name])})"
         for name, kind in kinds.items()
-        if name in arguments and (not isinstance(arguments[name], kind) or isinstance(arguments[name], bool))
+        if name in arguments and not _is(arguments[name], kind)
     ]
 
 
-_WORDS: Mapping[type, str] = {str: "string", Mapping: "mapping", int: "whole number"}
+def _is(value: object, kind: type) -> bool:
+    """A number counts pods; from another language it comes as 2.0."""
+    if isinstance(value, bool):
+        return False
+    if kind is int:
+        return isinstance(value, int | float) and value >= 0 and float(value).is_integer()
+    return isinstance(value, kind)
+
+
+_WORDS: Mapping[type, str] = {str: "string", Mapping: "mapping", int: "whole number of 0 or more"}
 
 
 def _shown(value: object) -> str:

@@ -108,19 +108,27 @@ def _strategy(replicas: int) -> dict[str, Any]:
 
 def pod_spec(given: Mapping[str, Any]) -> Manifest:
     """The pod without its seat."""
+    own, pod = given.get("container", {}), given.get("pod", {})
     container = {
         "name": "main",
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-        **given.get("container", {}),
+        **own,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            **own.get("securityContext", {}),
+        },
         "image": given["image"],
     }
     if "env" in given:
-        own = container.get("env", [])
         named = pulumi.Output.from_input(given["env"]).apply(lambda env: [{"name": n, "value": env[n]} for n in env])
-        container["env"] = pulumi.Output.all(own, named).apply(lambda both: [*both[0], *both[1]])
+        container["env"] = pulumi.Output.all(own.get("env", []), named).apply(lambda both: [*both[0], *both[1]])
     return {
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        **given.get("pod", {}),
+        **pod,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            **pod.get("securityContext", {}),
+        },
         "containers": [container],
     }
 

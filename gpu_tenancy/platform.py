@@ -15,6 +15,7 @@ from tenancy.names import PROJECT
 
 _KIND = "Platform"
 _MUTABLE = "enableConfigMapMutable"
+_OF_THE_LEDGER = "kubernetes:core/v1:ConfigMap"
 
 
 class PlatformArgs(TypedDict):
@@ -121,9 +122,9 @@ def _plain(value: Any) -> Any:
 
 def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
     """Of the stack's own provider; of another its maker knows."""
-    if opts is not None and (opts.provider or opts.providers or opts.parent):
-        return []
-    if pulumi.Config("kubernetes").get(_MUTABLE) == "true":
+    parent = opts.parent if opts else None
+    inherited = parent.get_provider(_OF_THE_LEDGER) if parent else None
+    if (opts and (opts.provider or opts.providers)) or inherited or pulumi.Config("kubernetes").get(_MUTABLE) == "true":
         return []
     return [
         f"kubernetes:{_MUTABLE}: must be true under config in Pulumi.yaml or in the stack's file: else the ledger is "

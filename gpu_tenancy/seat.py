@@ -62,6 +62,7 @@ class Seat(pulumi.ComponentResource):
         if problems := [*arguments.misnamed(SeatArgs, given), *seat_problems(given)]:
             raise ArgumentError(_KIND, name, problems)
         super().__init__(component_type(_KIND), name, {}, opts)
+        self._given_name = name
         self._stanza = stanza(_KIND, name, given, parent=self)
         self.namespace = self._stanza["namespace"]
         self.node_selector = self._stanza["nodeSelector"]
@@ -84,7 +85,14 @@ class Seat(pulumi.ComponentResource):
 
     def pod_spec(self, spec: pulumi.Input[Mapping[str, Any]]) -> pulumi.Output[dict[str, Any]]:
         """A pod's spec with all that the seat asks of it. Its first container is the one that uses the device."""
-        return pulumi.Output.all(spec, self._stanza).apply(lambda both: seated(*both))
+
+        def filled(both: Any) -> dict[str, Any]:
+            pod, stanza = both
+            if not pod.get("containers"):
+                raise ArgumentError(_KIND, self._given_name, ["pod_spec: has no containers; add who uses the device"])
+            return seated(pod, stanza)
+
+        return pulumi.Output.all(spec, self._stanza).apply(filled)
 
 
 def seat_problems(given: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,146 @@
+"""The wheel in an environment of its own, and programs in folders that have nothing else."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from components.base import zipapp
+from stacks import platform, settings
+from tenancy.names import POLICY
+from tests.support.paths import ROOT
+from tests.support.prod import PROD
+from toolchain import wheel
+from toolchain.workspace import Workspace
+
+ARCHIVES = """
+import hashlib
+from gpu_tenancy.components.base import zipapp
+for built in (zipapp.build(), zipapp.build_for_nodes()):
+    print(built.config_map, hashlib.sha256(built.content).hexdigest())
+"""
+PLATFORM = """
+from gpu_tenancy import Platform
+
+Platform("gpu", file="stack.yaml").export()
+"""
+APPLICATION = """
+from gpu_tenancy import Queue, SeatedDeployment
+
+SeatedDeployment("immich-ml", platform="organization/gpu-tenancy/prod", image="docker.io/library/busybox:1.37.0")
+Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
+"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment in which the wheel is, and what it needs, lent by the checkout's."""
+
+    folder: Path
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    def project(self, folder: Path, program: str) -> Path:
+        """A new project as somebody begins one."""
+        folder.mkdir()
+        (folder / "venv").symlink_to(self.folder)
+        (folder / "__main__.py").write_text(program)
+        project = {
+            "name": "mine",
+            "runtime": {"name": "python", "options": {"toolchain": "pip", "virtualenv": "venv"}},
+            "config": {"kubernetes:enableConfigMapMutable": {"value": True}},
+        }
+        (folder / "Pulumi.yaml").write_text(yaml.safe_dump(project))
+        return folder
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    folder = tmp_path_factory.mktemp("package")
+    before = {path.name for path in ROOT.iterdir()}
+    run(sys.executable, "-m", "toolchain.wheel", str(folder))
+    assert {path.name for path in ROOT.iterdir()} == before
+    (made,) = folder.glob("gpu_tenancy-*.whl")
+    environment = Environment(folder / "venv")
+    run(sys.executable, "-m", "venv", "--without-pip", str(environment.folder))
+    (packages,) = environment.folder.glob("lib/*/site-packages")
+    (lent,) = (ROOT / ".venv").glob("lib/*/site-packages")
+    (packages / "lent.pth").write_text(f"{lent}\n")
+    uv = str(ROOT / ".toolchain" / "bin" / "uv")
+    run(uv, "pip", "install", "--offline", "--no-index", "--no-deps", "--python", str(environment.python), str(made))
+    return environment
+
+
+def run(*command: str, cwd: Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_it_brings_the_agents_of_the_checkout_to_the_byte(installed: Environment, tmp_path: Path) -> None:
+    ours = [zipapp.build(), zipapp.build_for_nodes()]
+    lines = [f"{built.config_map} {hashlib.sha256(built.content).hexdigest()}" for built in ours]
+    assert run(str(installed.python), "-c", ARCHIVES, cwd=tmp_path).splitlines() == lines
+
+
+def test_it_has_one_import_name(installed: Environment) -> None:
+    (top,) = installed.folder.glob("lib/*/site-packages/gpu_tenancy-*.dist-info/top_level.txt")
+    assert top.read_text().split() == [wheel.NAME]
+
+
+def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: Environment, space: Workspace) -> None:
+    """With prod's settings, without a cluster and a network: Kueue's chart comes along."""
+    project = installed.project(space.folder / "mine", PLATFORM)
+    (project / "stack.yaml").write_text(PROD.read_text())
+    outcome = space.preview(project=project, stack="dev")
+    assert outcome.code == 0, outcome.text
+    for said in ("gputenancy:index:Platform gpu", "helm.sh/v3:Release gpu-kueue-release", "✅ gpu-tenancy"):
+        assert said in outcome.text, said
+
+
+def test_what_is_wrong_is_said_without_a_traceback(installed: Environment, space: Workspace) -> None:
+    project = installed.project(space.folder / "mine", PLATFORM)
+    (project / "stack.yaml").write_text("pools: {t4: {nods: 1}}\n")
+    assert space.pulumi("stack", "init", "dev", cwd=project).code == 0
+    outcome = space.pulumi("preview", "--stack", "dev", cwd=project)
+    assert outcome.code != 0
+    assert "Traceback" not in outcome.text
+    for said in (
+        "Platform gpu is refused:",
+        "cluster: is missing; add it",
+        "pools.t4.nods: unknown key; did you mean nodes?",
+    ):
+        assert said in outcome.text, said
+
+
+def test_an_application_reads_its_seat_from_the_platforms_stack(installed: Environment, space: Workspace) -> None:
+    parsed = settings.load_file(PROD)
+    ledger = {POLICY: {"ledger": parsed.ledger().to_data()}}
+    given = space.folder / "ledger.json"
+    given.write_text(json.dumps(ledger))
+    roll_out(space, {"ledger": ledger, "residents": platform.pod_stanzas(parsed, parsed.ledger())})
+    project = installed.project(space.folder / "mine", APPLICATION)
+    outcome = space.preview("--policy-pack-config", str(given), "--diff", project=project, stack="dev")
+    assert outcome.code == 0, outcome.text
+    for said in ('viktorbarzin.me/gpumem: "3k"', 'priorityClassName: "gpu-workload"', "Policy Packs run"):
+        assert said in outcome.text, said
+
+
+def roll_out(space: Workspace, outputs: dict[str, Any]) -> None:
+    """The platform's state as an `up` leaves it, with these outputs."""
+    stack = "urn:pulumi:prod::gpu-tenancy::pulumi:pulumi:Stack::gpu-tenancy-prod"
+    resource = {"urn": stack, "custom": False, "type": "pulumi:pulumi:Stack", "outputs": outputs}
+    manifest = {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}
+    state = space.folder / "state.json"
+    state.write_text(json.dumps({"version": 3, "deployment": {"manifest": manifest, "resources": [resource]}}))
+    for arguments in (("stack", "select", "--create", "--stack", "prod"), ("stack", "import", "--file", str(state))):
+        outcome = space.pulumi(*arguments, cwd=space.project)
+        assert outcome.code == 0, outcome.text

@@ -1,0 +1,47 @@
+"""How sources are moved below the wheel's one import name."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.unit.contract.test_layers import imported
+from toolchain import wheel
+
+SOURCES = sorted(path for package in (wheel.NAME, *wheel.PACKAGES) for path in (ROOT / package).rglob("*.py"))
+HERE = Path("here.py")
+
+
+def test_every_import_of_ours_is_moved_and_nothing_else_changes(tmp_path: Path) -> None:
+    for path in SOURCES:
+        source = path.read_bytes()
+        made = tmp_path / "moved.py"
+        made.write_bytes(wheel.moved(source, path))
+        ast.parse(made.read_bytes())
+        assert not imported(made) & {*wheel.PACKAGES}, path
+        if path.relative_to(ROOT).parts[0] != wheel.NAME:
+            assert made.read_bytes().replace(b"gpu_tenancy.", b"") == source
+
+
+def test_what_the_packages_import_of_ours_is_in_the_wheel() -> None:
+    others = {"gpumem", "policy", "simulation", "tests", "toolchain"}
+    assert {str(path) for path in SOURCES if imported(path) & others} == set()
+
+
+def test_imports_within_functions_and_over_lines_are_moved_and_texts_are_not() -> None:
+    source = (
+        b'"""from tenancy import names"""\n'
+        b"def f():\n    from agents.kube import (\n        client,\n    )\n    return 'tenancy.names'\n"
+    )
+    assert wheel.moved(source, HERE) == source.replace(b"    from agents", b"    from gpu_tenancy.agents")
+
+
+def test_an_import_that_cannot_be_moved_says_how_to_write_it() -> None:
+    with pytest.raises(wheel.WheelError, match=r"here.py:2: write `from … import …`"):
+        wheel.moved(b"import json\nimport tenancy.names\n", HERE)
+
+
+def test_without_the_chart_no_wheel_is_built(tmp_path: Path) -> None:
+    with pytest.raises(wheel.WheelError, match=r"\.toolchain/charts/kueue is not there; run make toolchain"):
+        wheel.fill(tmp_path / "gpu_tenancy", tmp_path)
