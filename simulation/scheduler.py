@@ -136,14 +136,12 @@ class Scheduler:
                 for kind in ("FailedNodes", "FailedAndUnresolvableNodes")
                 for node, why in (answer.get(kind) or {}).items()
             )
-        scores = self._ask("prioritize", {"Pod": pod, "NodeNames": nodes}) or []
-        best = max(scores, key=lambda each: each["Score"])["Host"] if scores else nodes[0]
         metadata = pod["metadata"]
         arguments = {
             "PodNamespace": metadata["namespace"],
             "PodName": metadata["name"],
             "PodUID": metadata["uid"],
-            "Node": best,
+            "Node": nodes[0],
         }
         bound = self._ask("bind", arguments)
         if bound is None or bound.get("Error"):

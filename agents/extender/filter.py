@@ -1,4 +1,4 @@
-"""Filter, prioritize and preempt: the cache's answers in the scheduler's words. No I/O."""
+"""Filter and preempt: the cache's answers in the scheduler's words. No I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -72,7 +72,7 @@ class Verbs:
     requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: PodNodes, names: Names) -> Fits:
-        """Which of the nodes have room; the best of them keeps it for the pod."""
+        """Which of the nodes with room is the best; it keeps the room for the pod."""
         try:
             request = request_of(query.pod, names, self.informers.ledger)
         except AskError as error:
@@ -120,14 +120,6 @@ class Verbs:
         """Whether the pod is held back now: nobody is evicted for it, also on nodes that its filter did not judge."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
-
-    def scores(self, query: PodNodes, names: Names) -> dict[str, int]:
-        """0 to 10 for each node. Raises AskError."""
-        request = request_of(query.pod, names, self.informers.ledger)
-        if request is None:
-            return dict.fromkeys(query.nodes, 0)
-        uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
-        return dict(self.cache.scores(uid, request.ask, query.nodes, now, request.standing))
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
         """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.

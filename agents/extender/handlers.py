@@ -81,7 +81,6 @@ class VerbHandler:
         self.overcrowded = Counter(METRIC_EXTENDER_OVERCROWDED, "Seats placed on memory that others use.", "pool")
         self._verbs: Mapping[str, Callable[[bytes, Names], object]] = {
             protocol.FILTER: self._filter,
-            protocol.PRIORITIZE: self._prioritize,
             protocol.PREEMPT: self._preempt,
             protocol.BIND: self._bind,
         }
@@ -114,9 +113,6 @@ class VerbHandler:
             self._waiting.refuse(uid, request, query.nodes)
             self.refusals.add("held" if request.held else "no_room" if fits.refused else "never_fits")
         return protocol.filtered(fits.nodes, fits.refused, fits.hopeless)
-
-    def _prioritize(self, body: bytes, names: Names) -> object:
-        return protocol.scored(self._placing.scores(protocol.read_pod_nodes(body), names))
 
     def _preempt(self, body: bytes, names: Names) -> object:
         return protocol.preempted(self._placing.victims(protocol.read_pod_victims(body), names))

@@ -12,7 +12,7 @@ from typing import Any
 from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
 
-FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
+FILTER, PREEMPT, BIND = "filter", "preempt", "bind"
 
 Json = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ class VerbError(AgentError):
 
 @dataclass(frozen=True)
 class PodNodes:
-    """Filter and prioritize: a pod, and the nodes to judge (ExtenderArgs)."""
+    """Filter: a pod, and the nodes to judge (ExtenderArgs)."""
 
     pod: Json
     nodes: tuple[str, ...]
@@ -63,7 +63,7 @@ def read_pod_nodes(body: bytes) -> PodNodes:
     """Raises VerbError."""
     arguments = _object(body)
     nodes = arguments.get("NodeNames")
-    if not isinstance(nodes, list) or not all(isinstance(name, str) for name in nodes):
+    if not isinstance(nodes, list) or not set(map(type, nodes)) <= {str}:
         raise VerbError("NodeNames must be a list of names; the scheduler must have nodeCacheCapable: true")
     return PodNodes(_pod(arguments), tuple(nodes))
 
@@ -89,11 +89,6 @@ def read_binding(body: bytes) -> PodBinding:
 def filtered(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
     """ExtenderFilterResult; evicting pods would not help on the `hopeless` nodes."""
     return {"NodeNames": list(nodes), "FailedNodes": refused, "FailedAndUnresolvableNodes": hopeless}
-
-
-def scored(scores: Mapping[str, int]) -> list[Json]:
-    """HostPriorityList; scores are from 0 to 10."""
-    return [{"Host": node, "Score": score} for node, score in scores.items()]
 
 
 def preempted(victims: Mapping[str, Victims]) -> Json:

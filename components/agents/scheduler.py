@@ -29,9 +29,6 @@ _VERBS_PORT = 9443
 # kube-scheduler's own, for the kubelet's probes.
 _HEALTH_PORT = 10259
 _TAKEN_PORTS = {_VERBS_PORT: "the extender's own", _HEALTH_PORT: "kube-scheduler's own"}
-# The best node's score is at least 1 of 10 above any other's, which is 10 times this. In our profile no plugin of
-# kube-scheduler's own scores, so of two nodes with room the device decides.
-_WEIGHT = 1
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
     name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
@@ -213,7 +210,8 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
     https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. The sum of a node stays kube-scheduler's
     to check (ignoredByScheduler false): two guards, and its cache of assumed pods stays right. Every node that is left
-    is looked at (percentageOfNodesToScore): with a sample, the best device, or the only one, might not be in it.
+    is looked at (percentageOfNodesToScore): with a sample, the best device, or the only one, might not be in it. The
+    filter leaves one node, the best, and so there is nothing to score.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -226,18 +224,11 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
             "resourceName": names.SCHEDULER,
         },
         "percentageOfNodesToScore": 100,
-        "profiles": [
-            {
-                "schedulerName": names.SCHEDULER_NAME,
-                "plugins": {point: {"disabled": [{"name": "*"}]} for point in ("preScore", "score")},
-            }
-        ],
+        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
         "extenders": [
             {
                 "urlPrefix": f"https://127.0.0.1:{_VERBS_PORT}",
                 "filterVerb": "filter",
-                "prioritizeVerb": "prioritize",
-                "weight": _WEIGHT,
                 "preemptVerb": "preempt",
                 "bindVerb": "bind",
                 "enableHTTPS": True,

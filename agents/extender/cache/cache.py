@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import DeviceShare, MeasuredMemory, NodeInfo, Shortage
 from agents.extender.cache.pod_info import ANYBODY, Bystander, Nomination, PodInfo, Standing
+from agents.extender.cache.ranking import Ranking
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.extender.preemption import Occupant, fewest
 from agents.telemetry.reading import PodUse
@@ -27,13 +28,12 @@ NOMINATED_SECONDS = 300.0
 MEASURED_SECONDS = 60.0
 # Two readings less than this apart are one, asked for twice (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
-# What the scheduler takes from an extender at most (MaxExtenderPriority in k8s.io/kube-scheduler/extender/v1).
-TOP_SCORE = 10
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The nodes that fit. `refused` says why another does not now, `hopeless` why it would not if it were empty.
+    """The node that suits best alone. Where none fits, `refused` says why each does not now, or `hopeless` why it would
+    not if it were empty.
 
     `short`, of a seat that fits nowhere: what it lacks where only memory in use keeps it out.
     """
@@ -70,6 +70,7 @@ class Cache:
         self._choose: Chooser = best_fit
         self._lock = threading.Lock()
         self._rooms: dict[str, NodeInfo] = {}
+        self._ranking = Ranking()
         # The node of each pod that is bound, being bound, or promised room.
         self._bound: dict[str, str] = {}
         self._taken: dict[str, str] = {}
@@ -179,37 +180,32 @@ class Cache:
         self,
         uid: str,
         ask: Ask,
-        nodes: Iterable[str],
+        nodes: Collection[str],
         now: float,
         standing: Standing = ANYBODY,
         *,
         by_ledger: bool = False,
         until: float | None = None,
     ) -> Fits:
-        """The nodes with room that nobody uses; `by_ledger`, for a seat where there is none: those with room by the
-        ledger. The best of them keeps it for the pod for RESERVE_SECONDS, or `until` then, or until its next filter, so
-        that another pod's filter is not offered the same room."""
+        """Of the nodes with room that nobody uses the best; `by_ledger`, for a seat where there is none: of those with
+        room by the ledger. It keeps the room for the pod for RESERVE_SECONDS, or `until` then, or until its next
+        filter, so that another pod's filter is not offered the same."""
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
-            rooms = {name: self._left(name, uid, standing, now) for name in nodes}
-            found = [room for room in rooms.values() if room.fits(ask)]
-            short = () if found else _shortages(rooms.values(), ask, standing)
-            if by_ledger and not found:
-                found = [room for room in rooms.values() if self._seats(room, ask, standing)]
-            refused, hopeless = {}, {}
-            fitting = {room.node for room in found}
-            for name, room in rooms.items():
-                if name in fitting:
-                    continue
-                if reason := room.never(ask):
-                    hopeless[name] = reason
-                else:
-                    refused[name] = room.not_now(ask)
-            if found and uid not in self._bound and uid not in self._taken:
-                until = now + RESERVE_SECONDS if until is None else until
-                self._reserve(uid, ask, self._best(ask, found, standing), until, standing)
-            return Fits(tuple(room.node for room in found), refused, hopeless, short)
+            best = self._best(uid, ask, nodes, now, standing)
+            short: tuple[Shortage, ...] = ()
+            if best is None:
+                rooms = {name: self._left(name, uid, standing, now) for name in nodes}
+                short = _shortages(rooms.values(), ask, standing)
+                best = self._best_by_ledger(rooms.values(), ask, standing) if by_ledger else None
+                if best is None:
+                    hopeless = {name: reason for name, room in rooms.items() if (reason := room.never(ask))}
+                    refused = {name: room.not_now(ask) for name, room in rooms.items() if name not in hopeless}
+                    return Fits((), refused, hopeless, short)
+            if uid not in self._bound and uid not in self._taken:
+                self._reserve(uid, ask, best, now + RESERVE_SECONDS if until is None else until, standing)
+            return Fits((best.node,), {}, {}, short)
 
     def shortages(
         self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing
@@ -228,7 +224,7 @@ class Cache:
             self._expire(now)
             rooms = [self._left(name, uid, standing, now) for name in self._rooms]
             return frozenset(
-                room.node for room in rooms if room.fits(ask) or (by_ledger and self._seats(room, ask, standing))
+                room.node for room in rooms if room.fits(ask) or (by_ledger and room.seats_by_ledger(ask, standing))
             )
 
     def nominated(self, uid: str) -> bool:
@@ -241,30 +237,6 @@ class Cache:
         with self._lock:
             self._expire(now)
             return self._kept.get(uid)
-
-    def scores(
-        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing = ANYBODY
-    ) -> Mapping[str, int]:
-        """TOP_SCORE for the best node alone, to which the pod's promise moves; less for the others by their cost, 0 for
-        those that do not fit."""
-        with self._lock:
-            self._expire(now)
-            until = self._unreserve(uid)
-            rooms = {name: self._left(name, uid, standing, now) for name in nodes}
-            costs = {
-                name: choice.cost
-                for name, room in rooms.items()
-                if (choice := room.choice(ask, self._choose, room.seats(standing)))
-            }
-            if not costs:
-                return dict.fromkeys(rooms, 0)
-            best = self._best(ask, [rooms[name] for name in costs], standing)
-            if until is not None:
-                self._reserve(uid, ask, best, until, standing)
-            least, most = min(costs.values()), max(costs.values())
-            scale = (TOP_SCORE - 2) / (most - least) if most > least else 0.0
-            scores = {name: TOP_SCORE - 1 - round((cost - least) * scale) for name, cost in costs.items()}
-            return dict.fromkeys(rooms, 0) | scores | {best.node: TOP_SCORE}
 
     def assume(
         self, uid: str, ask: Ask, node: str, now: float, standing: Standing = ANYBODY
@@ -418,21 +390,16 @@ class Cache:
         """The usual pods are those that are bound; before there are any, best fit chooses."""
         if self._scoring is Scoring.FRAGMENTATION:
             self._choose = Mix(pod.ask for room in self._rooms.values() for pod in room.pods.values()).choice
-            for room in self._rooms.values():
-                room.forget_choices()
+            self._ranking.clear()
 
     def _room(self, node: str) -> NodeInfo:
         if node not in self._rooms:
-            self._rooms[node] = NodeInfo(node)
+            self._rooms[node] = NodeInfo(node, self._ranking.changed)
         return self._rooms[node]
 
     def _left(self, node: str, uid: str, standing: Standing, now: float) -> NodeInfo:
         """A node as that pod finds it."""
         return self._rooms.get(node, _NOWHERE).left_to(uid, standing, now)
-
-    def _seats(self, room: NodeInfo, ask: Ask, standing: Standing) -> bool:
-        """Whether the ledger has room on the node for a seat, whoever uses it."""
-        return room.seats(standing) and room.choice(ask, self._choose, seated=True) is not None
 
     def _changed(self, room: NodeInfo) -> None:
         room.recount()
@@ -463,6 +430,7 @@ class Cache:
 
     def _nominate(self, pod: Nomination) -> None:
         self._room(pod.node).nominated[pod.uid] = pod
+        self._ranking.changed(pod.node)
         self._nominated[pod.uid] = pod.node
 
     def _unnominate(self, uid: str) -> bool:
@@ -475,6 +443,7 @@ class Cache:
 
     def _keep(self, pod: Nomination) -> None:
         self._room(pod.node).kept[pod.uid] = pod
+        self._ranking.changed(pod.node)
         self._kept[pod.uid] = pod.node
         heapq.heappush(self._due, (pod.until, pod.node))
 
@@ -491,14 +460,33 @@ class Cache:
             del self._rooms[node].taken[uid]
             self._changed(self._rooms[node])
 
-    def _best(self, ask: Ask, rooms: Iterable[NodeInfo], standing: Standing) -> NodeInfo:
-        """Of rooms that fit; of equals the first by name, so that one is filled after another."""
+    def _best(self, uid: str, ask: Ask, nodes: Collection[str], now: float, standing: Standing) -> NodeInfo | None:
+        """Of the nodes with room that nobody uses; of equals the first by name, so that one is filled after another."""
+        costs = self._ranking.costs(ask)
+        for name in nodes:
+            if name not in costs:
+                costs[name] = self._cost(self._left(name, uid, standing, now), ask)
+        least = min(map(costs.__getitem__, nodes), default=math.inf)
+        if least == math.inf:
+            return None
+        return self._left(min(name for name in nodes if costs[name] == least), uid, standing, now)
+
+    def _cost(self, room: NodeInfo, ask: Ask) -> float:
+        """Infinite where the ask does not fit. What is kept there for others is not the same for all who ask: such a
+        node is judged each time."""
+        if room.kept or room.nominated:
+            self._ranking.changed(room.node)
+        choice = room.choice(ask, self._choose)
+        return math.inf if choice is None else choice.cost
+
+    def _best_by_ledger(self, rooms: Iterable[NodeInfo], ask: Ask, standing: Standing) -> NodeInfo | None:
+        """Of the nodes where a seat has room by the ledger, whoever uses it."""
 
         def order(room: NodeInfo) -> tuple[float, str]:
-            choice = room.choice(ask, self._choose, room.seats(standing))
+            choice = room.choice(ask, self._choose, seated=True)
             return (choice.cost if choice else math.inf, room.node)
 
-        return min(rooms, key=order)
+        return min((room for room in rooms if room.seats_by_ledger(ask, standing)), key=order, default=None)
 
     def _reserve(self, uid: str, ask: Ask, left: NodeInfo, until: float, standing: Standing) -> None:
         choice = left.choice(ask, self._choose, left.seats(standing))

@@ -1,7 +1,7 @@
 """NodeInfo: one node's devices, and what each pod holds of them. Units: whole MiB of GPU memory."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -75,10 +75,10 @@ class NodeInfo:
     """What is free on a node's devices. Whoever changes a part calls `recount` afterwards.
 
     A device has what it offers less what pods and holds have of it, and by a reading no more than what was measured
-    free less the floor.
+    free less the floor. `changed` is told the node's name at each change.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
         self.node = node
         self.inventory: NodeDevices | None = None
         self.pods: dict[str, PodInfo] = {}
@@ -88,7 +88,7 @@ class NodeInfo:
         self.nominated: dict[str, Nomination] = {}
         self.kept: dict[str, Nomination] = {}
         self.reading: MeasuredMemory | None = None
-        self._choices: dict[tuple[Ask, bool], DeviceChoice | None] = {}
+        self._changed = changed
         self.recount()
 
     @property
@@ -101,7 +101,6 @@ class NodeInfo:
         """A copy that changes no more, to be read without the lock: `recount` puts new sums in the place of the old."""
         seen = copy(self)
         seen.pods, seen.taken, seen.reserved = {**self.pods}, {**self.taken}, {**self.reserved}
-        seen._choices = {}
         return seen
 
     def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
@@ -157,11 +156,7 @@ class NodeInfo:
         whole = self.inventory.cpu_milli if self.inventory else None
         held = sum(claim.ask.cpu_milli for claim in self.claims()) + sum(b.cpu_milli for b in self.bystanders.values())
         self.cpu_milli = None if whole is None else whole - held
-        self.forget_choices()
-
-    def forget_choices(self) -> None:
-        """Has the next one chosen again."""
-        self._choices.clear()
+        self._changed(self.node)
 
     def _less_what_is_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
         """By the ledger alone; below 0 where more is held than offered. `places` is where each claim was counted.
@@ -197,12 +192,13 @@ class NodeInfo:
         return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
 
     def choice(self, ask: Ask, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
-        """What `choose` chooses of the room that nobody uses; for a seat, where there is none, of the ledger's. It is
-        asked once until something changes."""
-        if (ask, seated) not in self._choices:
-            chosen = choose(ask, self.free, self.cpu_milli)
-            self._choices[ask, seated] = self._choice_by_ledger(ask) if seated and chosen is None else chosen
-        return self._choices[ask, seated]
+        """What `choose` chooses of the room that nobody uses; for a seat, where there is none, of the ledger's."""
+        chosen = choose(ask, self.free, self.cpu_milli)
+        return self._choice_by_ledger(ask) if seated and chosen is None else chosen
+
+    def seats_by_ledger(self, ask: Ask, standing: Standing) -> bool:
+        """Whether the ledger has room for a seat, whoever uses it."""
+        return self.seats(standing) and sum(mib >= ask.mib for mib in self.unheld.values()) >= ask.count
 
     def _choice_by_ledger(self, ask: Ask) -> DeviceChoice | None:
         """The devices that lack the least, of equals the fullest; it costs more than any choice that lacks nothing."""

@@ -26,7 +26,7 @@ def test_it_places_by_the_rule_of_its_environment(
         publish(served.cluster, mib + T4.reserve_mib, node=node)
     served.cluster.add_pod("usual", "other", "4000")
     with running(served, zipapp, tmp_path, SCORING=scoring) as extender:
-        assert extender.filter(4000, nodes=("even", "tight"))["NodeNames"] == ["even", "tight"]
+        assert extender.filter(4000, nodes=("even", "tight"))["NodeNames"] == [best]
         inspected = json.loads(extender.get("/inspect")[1])["nodes"]
     (promised,) = (n["name"] for n in inspected for d in n["devs"] for p in d["pods"] if p["standing"] == "reserved")
     assert promised == best

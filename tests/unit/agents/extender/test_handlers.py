@@ -96,9 +96,14 @@ def desks(served: Served) -> Desks:
     return Desks(served)
 
 
-def test_a_filter_is_answered_with_the_nodes_and_a_reason_for_each_other(desks: Desks) -> None:
-    status, result = desks.filter(5000)
-    assert (status, result["NodeNames"], result["FailedNodes"]) == (200, ["a"], {})
+def test_a_filter_is_answered_with_the_node_that_suits_best(desks: Desks) -> None:
+    assert desks.filter(5000) == (200, {"NodeNames": ["a"], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}})
+
+
+def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(desks: Desks) -> None:
+    desks.filter(8000, "first")
+    status, result = desks.filter(5000, "second")
+    assert (status, result["NodeNames"], set(result["FailedNodes"])) == (200, [], {"a"})
     assert set(result["FailedAndUnresolvableNodes"]) == {"b"}
 
 
@@ -107,13 +112,6 @@ def test_a_filter_and_a_bind_give_a_pod_its_device(desks: Desks) -> None:
     assert desks.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
     (usage,) = desks.cache.snapshot()
     assert usage.devices[0].held_mib == 5000
-
-
-def test_prioritize_scores_every_node(desks: Desks) -> None:
-    assert desks.post("prioritize", Pod=pod(5000, "u"), NodeNames=["a", "b"]) == (
-        200,
-        [{"Host": "a", "Score": 10}, {"Host": "b", "Score": 0}],
-    )
 
 
 def test_who_found_no_room_is_remembered_until_there_is_some(desks: Desks) -> None:
@@ -156,11 +154,10 @@ def test_when_in_doubt_no_verb_is_answered(desks: Desks, how: str, message: str)
         status, result = desks.post(verb)
         assert (status, [*result]) == (200, ["Error"])
         assert message in result["Error"]
-    for verb in ("prioritize", "preempt"):
-        status, text = desks.post(verb)
-        assert status == 503
-        assert message in text
-    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 4
+    status, text = desks.post("preempt")
+    assert status == 503
+    assert message in text
+    assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 3
 
 
 def test_a_malformed_request_is_refused_and_counted(desks: Desks) -> None:

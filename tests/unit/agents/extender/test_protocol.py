@@ -36,7 +36,6 @@ def test_the_answers_have_the_protocols_fields() -> None:
         "FailedNodes": {"b": "full"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
     }
-    assert protocol.scored({"a": 10}) == [{"Host": "a", "Score": 10}]
     assert protocol.preempted({"a": Victims(("1",), 2)}) == {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}}
     }

@@ -9,7 +9,6 @@ import pytest
 from agents.extender.cache.cache import (
     MEASURED_SECONDS,
     RESERVE_SECONDS,
-    TOP_SCORE,
     AssumedPod,
     Cache,
     Fits,
@@ -43,9 +42,9 @@ def free(cache: Cache, node: str) -> list[int]:
 
 
 def test_of_record_0003s_nodes_only_the_one_whose_device_has_room_passes() -> None:
-    fits = example().fit("pod", Ask(8138), ["N1", "N2", "N3"], 0.0)
-    assert fits == Fits(
-        nodes=("N3",),
+    assert example().fit("pod", Ask(8138), ["N1", "N2", "N3"], 0.0) == Fits(("N3",), {}, {})
+    assert example().fit("pod", Ask(8138), ["N1", "N2"], 0.0) == Fits(
+        nodes=(),
         refused={
             "N1": "its largest GPU has 4069 MiB free, not 8138",
             "N2": "its largest GPU has 4069 MiB free, not 8138",
@@ -95,7 +94,7 @@ def test_unhealthy_and_excluded_devices_take_no_pod_and_keep_theirs() -> None:
 
 def test_two_filters_are_not_told_of_the_same_room() -> None:
     cache = ledger_of(inventory("A", 8000), inventory("B", 8000))
-    assert cache.fit("one", Ask(8000), ["A", "B"], 0.0).nodes == ("A", "B")
+    assert cache.fit("one", Ask(8000), ["A", "B"], 0.0).nodes == ("A",)
     assert cache.fit("two", Ask(8000), ["A", "B"], 0.0).nodes == ("B",)
     assert cache.fit("three", Ask(8000), ["A", "B"], 0.0).nodes == ()
 
@@ -114,26 +113,33 @@ def test_a_pods_next_filter_replaces_its_promise() -> None:
     assert free(cache, "N") == [3000]
 
 
-def test_the_promise_is_on_the_node_that_scores_best() -> None:
+def test_the_node_that_suits_best_is_the_answer_and_has_the_promise() -> None:
     cache = ledger_of(inventory("loose", 16000), inventory("tight", 8100))
-    cache.fit("pod", Ask(8000), ["loose", "tight"], 0.0)
-    assert cache.scores("pod", Ask(8000), ["loose", "tight", "unknown"], 0.0) == {
-        "loose": 1,
-        "tight": 10,
-        "unknown": 0,
-    }
+    assert cache.fit("pod", Ask(8000), ["loose", "tight", "unknown"], 0.0).nodes == ("tight",)
     assert (free(cache, "loose"), free(cache, "tight")) == ([16000], [100])
 
 
-def test_of_equal_nodes_one_alone_scores_best_and_has_the_promise() -> None:
+def test_of_equal_nodes_the_first_by_name_of_those_that_are_asked_about_is_best() -> None:
     cache = ledger_of(*(inventory(name, 8000) for name in "ABC"))
-    cache.fit("pod", Ask(8000), ["A", "B", "C"], 0.0)
-    assert cache.scores("pod", Ask(8000), ["C", "B"], 0.0) == {"C": 9, "B": 10}
+    assert cache.fit("pod", Ask(8000), ["C", "B"], 0.0).nodes == ("B",)
     assert [free(cache, name) for name in "ABC"] == [[8000], [0], [8000]]
 
 
-def test_scores_of_nodes_that_do_not_fit_are_0() -> None:
-    assert example().scores("pod", Ask(8138), ["N1", "N2"], 0.0) == {"N1": 0, "N2": 0}
+def test_a_node_that_was_not_there_is_found_once_it_is() -> None:
+    cache = ledger_of(inventory("A", 16000))
+    assert cache.fit("pod", Ask(8000), ["A", "B"], 0.0).nodes == ("A",)
+    cache.update_node(inventory("B", 8000))
+    assert cache.fit("pod", Ask(8000), ["A", "B"], 0.0).nodes == ("B",)
+    cache.remove_node("B")
+    assert cache.fit("pod", Ask(8000), ["A", "B"], 0.0).nodes == ("A",)
+
+
+def test_more_asks_than_are_remembered_are_judged_as_one_is() -> None:
+    cache = ledger_of(inventory("A", 16000), inventory("B", 8000))
+    for mib in (*range(4000, 4100), 4000):
+        assert cache.fit("pod", Ask(mib), ["A", "B"], 0.0).nodes == ("B",)
+    cache.update_pod(bound("other", "B", 8000, 0))
+    assert cache.fit("pod", Ask(4000), ["A", "B"], 0.0).nodes == ("A",)
 
 
 # By fragmentation.
@@ -156,8 +162,7 @@ def test_the_two_rules_choose_different_nodes_for_the_same_request() -> None:
     for scoring, best in ((Scoring.BEST_FIT, "tight"), (Scoring.FRAGMENTATION, "even")):
         cache = Cache(scoring)
         cache.replace(nodes, usual, since=0.0)
-        scores = cache.scores("pod", Ask(4000), ["tight", "even"], 0.0)
-        assert [node for node, score in scores.items() if score == TOP_SCORE] == [best]
+        assert cache.fit("pod", Ask(4000), ["tight", "even"], 0.0).nodes == (best,)
 
 
 def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None:
@@ -179,11 +184,11 @@ def test_a_node_whose_cpu_bystanders_have_is_the_better_for_a_pod_that_fits_it()
     bystander = Bystander(uid="plain", node="B", cpu_milli=6000)
     cache.replace(nodes, [usual], since=0.0)
     small = Ask(2000, cpu_milli=1000)
-    assert cache.scores("pod", small, ["A", "B"], 0.0) == {"A": 10, "B": 9}
+    assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)
     cache.update_pod(bystander)
-    assert cache.scores("pod", small, ["A", "B"], 0.0)["B"] == 10
+    assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("B",)
     cache.remove_pod("plain")
-    assert cache.scores("pod", small, ["A", "B"], 0.0) == {"A": 10, "B": 9}
+    assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)
 
 
 # Bind.

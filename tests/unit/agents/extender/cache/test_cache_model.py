@@ -71,20 +71,21 @@ class World:
         self.waiting[f"pod-{self.born}"] = Ask(1 + self.pick(5), 1 + self.pick(2), self.pick(3))
 
     def schedule(self) -> None:
-        """Filter, prioritize, and a node that need not be the best; then the bind begins."""
+        """Filter, and the bind begins, of which kube-scheduler may have been asked by a filter before this one."""
         uid = self._one_of(self.waiting)
         if uid is None:
             return
         ask = self.waiting[uid]
         standing = Standing(self.pick(2), frozenset({"t4"} if self.pick(2) else ()))
-        fits = self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=bool(self.pick(2)))
-        assert set(fits.nodes) | set(fits.refused) | set(fits.hopeless) == set(NODES)
-        scores = self.ledger.scores(uid, ask, fits.nodes, self.now, standing)
-        assert [*scores.values()].count(10) == bool(fits.nodes)
+        by_ledger = bool(self.pick(2))
+        fits = self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=by_ledger)
+        assert len(fits.nodes) == 1 or {*fits.refused, *fits.hopeless} == set(NODES)
+        self.ledger._ranking.clear()
+        assert self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
         if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
             return
-        node = max(scores, key=lambda name: scores[name]) if outcomes > 1 else fits.nodes[self.pick(len(fits.nodes))]
+        node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
         chosen = self.ledger.assume(uid, ask, node, self.now, standing)
         if isinstance(chosen, AssumedPod):
             del self.waiting[uid]

@@ -67,7 +67,6 @@ def test_a_seat_prefers_a_node_that_could_load_it() -> None:
     cache = ledger_of(inventory("A", 5000), inventory("B", 9000))
     cache.measure("A", {0: 100}, 0.0)
     assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
-    assert cache.scores("seat", Ask(5000), ["A", "B"], 0.0, SEATED)["B"] == 10
 
 
 def test_where_no_device_could_load_a_seat_it_gets_the_one_that_lacks_the_least() -> None:
@@ -82,8 +81,7 @@ def test_of_nodes_that_could_not_load_a_seat_the_one_that_lacks_the_least_is_bes
     cache = ledger_of(inventory("A", 5000), inventory("B", 90000))
     cache.measure("A", {0: 1000}, 0.0)
     cache.measure("B", {0: 4000}, 0.0)
-    assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("A", "B")
-    assert cache.scores("seat", Ask(5000), ["A", "B"], 0.0, SEATED) == {"A": 1, "B": 10}
+    assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
 
 
 def test_a_seat_on_two_devices_lacks_only_what_keeps_it_from_the_second() -> None:
@@ -158,7 +156,6 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     assert not fits(cache, "lower", 4000)
     assert isinstance(cache.assume("lower", Ask(4000), "N", 0.0), NotAssumed)
     assert cache.feasible_nodes(Ask(4000), 0.0) == frozenset()
-    assert cache.scores("lower", Ask(4000), ["N"], 0.0) == {"N": 0}
     assert fits(cache, "small", 3000)
 
 
