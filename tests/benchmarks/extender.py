@@ -4,8 +4,11 @@
 PROGRAM is the peer, built from its own source outside the repository (docs/benchmarks.md). All serve one API server
 with 1,000 nodes of 8 devices, and the extenders are asked the same: filters one after the other, as kube-scheduler
 asks, each about all nodes; binds at once; then pods through a real kube-scheduler, from their creation to the last
-one's node, in rounds of which each has one in turn. Ours is asked over mutual TLS, the peer over plain HTTP: that is
-how each is asked.
+one's node, in rounds of which each has one in turn: small ones, and large ones without the peer, which takes minutes
+for one. Ours is asked over mutual TLS, the peer over plain HTTP: that is how each is asked.
+
+kube-scheduler alone is there twice: as it is delivered, with 50 requests a second after the first 100, which hold it
+back from the 100th bind on, and without that limit. What our extender binds does not count against it.
 """
 
 import argparse
@@ -18,7 +21,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -28,21 +31,25 @@ from typing import Any
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import SLICES, Host, slice_of
 from tenancy.units import MIB
-from tests.e2e.extending import NAMES, POOL, TENANT, Bench, SchedulerPod, placement
+from tests.benchmarks.exporter import cpu_seconds
+from tests.e2e.extending import NAMES, POOL, SYSTEM, TENANT, Bench, SchedulerPod, placement
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import until
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import program
 from toolchain.cluster.process import free_ports
 
-NODES, DEVICES, DEVICE_MIB = 1000, 8, 16384
-FILTERS, BINDS, PODS, AT_ONCE = 300, 100, 100, 8
-ROUNDS = 5
+DEVICES, DEVICE_MIB = 8, 16384
+FILTERS, BINDS, AT_ONCE = 300, 100, 8
+SMALL, LARGE = 100, 1000  # pods of a round
+ROUNDS = {SMALL: 5, LARGE: 3}
 POD_MIB = 2000
 PEER_MEMORY, PEER_COUNT = "aliyun.com/gpu-mem", "aliyun.com/gpu-count"
 PEER_SCHEDULER = "gpushare"
-ALONE, ALONE_SCHEDULER = "kube-scheduler alone", "alone"
+ALONE = {"alone": "kube-scheduler alone", "unlimited": "kube-scheduler alone, no limit"}
 PATIENCE_SECONDS = 300
+# Between two looks for each pod that waits, about a third of what the fastest needs for it: looks cost the API server.
+LOOK_SECONDS, LEAST_LOOK_SECONDS = 0.002, 0.02
 
 Object = Mapping[str, Any]
 
@@ -60,8 +67,26 @@ class Contender:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A scheduler, what its pods ask for, and the processes that place them, API server and etcd among them."""
+
+    name: str
+    scheduler: str
+    resource: str
+    processes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Pods a second, and what each process took, in milliseconds of CPU a pod."""
+
+    rate: float
+    cpu: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Result:
-    """Milliseconds, requests and pods a second, MiB."""
+    """Milliseconds, requests a second."""
 
     filter_p50: float
     filter_p99: float
@@ -69,44 +94,46 @@ class Result:
     bind_p50: float
     bind_p99: float
     binds_per_second: float
-    rss: float
-    pods_per_second: float
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.extender", description=__doc__)
     parser.add_argument("--peer", type=Path, help="the peer's program")
-    peer_program = parser.parse_args().peer
+    parser.add_argument("--nodes", type=int, default=1000, help="at least 100")
+    given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
         cluster.running(Path(folder) / "cluster", extent=Extent.API_SERVER) as running,
         placement(running, Path(folder)) as bench,
         ExitStack() as stack,
     ):
-        add_nodes(bench)
+        nodes = [f"cards-{number:04}" for number in range(given.nodes)]
+        add_nodes(bench, nodes)
         pod = bench.start_extender("ours")
         contenders = [ours(pod)]
-        if peer_program:
-            contenders.append(stack.enter_context(peer(bench, peer_program)))
-        results = [measure(bench, each) for each in contenders]
+        if given.peer:
+            contenders.append(stack.enter_context(peer(bench, given.peer)))
+        results = [measure(bench, each, nodes) for each in contenders]
         bench.start_scheduler(pod)
-        stack.enter_context(scheduler(bench, ALONE_SCHEDULER, None))
-        for each in contenders[1:]:
-            stack.enter_context(scheduler(bench, each.scheduler, each))
-        rates = through_schedulers(bench, [(each.scheduler, each.resource) for each in contenders])
-        print_table(
-            {
-                each.name: result(pods_per_second=rates[each.scheduler])
-                for each, result in zip(contenders, results, strict=True)
-            }
-        )
-        print(f"| {ALONE} |{' - |' * 7} {rates[ALONE_SCHEDULER]:.1f} |")
+        schedulers = [pod.processes["kube-scheduler"].pid]
+        schedulers += [stack.enter_context(scheduler(bench, each.scheduler, each)) for each in contenders[1:]]
+        lanes = [
+            lane(bench, each.name, each.scheduler, each.resource, {"kube-scheduler": pid, "extender": each.pid})
+            for each, pid in zip(contenders, schedulers, strict=True)
+        ]
+        for each, name in ALONE.items():
+            pid = stack.enter_context(scheduler(bench, each, None))
+            lanes.append(lane(bench, name, each, PEER_MEMORY, {"kube-scheduler": pid}))
+        rounds = {SMALL: play(bench, lanes, SMALL)}
+        rounds[LARGE] = play(bench, [each for each in lanes if each.scheduler != PEER_SCHEDULER], LARGE)
+        print_answers({each.name: (each, result) for each, result in zip(contenders, results, strict=True)})
+        print_rounds(lanes, rounds)
+        release_namespaces(bench)
     print(f"load: {os.getloadavg()}")
 
 
-def add_nodes(bench: Bench) -> None:
-    def add(number: int) -> None:
-        name = f"cards-{number:04}"
+def add_nodes(bench: Bench, names: Sequence[str]) -> None:
+    def add(name: str) -> None:
         amount = str(DEVICES * DEVICE_MIB)
         resources = {NAMES.gpumem: amount, PEER_MEMORY: amount, PEER_COUNT: str(DEVICES)}
         node = simulated.node(name, labels={"pool": "cards"}, resources=resources)
@@ -120,7 +147,7 @@ def add_nodes(bench: Bench) -> None:
         )
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(add, range(NODES)))
+        list(threads.map(add, names))
 
 
 def ours(pod: SchedulerPod) -> Contender:
@@ -161,30 +188,20 @@ def peer(bench: Bench, peer_program: Path) -> Iterator[Contender]:
         process.wait()
 
 
-def measure(bench: Bench, contender: Contender) -> Callable[..., Result]:
-    """Everything but the rate through a scheduler, with a scheduler that nobody runs."""
+def measure(bench: Bench, contender: Contender, nodes: Sequence[str]) -> Result:
+    """Everything but what goes through a scheduler, with a scheduler that nobody runs."""
     nobody = f"nobody-{contender.scheduler}"
     pods = make_pods(bench, nobody, contender.resource, "asked", max(FILTERS, BINDS))
-    nodes = [f"cards-{number:04}" for number in range(NODES)]
     filters, filtering = timed([{"Pod": pod, "NodeNames": nodes} for pod in pods[:FILTERS]], contender, "filter", 1)
-    binds, binding = timed(
-        [_binding(pod, number) for number, pod in enumerate(pods[:BINDS])], contender, "bind", AT_ONCE
-    )
-    rss = rss_mib(contender.pid)
-
-    def result(*, pods_per_second: float) -> Result:
-        return Result(
-            *_quantiles(filters), len(filters) / filtering, *_quantiles(binds), len(binds) / binding, rss,
-            pods_per_second,
-        )  # fmt: skip
-
-    return result
+    # The first nodes are promised to the pods that were filtered.
+    bodies = [_binding(pod, node) for pod, node in zip(pods[:BINDS], reversed(nodes), strict=False)]
+    binds, binding = timed(bodies, contender, "bind", AT_ONCE)
+    return Result(*_quantiles(filters), len(filters) / filtering, *_quantiles(binds), len(binds) / binding)
 
 
-def _binding(pod: Object, number: int) -> Object:
+def _binding(pod: Object, node: str) -> Object:
     metadata = pod["metadata"]
     names = {"PodName": metadata["name"], "PodNamespace": metadata["namespace"], "PodUID": metadata["uid"]}
-    node = f"cards-{NODES - 1 - number:04}"  # the first ones are promised to the pods that were filtered
     return {**names, "Node": node}
 
 
@@ -215,30 +232,50 @@ def timed(bodies: Sequence[Object], contender: Contender, verb: str, at_once: in
     return [each for lane in lanes for each in lane], total
 
 
-def through_schedulers(bench: Bench, contenders: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """Pods a second, from the first one's creation to the last one's node, by the name of the scheduler; the median of
-    the rounds. `contenders` are schedulers, and what their pods ask for."""
-    lanes = [*contenders, (ALONE_SCHEDULER, PEER_MEMORY)]
-    for lane in lanes:
-        rate(bench, *lane, "warm", 1)
-    rounds = [{lane[0]: rate(bench, *lane, f"round-{number}", PODS) for lane in lanes} for number in range(ROUNDS)]
-    for each in rounds:
-        print(", ".join(f"{name} {pods:.1f}" for name, pods in each.items()), "pods/s", flush=True)
-    return {name: statistics.median(each[name] for each in rounds) for name, _ in lanes}
+def lane(bench: Bench, name: str, scheduler: str, resource: str, processes: Mapping[str, int]) -> Lane:
+    shared = {process: bench.cluster.pid_of(process) for process in ("kube-apiserver", "etcd")}
+    return Lane(name, scheduler, resource, {**processes, **shared})
 
 
-def rate(bench: Bench, scheduler: str, resource: str, name: str, count: int) -> float:
+def play(bench: Bench, lanes: Sequence[Lane], count: int) -> dict[str, Sequence[Round]]:
+    """The rounds of so many pods, by the name of the lane."""
+    for each in lanes:
+        place(bench, each, f"warm-{count}", 1)
+    found = [
+        {each.name: place(bench, each, f"{count}-{number}", count) for each in lanes} for number in range(ROUNDS[count])
+    ]
+    for each in found:
+        print(
+            f"{count} pods:",
+            ", ".join(f"{name} {taken.rate:.1f}" for name, taken in each.items()),
+            "a second",
+            flush=True,
+        )
+    return {each.name: [rounds[each.name] for rounds in found] for each in lanes}
+
+
+def place(bench: Bench, lane: Lane, name: str, count: int) -> Round:
+    """From the first pod's creation to the last one's node."""
+    before = {process: cpu_seconds(pid) for process, pid in lane.processes.items()}
     started = time.perf_counter()
-    make_pods(bench, scheduler, resource, name, count)
-    until(lambda: _bound(bench, scheduler, name) == count, PATIENCE_SECONDS, f"{scheduler} places {count} pods")
-    return count / (time.perf_counter() - started)
+    make_pods(bench, lane.scheduler, lane.resource, name, count)
+    deadline = started + PATIENCE_SECONDS
+    while waiting := _waiting(bench, lane.scheduler, name):
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"{lane.name} did not place {count} pods in {PATIENCE_SECONDS} s")
+        time.sleep(max(LEAST_LOOK_SECONDS, waiting * LOOK_SECONDS))
+    rate = count / (time.perf_counter() - started)
+    cpu = {process: 1000 * (cpu_seconds(pid) - before[process]) / count for process, pid in lane.processes.items()}
+    return Round(rate, cpu)
 
 
 @contextmanager
-def scheduler(bench: Bench, name: str, theirs: Contender | None) -> Iterator[None]:
-    """The same kube-scheduler, alone or with the peer's configuration (its config/scheduler-policy-config.yaml)."""
+def scheduler(bench: Bench, name: str, theirs: Contender | None) -> Iterator[int]:
+    """The same kube-scheduler, alone or with the peer's configuration (its config/scheduler-policy-config.yaml); its
+    process."""
     (health,) = free_ports(1)
     config = bench.folder / f"{name}-scheduler.json"
+    limits = {"qps": 10_000, "burst": 10_000} if name == "unlimited" else {}
     extenders = []
     if theirs is not None:
         connection = theirs.connect()
@@ -257,7 +294,7 @@ def scheduler(bench: Bench, name: str, theirs: Contender | None) -> Iterator[Non
             {
                 "apiVersion": "kubescheduler.config.k8s.io/v1",
                 "kind": "KubeSchedulerConfiguration",
-                "clientConnection": {"kubeconfig": str(bench.cluster.kubeconfig)},
+                "clientConnection": {"kubeconfig": str(bench.cluster.kubeconfig), **limits},
                 "leaderElection": {"leaderElect": False},
                 "profiles": [{"schedulerName": name}],
                 "extenders": extenders,
@@ -269,7 +306,7 @@ def scheduler(bench: Bench, name: str, theirs: Contender | None) -> Iterator[Non
     with (bench.folder / f"{name}-scheduler.log").open("wb") as log:
         process = subprocess.Popen([*command, f"--secure-port={health}"], stdout=log, stderr=log)
     try:
-        yield
+        yield process.pid
     finally:
         process.kill()
         process.wait()
@@ -295,10 +332,11 @@ def make_pods(bench: Bench, scheduler: str, resource: str, name: str, count: int
         return list(threads.map(make, range(count)))
 
 
-def _bound(bench: Bench, scheduler: str, name: str) -> int:
-    path = f"/api/v1/namespaces/{TENANT}/pods?labelSelector=run%3D{scheduler}-{name}"
-    found = bench.cluster.api.get(path) or {"items": []}
-    return sum("nodeName" in pod["spec"] for pod in found["items"])
+def _waiting(bench: Bench, scheduler: str, name: str) -> int:
+    """Those without a node alone: a list of all of them would cost the API server what it is to place pods with."""
+    selectors = f"labelSelector=run%3D{scheduler}-{name}&fieldSelector=spec.nodeName%3D"
+    found = bench.cluster.api.get(f"/api/v1/namespaces/{TENANT}/pods?{selectors}") or {"items": []}
+    return len(found["items"])
 
 
 def rss_mib(pid: int) -> float:
@@ -313,11 +351,41 @@ def _quantiles(seconds: Sequence[float]) -> tuple[float, float]:
     return cuts[49] * 1000, cuts[98] * 1000
 
 
-def print_table(results: Mapping[str, Result]) -> None:
-    print("| extender | filter p50, ms | p99, ms | filters/s | bind p50, ms | p99, ms | binds/s | RSS, MiB | pods/s |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name, result in results.items():
-        print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in vars(result).values()) + " |")
+def release_namespaces(bench: Bench) -> None:
+    """There is no controller here that would end one when it is deleted."""
+    for name in (SYSTEM, TENANT):
+        path = f"/api/v1/namespaces/{name}"
+        held = {**(bench.cluster.api.get(path) or {}), "spec": {"finalizers": []}}
+        bench.cluster.api.request("PUT", f"{path}/finalize", held)
+
+
+def print_answers(results: Mapping[str, tuple[Contender, Result]]) -> None:
+    print(
+        "| extender | filter p50, ms | p99, ms | filters/s | bind p50, ms | p99, ms | binds/s | RSS at the end, MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for name, (contender, result) in results.items():
+        values = (*vars(result).values(), rss_mib(contender.pid))
+        print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
+
+
+def print_rounds(lanes: Sequence[Lane], rounds: Mapping[int, Mapping[str, Sequence[Round]]]) -> None:
+    """Medians; the CPU is that of the largest rounds that a lane had."""
+    processes = ("kube-scheduler", "extender", "kube-apiserver", "etcd")
+    heads = [f"{count} pods, pods/s" for count in rounds] + [f"{process}, ms of CPU a pod" for process in processes]
+    print("\n| scheduler | " + " | ".join(heads) + " | together |")
+    print("|---" * (len(heads) + 2) + "|")
+    for each in lanes:
+        rates = [_median(taken.rate for taken in found.get(each.name, ())) for found in rounds.values()]
+        largest = [found[each.name] for found in rounds.values() if each.name in found][-1]
+        cpu = [_median(taken.cpu[process] for taken in largest if process in taken.cpu) for process in processes]
+        values = [*rates, *cpu, sum(value for value in cpu if value is not None)]
+        print(f"| {each.name} | " + " | ".join("-" if value is None else f"{value:.1f}" for value in values) + " |")
+
+
+def _median(values: Iterable[float]) -> float | None:
+    found = [*values]
+    return statistics.median(found) if found else None
 
 
 if __name__ == "__main__":
