@@ -86,7 +86,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Result:
-    """Milliseconds, requests a second."""
+    """Milliseconds, requests a second, MiB."""
 
     filter_p50: float
     filter_p99: float
@@ -94,6 +94,7 @@ class Result:
     bind_p50: float
     bind_p99: float
     binds_per_second: float
+    rss: float
 
 
 def main() -> None:
@@ -196,7 +197,8 @@ def measure(bench: Bench, contender: Contender, nodes: Sequence[str]) -> Result:
     # The first nodes are promised to the pods that were filtered.
     bodies = [_binding(pod, node) for pod, node in zip(pods[:BINDS], reversed(nodes), strict=False)]
     binds, binding = timed(bodies, contender, "bind", AT_ONCE)
-    return Result(*_quantiles(filters), len(filters) / filtering, *_quantiles(binds), len(binds) / binding)
+    rss = rss_mib(contender.pid)
+    return Result(*_quantiles(filters), len(filters) / filtering, *_quantiles(binds), len(binds) / binding, rss)
 
 
 def _binding(pod: Object, node: str) -> Object:
@@ -361,9 +363,9 @@ def release_namespaces(bench: Bench) -> None:
 
 def print_answers(results: Mapping[str, tuple[Contender, Result]]) -> None:
     print(
-        "| extender | filter p50, ms | p99, ms | filters/s | bind p50, ms | p99, ms | binds/s | RSS at the end, MiB |"
+        "| extender | filter p50, ms | p99, ms | filters/s | bind p50, ms | p99, ms | binds/s | RSS, MiB | at the end |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     for name, (contender, result) in results.items():
         values = (*vars(result).values(), rss_mib(contender.pid))
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
