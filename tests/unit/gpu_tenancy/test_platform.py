@@ -56,7 +56,7 @@ def test_it_declares_everything_below_itself_and_its_outputs_are_the_stacks(prod
 
 @pytest.mark.parametrize("under_config", [True, False])
 def test_a_file_holds_the_settings_with_or_without_config(tmp_path: Path, under_config: bool) -> None:
-    text = (ROOT / "examples" / "one-gpu.yaml").read_text()
+    text = (ROOT / "examples" / "template" / "gpus.yaml").read_text()
     assert text.count("\nconfig:\n") == 1
     path = tmp_path / "stack.yaml"
     path.write_text(text if under_config else text.replace("\nconfig:\n", "\n"))
@@ -130,7 +130,7 @@ def test_a_provider_of_ones_own_says_itself_how_config_maps_change() -> None:
 
     def program() -> None:
         provider = pulumi.ProviderResource("kubernetes", "mine", {"enableConfigMapMutable": "true"})
-        file = str(ROOT / "examples" / "one-gpu.yaml")
+        file = str(ROOT / "examples" / "template" / "gpus.yaml")
         Platform("gpu", {"file": file}, pulumi.ResourceOptions(provider=provider))
 
     graph = build(program)
