@@ -3,7 +3,8 @@
 Run it after `go get` moved a pin. The pins of the programs themselves, and Pulumi's own modules, are left alone.
 
 - kube: Kubernetes, Kueue, kwok and etcd have one go.mod, and Kubernetes keeps the versions that it was released with.
-- language-python, provider-kubernetes: what they share with the Pulumi CLI is raised to the CLI's version.
+- language-python, languages, language-yaml, provider-kubernetes: what they share with the Pulumi CLI is raised to the
+  CLI's version.
 """
 
 import json
@@ -15,12 +16,13 @@ from pathlib import Path
 TOOLCHAIN = Path(__file__).resolve().parent
 KUBERNETES = "k8s.io/kubernetes"
 OWN = "github.com/pulumi/"
+BESIDE_THE_CLI = ("language-python", "languages", "language-yaml", "provider-kubernetes")
 HELD = "// What Kubernetes was released with; Kueue, kwok and etcd ask for newer. Written by align.py.\nreplace (\n"
 
 
 def main() -> None:
     hold(TOOLCHAIN / "kube")
-    for folder in ("language-python", "provider-kubernetes"):
+    for folder in BESIDE_THE_CLI:
         while raised := to_raise(TOOLCHAIN / folder):
             go(TOOLCHAIN / folder, "mod", "edit", *(f"-require={path}@{version}" for path, version in raised.items()))
             go(TOOLCHAIN / folder, "list", "-mod=mod", "-deps", "-e", "tool", ".")

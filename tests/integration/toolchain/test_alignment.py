@@ -7,7 +7,7 @@ import pytest
 from toolchain import align
 
 
-@pytest.mark.parametrize("folder", ["language-python", "provider-kubernetes"])
+@pytest.mark.parametrize("folder", align.BESIDE_THE_CLI)
 def test_what_a_preview_program_shares_with_the_pulumi_cli_is_not_older_than_the_clis(folder: str) -> None:
     assert align.to_raise(align.TOOLCHAIN / folder) == {}, "run python3 toolchain/align.py"
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from toolchain.installer.tool import Tool
 from toolchain.installer.tools.cluster import cluster
+from toolchain.installer.tools.languages import languages
 from toolchain.installer.tools.lint import lint
 from toolchain.installer.tools.node import node
 from toolchain.installer.tools.oracle import oracle
@@ -17,6 +18,7 @@ GROUPS: dict[str, Callable[[Site], tuple[Tool, ...]]] = {
     "node": node,
     "lint": lint,
     "oracle": oracle,
+    "languages": languages,
 }
 
 __all__ = ["GROUPS", "Site", "site_of"]
