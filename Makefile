@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack wheel schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,7 +178,11 @@ plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any P
 pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone, as a folder and as an archive
 	@$(PYTHON) -m toolchain.pack dist
 
-schema: toolchain ## Write docs/config.schema.json and docs/parts.schema.json from the settings
+wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl: the platform for a program of one's own
+	@$(PYTHON) -m toolchain.wheel dist
+
+schema: toolchain ## Write docs/*.schema.json from the settings, and the tables of docs/package from the components
+	@$(PYTHON) -m toolchain.pages
 	@$(PYTHON) -m stacks schema > docs/config.schema.json.new
 	@mv docs/config.schema.json.new docs/config.schema.json
 	@$(PYTHON) -m stacks schema --parts > docs/parts.schema.json.new

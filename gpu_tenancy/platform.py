@@ -14,7 +14,6 @@ from stacks.settings import StackSettings
 from tenancy.names import PROJECT
 
 _KIND = "Platform"
-_MUTABLE = "enableConfigMapMutable"
 _OF_THE_LEDGER = "kubernetes:core/v1:ConfigMap"
 
 
@@ -123,10 +122,10 @@ def _plain(value: Any) -> Any:
 def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
     """Of the stack's own provider; of another its maker knows."""
     parent = opts.parent if opts else None
-    inherited = parent.get_provider(_OF_THE_LEDGER) if parent else None
-    if (opts and (opts.provider or opts.providers)) or inherited or pulumi.Config("kubernetes").get(_MUTABLE) == "true":
+    others = opts and (opts.provider or opts.providers or (parent and parent.get_provider(_OF_THE_LEDGER)))
+    if others or settings.changes_config_maps():
         return []
     return [
-        f"kubernetes:{_MUTABLE}: must be true under config in Pulumi.yaml or in the stack's file: else the ledger is "
-        "deleted and made again where it changes, and meanwhile no node advertises memory"
+        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else the ledger "
+        "is deleted and made again where it changes, and meanwhile no node advertises memory"
     ]

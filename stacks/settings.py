@@ -46,6 +46,8 @@ from tenancy.ledger import (
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 
 _MOST_LINES = 100
+# Of the provider: a ConfigMap is changed, and not deleted and made again.
+CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
 
 
 class ConfigError(pulumi.RunError):
@@ -249,6 +251,12 @@ def load() -> StackSettings:
     settings, _ = _parsed(raw, path, foreign=foreign)
     _refuse_difference(path, written, settings)
     return settings
+
+
+def changes_config_maps() -> bool:
+    """Whether the stack's own provider changes a ConfigMap in place."""
+    namespace, _, name = CHANGE_CONFIG_MAPS.partition(":")
+    return pulumi.Config(namespace).get(name) == "true"
 
 
 def load_file(path: Path) -> StackSettings:

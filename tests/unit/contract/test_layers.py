@@ -9,16 +9,16 @@ import pytest
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("tenancy", "agents", "components", "stacks", "policy", "simulation", "gpumem", "gpu_tenancy")
+PACKAGES = ("tenancy", "agents", "components", "stacks", "gpu_tenancy", "policy", "simulation", "gpumem")
 MAY_IMPORT = {
     "tenancy": set(),
     "agents": {"tenancy"},
     "components": {"tenancy"},
     "stacks": {"components", "tenancy"},
+    "gpu_tenancy": {"components", "stacks", "tenancy"},
     "policy": {"tenancy"},
     "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
-    "gpu_tenancy": {"components", "stacks", "tenancy"},
 }
 # What kubectl's plugin takes of an agent is what counts and what is said, never what acts.
 OF_AGENTS = {
@@ -136,14 +136,15 @@ def test_the_plugin_takes_of_the_agents_what_counts_and_not_what_acts() -> None:
     assert {each for each in OF_AGENTS if not any(f"{name}.".startswith(f"{each}.") for name in used)} == set()
 
 
-def test_of_the_toolchain_only_what_shows_the_plugin_imports_what_is_shipped() -> None:
+def test_of_the_toolchain_only_what_shows_what_is_shipped_imports_it() -> None:
     """And nothing of it the tests, which use it."""
     users = {
         path.relative_to(ROOT / "toolchain").parts[0]: imported(path) & {*PACKAGES, "tests"}
         for path in modules("toolchain")
         if imported(path) & {*PACKAGES, "tests"}
     }
-    assert users.keys() == {"plugin.py", "demo"}
+    assert users.keys() == {"plugin.py", "demo", "pages.py"}
+    assert users.pop("pages.py") == {"gpu_tenancy"}
     assert set().union(*users.values()) <= {"agents", "gpumem", "tenancy"}
 
 
@@ -195,8 +196,7 @@ def test_only_the_settings_read_the_configuration() -> None:
         for path in modules(package)
         if "get_config_env" in path.read_text() or "pulumi.Config(" in path.read_text()
     }
-    # The package asks of the program's configuration how its provider replaces a ConfigMap, and nothing of ours.
-    assert readers == {"stacks/settings.py", "gpu_tenancy/platform.py"}
+    assert readers == {"stacks/settings.py"}
 
 
 def test_the_program_is_at_most_fifteen_lines() -> None:

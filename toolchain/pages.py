@@ -1,0 +1,86 @@
+"""`python -m toolchain.pages`: writes the tables of docs/package/ from the components' own types and texts.
+
+A page's begin is written by hand; what stands below the mark is made here. Arguments and outputs are read as Pulumi
+reads them for its schema, so that a page says what every language sees.
+"""
+
+from pathlib import Path
+
+import pulumi
+from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType
+
+import gpu_tenancy
+
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "package"
+MARK = "<!-- Below, all is made from the code: make schema -->"
+COMPONENTS: dict[str, type[pulumi.ComponentResource]] = {
+    "platform": gpu_tenancy.Platform,
+    "seated-deployment": gpu_tenancy.SeatedDeployment,
+    "seat": gpu_tenancy.Seat,
+    "queue": gpu_tenancy.Queue,
+}
+_WORDS = {
+    PropertyType.STRING: "string",
+    PropertyType.INTEGER: "whole number",
+    PropertyType.NUMBER: "number",
+    PropertyType.BOOLEAN: "true or false",
+}
+
+
+def page(name: str, written: str) -> str:
+    """The whole page: what was written by hand above the mark, and below it what the code says."""
+    component = COMPONENTS[name]
+    definition = Analyzer("gpu-tenancy").analyze([component])["component_definitions"][component.__name__]
+    inputs = [
+        _row(definition.inputs_mapping[key], each, "no" if each.optional else "yes", "yes" if each.plain else "no")
+        for key, each in definition.inputs.items()
+    ]
+    outputs = [_row(definition.outputs_mapping[key], each) for key, each in definition.outputs.items()]
+    made = [
+        MARK,
+        "",
+        _line(definition.description),
+        "",
+        "## Arguments",
+        "",
+        "Plain: a value that is known before the program runs, and no Output.",
+        "",
+        "| argument | type | required | plain | what it is |",
+        "|---|---|---|---|---|",
+        *inputs,
+        "",
+        "## Outputs",
+        "",
+        "| output | type | what it is |",
+        "|---|---|---|",
+        *outputs,
+        "",
+    ]
+    return f"{written.partition(MARK)[0]}{chr(10).join(made)}"
+
+
+def _row(name: str, each: PropertyDefinition, *more: str) -> str:
+    return f"| {' | '.join([f'`{name}`', _kind(each), *more, _line(each.description)])} |"
+
+
+def _kind(each: PropertyDefinition | None) -> str:
+    if each is not None and each.type is PropertyType.OBJECT:
+        values = _kind(each.additional_properties)
+        return "map" if values == "any" else f"map of {values}"
+    if each is not None and each.type is PropertyType.ARRAY:
+        return f"list of {_kind(each.items)}"
+    return _WORDS[each.type] if each is not None and each.type else "any"
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def main() -> None:
+    for name in COMPONENTS:
+        path = PAGES / f"{name}.md"
+        path.write_text(page(name, path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
