@@ -126,6 +126,6 @@ def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
     if others or settings.changes_config_maps():
         return []
     return [
-        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or the stack's file: else the ledger is "
-        "deleted and made again where it changes, and meanwhile no node advertises memory"
+        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else the "
+        "ledger is deleted and made again where it changes, and meanwhile no node advertises memory"
     ]
