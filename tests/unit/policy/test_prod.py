@@ -318,12 +318,18 @@ def test_one_wrong_field_is_refused(case: str) -> None:
     assert any(message in line for line in reported), reported
 
 
-def test_every_resident_that_takes_its_stanza_fits_its_seat() -> None:
-    ledger = settings.parse(configuration()).ledger()
-    stanzas = platform.resident_stanzas(ledger)
+@pytest.mark.parametrize("by_device", [True, False])
+def test_every_resident_that_takes_its_stanza_fits_its_seat(by_device: bool) -> None:
+    given = configuration()
+    if not by_device:
+        del given["scheduler"]
+    parsed = settings.parse(given)
+    ledger = parsed.ledger()
+    stanzas = platform.pod_stanzas(parsed, ledger)
     config = {"ledger": ledger.to_data()}
     for name, stanza in stanzas.items():
         workload = graphs.deployment(name, stanza["namespace"], 0)
         put(workload, "spec.template.spec.containers.0.resources", stanza["resources"])
-        put(workload, "spec.template.spec.nodeSelector", stanza["nodeSelector"])
+        for field in ("nodeSelector", "tolerations", "priorityClassName"):
+            put(workload, f"spec.template.spec.{field}", stanza[field])
         assert judge({name: workload}, config) == []
