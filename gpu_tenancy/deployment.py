@@ -1,7 +1,7 @@
 """What an application team wants: its image on its seat."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack, overload
 
 import pulumi
 
@@ -58,12 +58,20 @@ class SeatedDeployment(pulumi.ComponentResource):
     namespace: pulumi.Output[str]
     """The tenant's namespace, where it is."""
 
+    @overload
+    def __init__(self, name: str, args: SeatedDeploymentArgs, opts: pulumi.ResourceOptions | None = None) -> None: ...
+
+    @overload
+    def __init__(
+        self, name: str, *, opts: pulumi.ResourceOptions | None = None, **keywords: Unpack[SeatedDeploymentArgs]
+    ) -> None: ...
+
     def __init__(
         self,
         name: str,
         args: SeatedDeploymentArgs = UNGIVEN,
         opts: pulumi.ResourceOptions | None = None,
-        **keywords: Unpack[SeatedDeploymentArgs],
+        **keywords: Any,
     ) -> None:
         given = arguments.given(SeatedDeploymentArgs, args, keywords)
         problems = [
