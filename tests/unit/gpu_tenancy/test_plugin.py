@@ -1,0 +1,45 @@
+"""What the plugin makes of the arguments that reach it from a program in another language."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.errors import InputPropertiesError
+
+from gpu_tenancy import Platform, SeatedDeployment
+from gpu_tenancy.plugin.provider import PACKAGE, Host
+from tests.support.engine import build
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host([Platform, SeatedDeployment], PACKAGE, version="0.0.0")
+
+
+def construct(host: Host, component: str, inputs: Mapping[str, Any]) -> None:
+    build(lambda: host.construct("mine", f"{PACKAGE}:index:{component}", inputs))
+
+
+@pytest.mark.parametrize(
+    ("component", "inputs", "line"),
+    [
+        ("Platform", {}, "settings: is missing; give settings or file"),
+        ("SeatedDeployment", {"image": "x", "platform": "y", "residents": {}}, "platform, residents: are both given"),
+        ("SeatedDeployment", {"image": "x", "platform": pulumi.Output.from_input("y")}, "platform: must be a string"),
+    ],
+)
+def test_what_a_component_refuses_is_answered_in_its_own_words_alone(
+    host: Host, component: str, inputs: Mapping[str, Any], line: str
+) -> None:
+    with pytest.raises(InputPropertiesError) as refused:
+        construct(host, component, inputs)
+    assert refused.value.message.startswith(f"{component} mine is refused:\n  {line}")
+    assert "Traceback" not in refused.value.message
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_tenancy.deployment.deployment", lambda *_: {}["a bug"])
+    with pytest.raises(Exception, match="a bug") as raised:
+        construct(host, "SeatedDeployment", {"image": "x", "residents": {"mine": {"namespace": "chat"}}})
+    assert not isinstance(raised.value, InputPropertiesError)
