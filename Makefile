@@ -117,7 +117,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(PYTEST) $(PARALLEL) tests/unit $(if $(ARGS),$(ARGS),$(if $(COVER),$(COVERAGE)))
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
-	@$(INSTALL) preview $(ORACLE)
+	@$(INSTALL) preview languages $(ORACLE)
 	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): coverage, days a second, what each failing seed did

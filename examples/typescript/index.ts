@@ -1,0 +1,9 @@
+import * as pulumi from "@pulumi/pulumi";
+import { SeatedDeployment } from "@pulumi/gputenancy";
+
+const platform = new pulumi.Config().get("platform") ?? "organization/gpu-tenancy/prod";
+
+new SeatedDeployment("immich-ml", {
+    image: "docker.io/library/busybox:1.37.0", // your application
+    platform, // whose stack says what the pods of its resident immich-ml must carry
+});
