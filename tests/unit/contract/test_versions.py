@@ -1,5 +1,6 @@
 """A version lives in one place; whoever repeats it must agree."""
 
+import json
 import re
 import tomllib
 from importlib import metadata
@@ -33,6 +34,11 @@ def test_the_engine_is_as_new_as_its_python_sdk() -> None:
 def test_the_scheduler_is_of_the_kubernetes_that_the_toolchain_builds() -> None:
     image = SchedulerSpec.model_fields["image"].default
     assert image == f"registry.k8s.io/kube-scheduler:v{module_version('kube', 'k8s.io/kubernetes')}"
+
+
+def test_the_typescript_example_is_of_the_pinned_pulumi() -> None:
+    package = json.loads((ROOT / "examples" / "typescript" / "package.json").read_text())
+    assert package["dependencies"]["@pulumi/pulumi"] == pins()["pulumi"]
 
 
 def test_the_docs_name_the_pinned_versions() -> None:
