@@ -417,6 +417,7 @@ class Exporter:
         self.publisher = Publisher(
             api=api,
             node=node,
+            ledger_namespace=space,
             survey=lambda: self.gauge.last.survey,
             registry=lambda: self.registrar.last,
             clock=clock,

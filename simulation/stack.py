@@ -7,13 +7,13 @@ from typing import Any
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateArgs, gate_agent, gate_cron_job
 from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
-from components.agents.scheduler import PlacementMode, SchedulerArgs, SchedulerSpec, deployment
+from components.agents.scheduler import SchedulerArgs, SchedulerSpec, deployment
 from components.agents.watchdog import watchdog_agent
 from components.base.agent import RUN_SECONDS, cron_job
 from components.base.zipapp import Zipapp
 from stacks.platform import watchdog_args
 from stacks.settings import StackSettings
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, PlacementMode
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 
 _NO_CODE = Zipapp(b"", "")  # the agents of this process run

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, PlacementMode
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
@@ -124,9 +124,10 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = admission_args(settings.admission, settings, ledger)
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
+    claimed = _claimed(settings, ledger)
     claims = (
-        [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]
-        if settings.claims_seats
+        [Claims(place.named("claims"), ClaimsArgs(ledger=claimed), place.after(*tenants.values()))]
+        if claimed.seats
         else []
     )
     ready = [
@@ -176,8 +177,8 @@ def watchdog_args(
 def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
     """What the pods of each resident must carry, and how many of them there may be. Where no extender chooses the
     device and the seat is no claim, the device plugin does, of which the container asks a turn."""
-    stanzas = claim_stanzas(ledger) if settings.claims_seats else resident_stanzas(ledger)
-    plugin = settings.extender is None and not settings.claims_seats
+    claims = claim_stanzas(_claimed(settings, ledger))
+    stanzas = {**resident_stanzas(ledger), **claims}
     for seat in ledger.seats:
         stanza = stanzas[seat.name]
         stanza["replicas"] = seat.replicas
@@ -185,7 +186,7 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
         if settings.admission is not None:
             priorities = settings.admission.tenant_priorities
             stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
-        if plugin:
+        if settings.extender is None and seat.name not in claims:
             turn = {names.GPU: "1"}
             stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
     return stanzas
@@ -312,7 +313,7 @@ def _declare_readers(
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
             total_recycles_per_hour=settings.watchdog.total_evictions_per_hour if settings.watchdog else None,
             places_by_device=settings.extender is not None,
-            advertised=not settings.claims_seats,
+            advertised=settings.advertises,
             guards=[names.guard(pool.name) for pool in _guarded(settings)],
             host_memory=host_memory_pools(settings.memory_pools).pools,
         )
@@ -328,6 +329,12 @@ def _declare_scheduler(
         spec=settings.extender, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
     )
     return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
+
+
+def _claimed(settings: StackSettings, ledger: Ledger) -> Ledger:
+    """With the seats alone that are claims on devices."""
+    seats = (seat for seat in ledger.seats if settings.placement_of(settings.pools[seat.pool]) is PlacementMode.DRA)
+    return replace(ledger, seats=tuple(seats))
 
 
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:

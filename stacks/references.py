@@ -80,6 +80,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_dangling(raw),
         *_lacking(raw),
         *_counted_twice(raw),
+        *_placed_otherwise(raw),
         *_without_shared_memory(raw),
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
@@ -161,13 +162,43 @@ def _claims_seats(raw: Mapping[str, Any]) -> bool:
 
 def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
     """The same memory is not to be had by claim and as an extended resource."""
-    if not _claims_seats(raw):
-        return
-    if raw.get("reconcile"):
+    if _claims_seats(raw) and raw.get("reconcile") and not any(True for _ in matches(raw, "pools.*.placement")):
         yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
     for path, resource in matches(raw, "queues.cluster_queues.*.quotas.*.*@"):
-        if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX):
-            yield f"{key(*path)}: no node advertises it where seats are claimed (scheduler.placement dra); remove it"
+        pool = at(raw, f"queues.flavors.{path[-2]}").get("pool")
+        if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX) and _is_claimed(raw, pool):
+            yield f"{key(*path)}: no node advertises it where seats are claimed ({_why(raw, pool)}); remove it"
+
+
+def _is_claimed(raw: Mapping[str, Any], pool: object) -> bool:
+    """Whether the pool's seats are claims."""
+    return (at(raw, f"pools.{pool}").get("placement") or at(raw, "scheduler").get("placement")) == "dra"
+
+
+def _why(raw: Mapping[str, Any], pool: object) -> str:
+    return f"pools.{pool}.placement dra" if at(raw, f"pools.{pool}").get("placement") else "scheduler.placement dra"
+
+
+def _placed_otherwise(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A pool that says who places on it, for a stack that moves."""
+    whole = _whole_pools(raw)
+    for path, placement in matches(raw, "pools.*.placement"):
+        if placement not in ("extender", "dra"):
+            continue  # said by the model
+        if not raw.get("scheduler"):
+            yield f"{key(*path)}: nobody places by device; add scheduler: {{placement: extender}}, or remove it"
+        elif path[1] in whole:
+            yield f"{key(*path)}: has no use where sharing is whole; remove it"
+        elif placement == "extender" and _claims_seats(raw):
+            yield (
+                f"{key(*path)}: no extender runs (scheduler.placement is dra); write scheduler.placement: extender, "
+                "and placement: dra for the pools that are placed by claims"
+            )
+        elif _claims_nvidias(raw):
+            yield (
+                f"{key(*path)}: nodes move one by one to the exporter's devices alone, whose slices it writes; remove "
+                f"it, or scheduler.driver {NVIDIA_DEVICE_DRIVER}"
+            )
 
 
 def _without_shared_memory(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -184,8 +215,8 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
     for path, enforce in matches(raw, "pools.*.enforce"):
         if enforce != "driver":
             continue
-        if _claims_seats(raw):
-            yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
+        if _is_claimed(raw, path[1]):
+            yield f"{key(*path)}: where seats are claimed ({_why(raw, path[1])}) no container has gpumem; remove it"
             continue
         for part, reason in _FOR_CAPS:
             if not raw.get(part):
@@ -260,7 +291,7 @@ def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     for part in ("residents", "on_demand", "unbudgeted"):
         for (_, name, _), pool in matches(raw, f"{part}.*.pool"):
             tenant = at(raw, part)[name].get("tenant")
-            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known):
+            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known) or _is_claimed(raw, pool):
                 continue
             if part == "residents":
                 first.setdefault(tenant, (name, pool))

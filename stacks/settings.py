@@ -16,7 +16,7 @@ from components.admission.pods import AdmissionSpec
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, OnDemandSpec
 from components.agents.reconcile import PoolSpec, ReconcileSpec
-from components.agents.scheduler import PlacementMode, SchedulerSpec
+from components.agents.scheduler import SchedulerSpec
 from components.agents.watchdog import WatchdogSpec
 from components.base.spec import DnsLabel, Spec
 from components.base.system import ClusterSpec
@@ -35,6 +35,7 @@ from tenancy.ledger import (
     Ledger,
     LocalQueue,
     OnDemand,
+    PlacementMode,
     Pool,
     QueueQuota,
     Seat,
@@ -117,8 +118,18 @@ class StackSettings(Spec):
 
     @property
     def claims_seats(self) -> bool:
-        """Whether seats are claims on devices instead of an extended resource."""
-        return self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
+        """Whether any seat is a claim on a device instead of an extended resource."""
+        return PlacementMode.DRA in map(self.placement_of, self.pools.values())
+
+    @property
+    def advertises(self) -> bool:
+        """Whether any seat is an extended resource."""
+        return any(self.placement_of(pool) is not PlacementMode.DRA for pool in self.pools.values())
+
+    def placement_of(self, pool: PoolSpec) -> PlacementMode | None:
+        """Who places on the pool's nodes; None where the stack has no scheduler of its own."""
+        default = self.scheduler.placement if self.scheduler else None
+        return pool.placement or default if pool.sharing is Sharing.MEMORY else default
 
     @property
     def publishes_devices(self) -> bool:
@@ -134,12 +145,18 @@ class StackSettings(Spec):
         default: str = KueueSpec.model_fields["namespace"].default
         return self.kueue.namespace if self.kueue else default
 
+    def _pool(self, name: str, spec: PoolSpec) -> Pool:
+        """Where one pool says who places on it, each that shares memory does."""
+        said = any(pool.placement is not None for pool in self.pools.values())
+        says = said and spec.sharing is Sharing.MEMORY
+        return _pool(name, spec, self.placement_of(spec) if says else None)
+
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
         queues = self.queues
         return Ledger(
             domain=self.cluster.resource_domain,
-            pools=tuple(_pool(name, spec) for name, spec in sorted(self.pools.items())),
+            pools=tuple(self._pool(name, spec) for name, spec in sorted(self.pools.items())),
             seats=tuple(
                 Seat(name=n, tenant=s.tenant, pool=s.pool, gpumem_mib=s.gpumem_mib, replicas=s.replicas)
                 for n, s in sorted(self.residents.items())
@@ -194,9 +211,10 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
     )
 
 
-def _pool(name: str, spec: PoolSpec) -> Pool:
+def _pool(name: str, spec: PoolSpec, placement: PlacementMode | None) -> Pool:
     return Pool(
         name=name,
+        placement=placement,
         node_selector=spec.node_selector,
         nodes=spec.nodes,
         device_count=spec.device_count,

@@ -33,6 +33,13 @@ class Source(enum.StrEnum):
     DECLARED = "declared"  # whichever of the two there is; it must show all that the pool declares
 
 
+class PlacementMode(enum.StrEnum):
+    """Who chooses a pod's device, and counts."""
+
+    EXTENDER = "extender"  # our scheduler extender, of the gpumem that the node advertises
+    DRA = "dra"  # Kubernetes' own allocator, by claims on the devices of the node's ResourceSlice
+
+
 class Enforce(enum.StrEnum):
     """Who holds a container to its budget."""
 
@@ -91,6 +98,8 @@ class Pool:
     toolkit_version: str = ""
     # What `kubectl gpumem bill` charges; None where the pool has no price.
     price_per_gib_hour: float | None = None
+    # Where pools differ in who places on them, who does here; None where the whole stack is placed alike.
+    placement: PlacementMode | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""
@@ -270,7 +279,17 @@ class Ledger:
     @property
     def reads_slices(self) -> bool:
         """Whether ResourceSlices must be read to know what a node may advertise."""
-        return any(pool.source is not Source.LABELS for pool in self.shared_pools)
+        return self.moves or any(pool.source is not Source.LABELS for pool in self.shared_pools)
+
+    @property
+    def moves(self) -> bool:
+        """Whether nodes may go from one placement to the other: no memory of theirs is to be promised by both."""
+        return any(pool.placement is not None for pool in self.shared_pools)
+
+    def is_claimed(self, seat: Seat) -> bool:
+        """Whether its pool says that it is a claim, where pools differ."""
+        pool = self.pool(seat.pool)
+        return pool is not None and pool.placement is PlacementMode.DRA
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:
@@ -349,12 +368,12 @@ class Ledger:
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """The sum of a tenant's seats: its ResourceQuota."""
-        return sum(seat.total_mib for seat in self.seats_of(tenant))
+        """The sum of a tenant's seats: its ResourceQuota. A seat that moved to claims has a quota of its own."""
+        return sum(seat.total_mib for seat in self.seats_of(tenant) if not self.is_claimed(seat))
 
     def devices_of(self, tenant: str) -> int:
-        """The devices that all replicas of a tenant's seats are on together."""
-        return sum(seat.replicas for seat in self.seats_of(tenant))
+        """The devices that all replicas of a tenant's seats are on together, claims apart."""
+        return sum(seat.replicas for seat in self.seats_of(tenant) if not self.is_claimed(seat))
 
     def gpus_of(self, tenant: str) -> int | None:
         """The nvidia.com/gpu that a tenant's pods may ask for together: what is on record of those without a budget,

@@ -116,6 +116,10 @@ DEVICE_INDEX = "index"
 DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
 DEVICE_OFFERED = "gpumem"
+# Nothing that goes by an old view of a node is on its way for longer: no bind, no claim's allocation, no write of ours.
+OLD_VIEW_SECONDS = 60
+# Two passes of reconcile that are not further apart tell of the time between them as well.
+UNSEEN_SECONDS = 90
 # NVIDIA's own DRA driver: it names whole GPUs by this type, and all of their memory as we do.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
 NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # its chart's, of every whole GPU

@@ -75,6 +75,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         publisher = Publisher(
             api=Api(in_cluster(environ), clock=clock),
             node=settings.node_name,
+            ledger_namespace=settings.ledger_namespace,
             survey=lambda: gauge.last.survey,
             registry=lambda: registrar.last,
             clock=clock,

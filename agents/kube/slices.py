@@ -14,6 +14,7 @@ from tenancy.names import RESOURCE_API
 from tenancy.workload import at
 
 SLICES = f"/apis/{RESOURCE_API}/resourceslices"
+CLAIMS = f"/apis/{RESOURCE_API}/resourceclaims"
 
 Held = TypeVar("Held")
 

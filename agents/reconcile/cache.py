@@ -9,12 +9,13 @@ from agents.kube.client import Api, Object
 from agents.kube.informer import WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, Pod, PodError
-from agents.kube.slices import SLICES
+from agents.kube.slices import CLAIMS, SLICES
 from agents.reconcile.decide import Bound, ClusterState
 from agents.reconcile.labels import Verified
 from agents.reconcile.slices import DeviceSlice, Published, published, slice_of
 from tenancy.ledger import Ledger
 from tenancy.names import Names
+from tenancy.workload import maps_at
 
 Held = TypeVar("Held")
 
@@ -31,8 +32,9 @@ class BoundPod:
 
 @dataclass(kw_only=True)
 class NodeCache:
-    """The nodes by name, by uid the bound pods that request our resources, and by name the ResourceSlices that show
-    GPUs, where they are read. A watch of `sources` goes on from here.
+    """The nodes by name, by uid the bound pods that request our resources, and, where they are read, by name the
+    ResourceSlices that show GPUs and by uid the nodes of the devices that a ResourceClaim has of the exporter's. A
+    watch of `sources` goes on from here.
 
     `verified` and `now` are what the pass that listed gave: see ClusterState."""
 
@@ -40,6 +42,7 @@ class NodeCache:
     nodes: dict[str, Node] = field(default_factory=dict)
     seats: dict[str, BoundPod] = field(default_factory=dict)
     slices: dict[str, DeviceSlice] = field(default_factory=dict)
+    claims: dict[str, frozenset[str]] = field(default_factory=dict)
     sources: tuple[WatchSource, ...] = ()
     verified: Mapping[str, Verified] = field(default_factory=dict)
     now: int = 0
@@ -58,6 +61,7 @@ class NodeCache:
             nodes=tuple(self.nodes[name] for name in sorted(self.nodes)),
             bound=bound,
             published=self.published(),
+            claimed=self.claimed(),
             verified=self.verified,
             now=self.now,
         )
@@ -69,6 +73,11 @@ class NodeCache:
             of_node.setdefault(found.node, []).append(found)
         return {node: published(found) for node, found in of_node.items()}
 
+    def claimed(self) -> frozenset[str]:
+        """The nodes whose devices claims have, or may be given."""
+        offering = {node for node, published in self.published().items() if published.claimable}
+        return frozenset(offering).union(*self.claims.values())
+
     def apply(self, event: Object) -> bool:
         """An event of the watches; whether there is anything else to decide on: most are heartbeats of kubelets."""
         kind, metadata = event["object"].get("kind"), event["object"]["metadata"]
@@ -78,6 +87,8 @@ class NodeCache:
             return _apply(self.nodes, metadata["name"], event, self.add_node)
         if kind == "ResourceSlice":
             return _apply(self.slices, metadata["name"], event, self.add_slice)
+        if kind == "ResourceClaim":
+            return _apply(self.claims, metadata["uid"], event, self.add_claim)
         return kind == "Pod" and _apply(self.seats, metadata["uid"], event, self.add_pod)
 
     def add_node(self, item: Object) -> Node:
@@ -104,6 +115,16 @@ class NodeCache:
             self.slices[name] = found
         return found
 
+    def add_claim(self, item: Object) -> frozenset[str] | None:
+        """A ResourceClaim, new or changed: our slices' pools are named after their nodes. None where it has nothing."""
+        results = maps_at(item, "status", "allocation", "devices", "results")
+        nodes = frozenset(str(each.get("pool")) for each in results if each.get("driver") == self.names.device_driver)
+        if not nodes:
+            self.claims.pop(item["metadata"]["uid"], None)
+            return None
+        self.claims[item["metadata"]["uid"]] = nodes
+        return nodes
+
 
 def _seat(pod: Pod, names: Names) -> BoundPod:
     node = pod.node or ""
@@ -124,10 +145,11 @@ def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object
 
 def read(api: Api, ledger: Ledger) -> NodeCache:
     """Every node, every bound pod that requests what is advertised, and, where a pool goes by them, every ResourceSlice
-    that shows GPUs. Raises ApiError."""
+    that shows GPUs, and every ResourceClaim. Raises ApiError."""
     view = NodeCache(names=ledger.names)
     nodes = read_list(api, NODES, view.add_node)
     pods = read_list(api, PODS, view.add_pod, BOUND)
     slices = (read_list(api, SLICES, view.add_slice),) if ledger.reads_slices else ()
-    view.sources = (nodes.source, pods.source, *(listed.source for listed in slices))
+    claims = (read_list(api, CLAIMS, view.add_claim),) if ledger.moves else ()
+    view.sources = (nodes.source, pods.source, *(each.source for each in slices), *(each.source for each in claims))
     return view

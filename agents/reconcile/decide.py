@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
-from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, counted, shown_by
+from agents.reconcile.labels import HOLD_SECONDS, UNCLAIMED_SECONDS, Shown, Verified, counted, shown_by
 from agents.reconcile.slices import UNPUBLISHED, Published
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
+from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import (
     EVENT_ADVERTISED,
     EVENT_LABELS_GONE,
@@ -42,11 +42,13 @@ NOBODY = Bound()
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
     """Every node; by name of the node what is bound to it, what its ResourceSlices show, and what it showed when it was
-    last verified, where there is any. `now`: seconds since 1970."""
+    last verified, where there is any. `claimed`: the nodes whose devices claims have, or may be given. `now`: seconds
+    since 1970."""
 
     nodes: tuple[Node, ...]
     bound: Mapping[str, Bound] = field(default_factory=dict)
     published: Mapping[str, Published] = field(default_factory=dict)
+    claimed: frozenset[str] = frozenset()
     verified: Mapping[str, Verified] = field(default_factory=dict)
     now: int = 0
 
@@ -111,13 +113,7 @@ def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> Shown:
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
     names, known, counts = ledger.names, snapshot.verified.get(node.name), _counted(ledger, node, snapshot)
     bound = _no_less_than_shown(names, node, snapshot.bound.get(node.name, NOBODY))
-    pool, doubt = None, None
-    try:
-        pool = ledger.pool_of(counts.labels)
-    except SeveralPoolsError as error:
-        doubt = str(error)
-    if pool is not None and pool.sharing is Sharing.MEMORY:
-        doubt = doubt_of(pool, node, counts, snapshot.published.get(node.name, UNPUBLISHED).problem, names)
+    pool, doubt = _pool(ledger, node, counts, snapshot)
     yield from (
         _finding(node, bound, reason, note) for reason, note in _gone(shown_by(node, snapshot.published), counts)
     )
@@ -128,6 +124,10 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
     if doubt is not None:
         yield _finding(node, bound, EVENT_REFUSED, doubt, blocking=True)
         change = _withholding(names, node, bound, doubt)
+    elif pool is not None and (claims := _claims(pool, names.gpumem, node, counts, snapshot)):
+        if pool.placement is PlacementMode.EXTENDER:
+            yield _finding(node, bound, EVENT_WITHHELD, f"takes no new pod with {names.gpumem}: {claims}")
+        change = _withholding(names, node, bound, claims)
     elif pool is not None and pool.sharing is Sharing.MEMORY:
         offers = _offer(pool, counts)
         change = _advertisement(pool, offers, node, bound)
@@ -142,6 +142,34 @@ def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Actio
     wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
     if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
         yield change
+
+
+def _pool(ledger: Ledger, node: Node, counts: Shown, snapshot: ClusterState) -> tuple[Pool | None, str | None]:
+    """The node's pool, and why its capacity cannot be verified."""
+    try:
+        pool = ledger.pool_of(counts.labels)
+    except SeveralPoolsError as error:
+        return None, str(error)
+    if pool is None or pool.sharing is not Sharing.MEMORY:
+        return pool, None
+    problem = snapshot.published.get(node.name, UNPUBLISHED).problem
+    return pool, doubt_of(pool, node, counts, problem, ledger.names)
+
+
+def _claims(pool: Pool, gpumem: str, node: Node, counts: Shown, snapshot: ClusterState) -> str | None:
+    """Why its memory is for claims, or may still be; None where it is not. A node that advertises all that it has is
+    one whose exporter offers claims nothing (docs/adr/0031)."""
+    if pool.placement is None or pool.sharing is not Sharing.MEMORY:
+        return None
+    if pool.placement is PlacementMode.DRA:
+        return f"pools.{pool.name}.placement is {pool.placement}: its memory is for claims"
+    if node.name in snapshot.claimed:
+        return "claims have devices here, or its ResourceSlice offers them some; it takes pods again when they are gone"
+    advertised = min(_amount(held, gpumem) or 0 for held in (node.capacity, node.allocatable))
+    known = snapshot.verified.get(node.name)
+    if advertised >= _offer(pool, counts).mib or (known is not None and known.is_unclaimed):
+        return None
+    return f"it is not known yet that for {UNCLAIMED_SECONDS} s no claim had, or could have, its devices"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,18 +5,20 @@ operator's driver upgrade both for minutes. What was shown is kept in a journal,
 Times are whole seconds since 1970.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
 from agents.reconcile.slices import UNPUBLISHED, Published
 from tenancy.decode import DecodeError, decode
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing, Source
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, OLD_VIEW_SECONDS, UNSEEN_SECONDS
 
 # A driver upgrade of NVIDIA's operator takes its labels off for as long as the driver is built and loaded: minutes.
 HOLD_SECONDS = 600
+# An exporter's last write may land so late, and claims be given by the slice as it was then so much later.
+UNCLAIMED_SECONDS = 2 * OLD_VIEW_SECONDS
 _SHOWN = (LABEL_GPU_MEMORY, LABEL_GPU_COUNT)
 
 
@@ -36,6 +38,17 @@ class Verified:
     labels: Mapping[str, str]
     missing_since: int | None = None
     devices: tuple[int, ...] | None = None
+    # Where pools say who places on them: from when, and until when, each pass found that it was the extender's pool and
+    # that no claim had, or could have, its devices.
+    unclaimed_since: int | None = None
+    unclaimed_until: int | None = None
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """Whether that was for so long that nobody goes by an older view."""
+        if self.unclaimed_since is None or self.unclaimed_until is None:
+            return False
+        return self.unclaimed_until - self.unclaimed_since >= UNCLAIMED_SECONDS
 
     def lapsed(self, now: int) -> bool:
         """Whether it has been gone for so long that it counts no more."""
@@ -83,22 +96,37 @@ def remember(
     before: Mapping[str, Verified],
     now: int,
     slices: Mapping[str, Published] | None = None,
+    *,
+    claimed: Collection[str] = (),
 ) -> dict[str, Verified]:
-    """What is known of the nodes after they were seen at `now`, `slices` by their names. Forgotten is who is gone,
+    """What is known of the nodes after they were seen at `now`, `slices` by their names, `claimed` as in ClusterState.
+    Forgotten is who is gone,
     whose pool is not declared any more, and who has nothing left to take off."""
     after = {}
     for node in nodes:
         evidence, known = _evidence(ledger, shown_by(node, slices or {})), before.get(node.name)
         if evidence is not None:
-            after[node.name] = evidence
+            after[node.name] = _unclaimed(ledger, evidence, known, now, claimed=node.name in claimed)
         elif known is not None and known.pool(ledger) is not None:
             # Not later than now: what a clock ahead of this one wrote would hold for as long as it was ahead.
             since = now if known.missing_since is None else min(known.missing_since, now)
-            entry = replace(known, missing_since=since)
+            entry = replace(known, missing_since=since, unclaimed_since=None, unclaimed_until=None)
             keys = {ledger.names.gpumem, ledger.names.gpu_count}
             if not entry.lapsed(now) or keys & {*node.capacity, *node.allocatable}:
                 after[node.name] = entry
     return after
+
+
+def _unclaimed(ledger: Ledger, seen: Verified, before: Verified | None, now: int, *, claimed: bool) -> Verified:
+    """Passes too far apart begin again: between them a node can have been offered to claims and taken back. So does a
+    clock that went back."""
+    pool = seen.pool(ledger)
+    if claimed or pool is None or pool.placement is not PlacementMode.EXTENDER:
+        return seen
+    since, until = (before.unclaimed_since, before.unclaimed_until) if before else (None, None)
+    if since is None or until is None or not 0 <= now - until <= UNSEEN_SECONDS:
+        return replace(seen, unclaimed_since=now, unclaimed_until=now)
+    return replace(seen, unclaimed_since=since, unclaimed_until=now)
 
 
 def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
@@ -109,7 +137,9 @@ def to_journal(known: Mapping[str, Verified]) -> dict[str, object]:
 def _entry(verified: Verified) -> dict[str, object]:
     """Slices only where they count: a journal of labels stays as it was. Lists, as JSON reads them back."""
     entry: dict[str, object] = {"labels": verified.labels, "missing_since": verified.missing_since}
-    return entry if verified.devices is None else {**entry, "devices": [*verified.devices]}
+    devices = {} if verified.devices is None else {"devices": [*verified.devices]}
+    span = {"unclaimed_since": verified.unclaimed_since, "unclaimed_until": verified.unclaimed_until}
+    return {**entry, **devices, **({} if verified.unclaimed_since is None else span)}
 
 
 def from_journal(content: Mapping[str, object]) -> dict[str, Verified]:

@@ -235,7 +235,9 @@ class Reconciler:
             seen = view.read(self.api, wanted)
             seen.now = int((self.api.time or self.clock.now()).timestamp())  # the server's: one clock for all runs
             if record is not None:
-                seen.verified = known = labels.remember(wanted, seen.nodes.values(), known, seen.now, seen.published())
+                seen.verified = known = labels.remember(
+                    wanted, seen.nodes.values(), known, seen.now, seen.published(), claimed=seen.claimed()
+                )
             reading = PassReading(view=seen, actions=decide.decide(wanted, seen.snapshot()), refused=refused)
             todo = [change for change in reading.changes if change.node.name not in refused]
             if not todo or not writes_left or self.settings.dry_run:

@@ -12,6 +12,7 @@ from agents.kube.client import Object
 from agents.kube.slices import SliceHead, SlicesError, head_of, whole_pool
 from tenancy.names import (
     DEVICE_MEMORY,
+    DEVICE_OFFERED,
     DEVICE_UUID,
     NVIDIA_DEVICE_DRIVER,
     NVIDIA_DEVICE_TYPE,
@@ -25,22 +26,25 @@ from tenancy.workload import ShapeError, at, maps_at
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSlice:
-    """One ResourceSlice: MiB by the UUID of each whole GPU; `problem`, why it cannot be read, or a head."""
+    """One ResourceSlice: MiB by the UUID of each whole GPU; `problem`, why it cannot be read, or a head. `claimable`:
+    claims on seats may have some of it."""
 
     node: str
     driver: str
     head: SliceHead | None = None
     mib: tuple[tuple[str, int], ...] = ()
     problem: str | None = None
+    claimable: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
     """MiB of each device of a node, the largest first; None where that is not known, and `problem` why, where anything
-    was published."""
+    was published. `claimable`: a slice offers claims on seats some of it, whatever its generation."""
 
     devices: tuple[int, ...] | None = None
     problem: str | None = None
+    claimable: bool = False
 
 
 UNPUBLISHED = Published()
@@ -52,28 +56,34 @@ def slice_of(item: Object, names: Names) -> DeviceSlice | None:
     driver, node = spec.get("driver"), spec.get("nodeName")
     if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not node:
         return None
+    ours = driver == names.device_driver
     try:
-        mib = tuple(_memory(device) for device in maps_at(spec, "devices") if _is_whole(device, driver))
-        return DeviceSlice(node=node, driver=driver, head=head_of(spec), mib=mib)
+        devices = maps_at(spec, "devices")
+        mib = tuple(_memory(device) for device in devices if _is_whole(device, driver))
+        claimable = ours and any(DEVICE_OFFERED in at(device, "capacity") for device in devices)
+        return DeviceSlice(node=node, driver=driver, head=head_of(spec), mib=mib, claimable=claimable)
     except (ShapeError, QuantityError, SlicesError) as error:
-        return DeviceSlice(node=node, driver=driver, problem=f"ResourceSlice {item['metadata']['name']}: {error}")
+        problem = f"ResourceSlice {item['metadata']['name']}: {error}"
+        return DeviceSlice(node=node, driver=driver, problem=problem, claimable=ours)
 
 
 def published(slices: Iterable[DeviceSlice]) -> Published:
     """What they show together, all of one node. Where both drivers publish, a device counts that both have, for the
     less."""
     of_driver: dict[str, list[DeviceSlice]] = {}
+    claimable = False
     for found in slices:
+        claimable = claimable or found.claimable
         of_driver.setdefault(found.driver, []).append(found)
     try:
         inventories = [_inventory(driver, of_driver[driver]) for driver in sorted(of_driver)]
     except SlicesError as error:
-        return Published(problem=str(error))
+        return Published(problem=str(error), claimable=claimable)
     if not inventories:
         return UNPUBLISHED
     common = set.intersection(*(set(inventory) for inventory in inventories))
     sizes = (min(inventory[uuid] for inventory in inventories) for uuid in common)
-    return Published(devices=tuple(sorted(sizes, reverse=True)))
+    return Published(devices=tuple(sorted(sizes, reverse=True)), claimable=claimable)
 
 
 def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:

@@ -7,14 +7,15 @@ One slice a node, of the driver `Names.device_driver`. Its devices are named gpu
     capacity    memory: all of it, in whole MiB, as NVML says. It informs: a claim can take none of it.
                 gpumem: what the device offers, min(memory, the pool's memory_mib) less its reserve_mib. Claims take
                 shares of it, in whole MiB; one that names no share takes all. Absent where the node is in no pool that
-                shares memory, or nothing is left to offer.
+                shares memory, or nothing is left to offer; in a pool that says who places on it, what
+                agents/exporter/remains.py says (docs/adr/0031).
     taints      Names.unhealthy_taint, while something is wrong with the device
 
 Source: k8s.io/api resource/v1; KEP-4381 (slices), KEP-5075 (consumable capacity), KEP-5055 (taints).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agents.kube.client import Object
@@ -41,11 +42,20 @@ _LEAST_OFFERED_MIB = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """The node whose devices they are; `pool` is the one that shares their memory."""
+    """The node whose devices they are; `pool` is the one that shares their memory. `offered`: the most that claims may
+    have, MiB by UUID, of a pool that says who places on it."""
 
     name: str
     uid: str
     pool: Pool | None
+    offered: Mapping[str, int] = field(default_factory=dict)
+
+    def offered_mib(self, uuid: str, mib: int) -> int:
+        """What claims may have of a device with so much memory."""
+        if self.pool is None:
+            return 0
+        offered = self.pool.offered_mib(mib)
+        return offered if self.pool.placement is None else min(offered, self.offered.get(uuid, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +77,7 @@ def name_of(node: str, names: Names) -> str:
 def slice_of(survey: Survey, host: Host, names: Names, before: Object | None) -> Object:
     """The node's slice. A device that NVML cannot read is as it was `before`, and tainted; one that never was read is
     left out. The pool's generation grows when a device comes, goes, or changes in anything but its health."""
-    devices = [_device(entry, host.pool, names) for entry in _entries(survey, before)]
+    devices = [_device(entry, host, names) for entry in _entries(survey, before)]
     spec = (before or {}).get("spec") or {}
     generation = (spec.get("pool") or {}).get("generation", 0)
     if before is None or _untainted(devices) != _untainted(spec.get("devices") or ()):
@@ -94,6 +104,20 @@ def differs(wanted: Object, stored: Object) -> bool:
     """Whether the stored slice must be written again. When a taint came is the API server's to say."""
     owners = [found["metadata"].get("ownerReferences") for found in (wanted, stored)]
     return owners[0] != owners[1] or _undated(wanted["spec"]) != _undated(stored["spec"])
+
+
+def offered_by(stored: Object | None) -> dict[str, int]:
+    """What a slice offers to claims, MiB by UUID."""
+    return {
+        device["attributes"][DEVICE_UUID]["string"]: whole(device["capacity"][DEVICE_OFFERED]["value"]) // MIB
+        for device in ((stored or {}).get("spec") or {}).get("devices") or ()
+        if DEVICE_OFFERED in device["capacity"]
+    }
+
+
+def memory_of(survey: Survey, before: Object | None) -> dict[str, int]:
+    """MiB of each device by its UUID, as its slice will say."""
+    return {entry.uuid: entry.mib for entry in _entries(survey, before)}
 
 
 def _entries(survey: Survey, before: Object | None) -> Sequence[_Entry]:
@@ -126,7 +150,8 @@ def _name(index: int) -> str:
     return f"gpu-{index}"
 
 
-def _device(entry: _Entry, pool: Pool | None, names: Names) -> dict[str, Any]:
+def _device(entry: _Entry, host: Host, names: Names) -> dict[str, Any]:
+    pool = host.pool
     device = {
         "name": _name(entry.index),
         "attributes": {
@@ -135,7 +160,7 @@ def _device(entry: _Entry, pool: Pool | None, names: Names) -> dict[str, Any]:
             **({DEVICE_POOL: {"string": pool.name}} if pool else {}),
             **({DEVICE_CAP: {"string": entry.cap}} if pool and pool.caps else {}),
         },
-        "capacity": _capacity(entry.mib, pool.offered_mib(entry.mib) if pool else 0),
+        "capacity": _capacity(entry.mib, host.offered_mib(entry.uuid, entry.mib)),
         "allowMultipleAllocations": True,
     }
     if entry.fault:

@@ -19,14 +19,14 @@ from components.base.spec import Count, Form, LabelKey, LabelValue, Mib, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, Sharing, Source
+from tenancy.ledger import DRIVER_RESERVED_MIB, Enforce, Ledger, PlacementMode, Sharing, Source
 
 Version = Annotated[str, Form("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")]
 
 
-_READING_SLICES = PolicyRule(
-    api_groups=(names.RESOURCE_API.partition("/")[0],), resources=("resourceslices",), verbs=("list", "watch")
-)
+_DEVICES = names.RESOURCE_API.partition("/")[0]
+_READING_SLICES = PolicyRule(api_groups=(_DEVICES,), resources=("resourceslices",), verbs=("list", "watch"))
+_READING_CLAIMS = PolicyRule(api_groups=(_DEVICES,), resources=("resourceclaims",), verbs=("list", "watch"))
 
 
 class PoolSpec(Spec):
@@ -58,6 +58,11 @@ class PoolSpec(Spec):
         "discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter; each device "
         "counts for what it has. declared: whichever of the two there is, and it must show all that is declared here "
         "(docs/operations.md).",
+    )
+    placement: PlacementMode | None = Field(
+        default=None,
+        description="Who places on the pool's nodes, where that is not what scheduler.placement says: for moving from "
+        "extender to dra and back node by node, by a pool of each (docs/operations.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
@@ -176,6 +181,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
             journal_rule(names.RECONCILE, namespace),
             PolicyRule(resources=("nodes", "pods"), verbs=("list", "watch")),
             *((_READING_SLICES,) if args.ledger.reads_slices else ()),
+            *((_READING_CLAIMS,) if args.ledger.moves else ()),
             PolicyRule(resources=("nodes/status",), verbs=("patch",)),
             events_rule(),
         ),

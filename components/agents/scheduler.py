@@ -20,7 +20,7 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.devices.allocate import Scoring
-from tenancy.ledger import ClaimedDevices, Ledger
+from tenancy.ledger import ClaimedDevices, Ledger, PlacementMode
 from tenancy.names import NVIDIA_DEVICE_DRIVER
 
 _RESOURCES = names.RESOURCE_API.partition("/")[0]
@@ -33,13 +33,6 @@ _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
     name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 )
-
-
-class PlacementMode(StrEnum):
-    """Who chooses a pod's device, and counts."""
-
-    EXTENDER = "extender"
-    DRA = "dra"
 
 
 class ClaimDriver(StrEnum):

@@ -83,6 +83,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             _PODS,
             Grant("", "pods", "watch"),
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
+            *(Grant(_DEVICES, "resourceclaims", verb) for verb in ("list", "watch")),
             _EVENTS,
         }
     ),

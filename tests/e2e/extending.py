@@ -25,7 +25,6 @@ from agents.telemetry.resourceslice import SLICES, Host, slice_of
 from components.agents.exporter import ExporterSpec
 from components.agents.reconcile import ledger_config_map
 from components.agents.scheduler import (
-    PlacementMode,
     SchedulerArgs,
     SchedulerSpec,
     configuration,
@@ -36,7 +35,7 @@ from components.base.identity import binding, built_in_binding, role, service_ac
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, PlacementMode, Pool
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.e2e.made import made

@@ -22,7 +22,6 @@ from agents.extender.cache.pod_info import allocated, ask_of
 from agents.extender.cache.snapshot import Drift
 from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import (
-    PlacementMode,
     SchedulerArgs,
     SchedulerSpec,
     configuration,
@@ -32,6 +31,7 @@ from components.agents.scheduler import (
     scheduler_agent,
 )
 from tenancy.devices.allocate import Ask
+from tenancy.ledger import PlacementMode
 from tests.support.api_server import ServedOverTls
 from tests.support.devices import bound, inventory, ledger_of, pod_object, take
 from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running

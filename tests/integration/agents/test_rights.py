@@ -29,11 +29,11 @@ from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
-from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs, SchedulerSpec
+from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tenancy.ledger import Ledger, Source
+from tenancy.ledger import Ledger, PlacementMode, Source
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.card import Card

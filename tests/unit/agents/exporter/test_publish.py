@@ -10,7 +10,7 @@ from agents.kube.client import ApiError
 from agents.telemetry.device import Fault, Survey
 from agents.telemetry.resourceslice import SLICES
 from tenancy.ledger import Ledger, Pool, Sharing
-from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 from tests.support.fake_cluster import Fault as Failure
 from tests.unit.agents.telemetry.test_resourceslice import card
 
@@ -33,6 +33,7 @@ class Node:
         self.publisher = Publisher(
             api=served.api(),
             node=NODE,
+            ledger_namespace=SYSTEM,
             survey=lambda: self.survey,
             registry=self.registry,
             clock=served.time.clock(),

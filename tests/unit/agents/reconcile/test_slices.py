@@ -113,7 +113,7 @@ def test_memory_that_is_no_whole_number_of_mib_counts_without_the_rest() -> None
 
 
 def test_the_exporters_slices_are_read_alike() -> None:
-    assert read(ours("n", 15360, 24576)) == Published(devices=(24576, 15360))
+    assert read(ours("n", 15360, 24576)) == Published(devices=(24576, 15360), claimable=True)
 
 
 def test_where_both_publish_a_device_counts_that_both_have_and_for_the_less() -> None:

@@ -12,8 +12,9 @@ from agents.extender.cache import measured
 from agents.extender.cache.cache import Cache
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
-from components.agents.scheduler import PlacementMode, Scheduler, SchedulerArgs, SchedulerSpec, by_device
+from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec, by_device
 from tenancy.devices.allocate import Ask, Scoring
+from tenancy.ledger import PlacementMode
 from tenancy.names import EXTENDER_TIMEOUT_SECONDS
 from tests.support.devices import inventory
 from tests.support.engine import Graph, names
