@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from agents.kube.client import Object
 from agents.kube.nodes import excluded
 from agents.runtime.errors import AgentError
-from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
+from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB
@@ -61,7 +61,7 @@ def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDe
         pool = _pool(at(node, "metadata", "labels"), ledger)
         devices = _published(name, slices, ledger.names)
         out = _excluded(at(node, "metadata", "annotations"), ledger.names)
-        out = {*out, *_uncapped(devices, pool)}
+        out = {*out, *_uncapped(devices, pool), *_for_claims(devices, pool)}
         offered = tuple(_device(device, pool, out) for device in devices)
         _distinct(offered)
         cpu_milli = _cpu_milli(node)
@@ -113,6 +113,13 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
     except ValueError:
         text = annotations[names.device_excluded]
         raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
+
+
+def _for_claims(devices: Sequence[Object], pool: Pool) -> Collection[int]:
+    """The indices of devices that are placed on by claims: those of all, for pods that are there already stay."""
+    if pool.placement is not PlacementMode.DRA:
+        return ()
+    return [_integer(at(device, "attributes", DEVICE_INDEX), "int") for device in devices]
 
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
