@@ -43,6 +43,27 @@ def test_prod_with_claimed_seats_breaks_no_rule() -> None:
     assert judge(declared(parts)) == []
 
 
+def moving(**seats: int) -> dict[str, Any]:
+    """Prod with a second node for claims, to which these seats have moved, MiB by name."""
+    parts = configuration()
+    labels = dict.fromkeys(parts["pools"]["t4"]["node_selector"], "claims")
+    pool = parts["pools"]["t4"] | {"node_selector": labels, "placement": "dra"}
+    moved = {
+        name: seat | ({"pool": "t4-claims", "gpumem_mib": seats[name]} if name in seats else {})
+        for name, seat in parts["residents"].items()
+    }
+    return parts | {"pools": parts["pools"] | {"t4-claims": pool}, "residents": moved}
+
+
+def test_prod_on_its_way_to_claims_breaks_no_rule() -> None:
+    assert judge(declared(moving(frigate=2000))) == []
+
+
+def test_a_seat_that_does_not_fit_where_it_moves_is_refused() -> None:
+    (reported, *_) = judge(declared(moving(frigate=14001)))
+    assert "t4-claims" in reported
+
+
 def on_nvidias_devices(**scheduler: str) -> dict[str, Any]:
     without = ("reconcile", "on_demand", "unbudgeted", "gate")
     parts = {name: part for name, part in configuration().items() if name not in without}

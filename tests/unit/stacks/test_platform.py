@@ -500,3 +500,31 @@ def test_nothing_watches_for_memory_that_nobody_advertises(claimed: Graph) -> No
     told = {rule["alert"] for rule in group["rules"]}
     assert {"GpuLedgerFull", "GpuMemoryPending"} <= told  # of who waits with a claim
     assert "GpuCapacityDrift" not in told
+
+
+@pytest.fixture(scope="module")
+def moving() -> Graph:
+    """Frigate's seat has moved to a pool that is placed by claims."""
+    pool = {
+        "node_selector": {"nvidia.com/gpu.sharing-strategy": "claims"},
+        "nodes": 1,
+        "memory_mib": 15360,
+        "reserve_mib": 1360,
+        "placement": "dra",
+    }
+    return graph_of(changed(put("pools t4-claims", pool), put("residents frigate pool", "t4-claims")))
+
+
+def test_while_a_stack_moves_each_seat_is_given_by_who_places_on_its_pool(moving: Graph) -> None:
+    assert {"Claims", "Scheduler", "Capacity"} <= set(components(moving))
+    residents = moving.exports["residents"]
+    assert residents["frigate"]["resourceClaims"]
+    assert "limits" not in residents["frigate"]["resources"]
+    assert residents["llama-swap"]["resources"]["limits"] == {"viktorbarzin.me/gpumem": "5k"}
+    assert [each.name for each in moving.all("DeviceClass")] == ["claims-frigate-class"]
+
+
+def test_a_seat_that_moved_is_in_one_quota_and_not_in_both(moving: Graph) -> None:
+    hard = [quota.inputs["spec"]["hard"] for quota in moving.all("ResourceQuota") if "frigate" in quota.name]
+    assert not any(int(limits.get("requests.viktorbarzin.me/gpumem", "0")) for limits in hard)
+    assert any(key.endswith("deviceclass.resource.k8s.io/devices") for limits in hard for key in limits)

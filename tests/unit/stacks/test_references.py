@@ -383,3 +383,59 @@ def test_devices_beyond_that_may_be_lent_by_another_stack_which_is_said(lends: d
         f"{QUOTA}.nvidia.com/gpu.borrowing_limit: is {most + 1}, the others of cohort gpus in this stack lend {most}; "
         "what is beyond that must be lent by queues that other stacks have in this cohort"
     ]
+
+
+MOVING = put(
+    "pools t4-claims",
+    {
+        "node_selector": {"nvidia.com/gpu.sharing-strategy": "claims"},
+        "nodes": 1,
+        "memory_mib": 15360,
+        "reserve_mib": 1360,
+        "placement": "dra",
+    },
+)
+
+
+def test_nodes_and_seats_move_from_one_pool_to_another_that_is_placed_by_claims() -> None:
+    assert refusal(MOVING, put("residents frigate pool", "t4-claims")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ((put("pools batch placement", "dra"),), "batch.placement: has no use where sharing is whole; remove it"),
+        (
+            (MOVING, drop("scheduler")),
+            "t4-claims.placement: nobody places by device; add scheduler: {placement: extender}, or remove it",
+        ),
+        (
+            (put("scheduler", {"placement": "dra"}), drop("reconcile"), put("pools t4 placement", "extender")),
+            "t4.placement: no extender runs (scheduler.placement is dra); write scheduler.placement: extender, and "
+            "placement: dra for the pools that are placed by claims",
+        ),
+        (
+            (*NVIDIAS, put("pools t4 placement", "dra")),
+            "t4.placement: nodes move one by one to the exporter's devices alone, whose slices it writes; remove it, "
+            "or scheduler.driver gpu.nvidia.com",
+        ),
+    ],
+    ids=["whole devices", "no scheduler", "no extender", "another driver's devices"],
+)
+def test_a_pools_placement_that_nobody_would_keep_is_refused(changes: tuple[Change, ...], told: str) -> None:
+    assert f"gpu-tenancy:pools.{told}" in refusal(*changes)
+
+
+def test_where_a_pool_is_placed_by_claims_its_gpumem_is_for_no_queue() -> None:
+    told = refusal(
+        MOVING,
+        put("queues flavors moved-memory", {"pool": "t4-claims"}),
+        put(
+            "queues cluster_queues memory-cq",
+            {"quotas": {"moved-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}}},
+        ),
+    )
+    assert told == [
+        "gpu-tenancy:queues.cluster_queues.memory-cq.quotas.moved-memory.viktorbarzin.me/gpumem: no node advertises "
+        "it where seats are claimed (pools.t4-claims.placement dra); remove it"
+    ]

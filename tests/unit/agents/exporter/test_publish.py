@@ -1,5 +1,6 @@
 """The node's ResourceSlice is written when it must be, and only then."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from agents.exporter.pod_names import OwnNode, Registry
 from agents.exporter.publish import Publisher
 from agents.kube.client import ApiError
+from agents.runtime.errors import AgentError
 from agents.telemetry.device import Fault, Survey
 from agents.telemetry.resourceslice import SLICES
-from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.ledger import Ledger, PlacementMode, Pool, Sharing
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 from tests.support.fake_cluster import Fault as Failure
 from tests.unit.agents.telemetry.test_resourceslice import card
@@ -154,3 +156,58 @@ def test_the_thread_tells_once_of_a_problem_and_of_its_end(node: Node) -> None:
         ("info", "the node's ResourceSlice can be written again"),
     ]
     assert node.served.time.slept == [5, 5, 5, 5]
+
+
+MOVED = replace(T4, placement=PlacementMode.DRA)
+
+
+def offered(node: Node) -> str | None:
+    found: str | None = node.slice["spec"]["devices"][0]["capacity"].get("gpumem", {}).get("value")
+    return found
+
+
+def look_for(node: Node, seconds: int) -> None:
+    """Every 50 s."""
+    for _ in range(seconds // 50):
+        node.served.time.sleep(50)
+        node.publisher.publish()
+
+
+def moved_to(node: Node, pool: Pool) -> None:
+    node.ledger = Ledger(domain=DOMAIN, pools=(pool,))
+    node.served.cluster.add_ledger(pool)
+
+
+def test_a_node_that_moves_offers_claims_what_old_pods_leave_when_it_was_left_for_long(node: Node) -> None:
+    moved_to(node, replace(T4, placement=PlacementMode.EXTENDER))
+    node.publisher.publish()
+    assert offered(node) is None
+    node.served.cluster.add_pod("old", NODE, "5000")
+    node.served.cluster.add_node(NODE, gpumem="5000")
+    moved_to(node, MOVED)
+    node.publisher.publish()
+    look_for(node, 100)
+    assert offered(node) is None
+    look_for(node, 50)
+    assert offered(node) == "9000Mi"
+    node.served.cluster.remove_pod("old")
+    look_for(node, 200)
+    assert offered(node) == "9000Mi", "the node advertises it still"
+    node.served.cluster.add_node(NODE)
+    look_for(node, 200)
+    assert offered(node) == "14000Mi"
+    before = len(node.served.cluster.requests)
+    look_for(node, 50)
+    assert len(node.served.cluster.requests) == before, "nothing is kept back, so nothing is asked"
+    moved_to(node, replace(T4, placement=PlacementMode.EXTENDER))
+    node.publisher.publish()
+    assert offered(node) is None
+
+
+def test_a_look_that_finds_another_pool_than_was_known_says_so_and_waits_again(node: Node) -> None:
+    moved_to(node, MOVED)
+    node.publisher.publish()
+    node.served.cluster.add_ledger(replace(T4, placement=PlacementMode.EXTENDER))
+    with pytest.raises(AgentError, match="its pool has just changed"):
+        node.publisher.publish()
+    assert offered(node) is None

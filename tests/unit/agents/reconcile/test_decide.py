@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide, status_patch
-from tenancy.ledger import Ledger, Pool, Sharing
+from agents.reconcile.labels import Verified
+from tenancy.ledger import Ledger, PlacementMode, Pool, Sharing
 from tenancy.names import EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD, LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.quantity import QuantityError, canonical, whole
 from tests.support import search
@@ -248,3 +249,45 @@ def test_in_no_case_of_many_a_write_goes_below_what_is_bound_or_above_what_is_th
                 assert (written_mib or 0) <= max(devices_mib, bound_mib), (state, pools, bound_mib)
                 assert change.gpu_count != 0, (state, pools, bound_mib)
     assert min(kinds[reason] for reason in (EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD)) > cases / 20, kinds
+
+
+CLAIMS = replace(T4, placement=PlacementMode.DRA)
+EXTENDERS = replace(T4, placement=PlacementMode.EXTENDER)
+
+
+def moved(
+    node: Node, pool: Pool, *, bound_mib: int = 0, claimed: bool = False, since: int | None = None
+) -> list[int | None]:
+    """What is written of gpumem; `since`: for so many seconds each pass found no claim there."""
+    known = {} if since is None else {"n": Verified(labels=LABELS, unclaimed_since=0, unclaimed_until=since)}
+    state = ClusterState(
+        nodes=(node,),
+        bound={"n": Bound(mib=bound_mib, devices=int(bound_mib > 0))},
+        claimed=frozenset({"n"} if claimed else ()),
+        verified=known,
+        now=since or 0,
+    )
+    actions = decide(Ledger(domain=NAMES.domain, pools=(pool,)), state)
+    return [action.gpumem_mib for action in actions if isinstance(action, Change)]
+
+
+def test_a_node_that_moved_to_claims_advertises_what_its_old_pods_have() -> None:
+    assert moved(node(gpumem="14000", gpu_count="1"), CLAIMS, bound_mib=5000) == [5000]
+    assert moved(node(gpumem="5000", gpu_count="1"), CLAIMS) == [None]
+    assert moved(node(), CLAIMS, since=1000) == []
+
+
+@pytest.mark.parametrize(
+    ("claimed", "since", "written"),
+    [(True, 1000, []), (False, None, []), (False, 119, []), (False, 120, [14000])],
+    ids=["claims are there", "nothing is known", "too soon", "long gone"],
+)
+def test_a_node_that_moved_back_is_advertised_when_claims_are_long_gone(
+    claimed: bool, since: int | None, written: list[int]
+) -> None:
+    assert moved(node(), EXTENDERS, claimed=claimed, since=since) == written
+
+
+def test_a_node_that_advertises_all_goes_on_and_stops_where_claims_could_have_it() -> None:
+    assert moved(node(gpumem="14000", gpu_count="1"), EXTENDERS) == []
+    assert moved(node(gpumem="14000", gpu_count="1"), EXTENDERS, bound_mib=5000, claimed=True) == [5000]
