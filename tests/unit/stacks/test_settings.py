@@ -334,7 +334,7 @@ REFUSALS: dict[str, tuple[Change, str]] = {
     "a key that is no more": (
         put("pools t4 time_slices", 100),
         "pools.t4.time_slices: unknown key; known here: device_count, driver_reserved_mib, driver_version, enforce, "
-        "floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
+        "floor_mib, memory_mib, node_selector, nodes, placement, price_per_gib_hour, require_cap, "
         "reserve_mib, sharing, source, toolkit_version",
     ),
     "a reserve as large as the device": (
@@ -461,7 +461,7 @@ def test_all_mistakes_are_told_at_once_also_within_one_map() -> None:
     )
     assert sorted(lines) == [
         "gpu-tenancy:pools.t4.colour: unknown key; known here: device_count, driver_reserved_mib, driver_version, "
-        "enforce, floor_mib, memory_mib, node_selector, nodes, price_per_gib_hour, require_cap, "
+        "enforce, floor_mib, memory_mib, node_selector, nodes, placement, price_per_gib_hour, require_cap, "
         "reserve_mib, sharing, source, toolkit_version",
         "gpu-tenancy:pools.t4.nodes: must be at least 1 (got 0)",
         "gpu-tenancy:pools.t4.reserve_mib: must be less than memory_mib 15360 (got 20000)",
