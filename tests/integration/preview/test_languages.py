@@ -2,8 +2,11 @@
 are written of its schema, and the examples in YAML and TypeScript under the policy pack."""
 
 import json
+import os
 import shutil
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +51,14 @@ def beside_the_checkout(folder: Path) -> Workspace:
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> Workspace:
-    return beside_the_checkout(tmp_path)
+def space(tmp_path: Path) -> Iterator[Workspace]:
+    """What a preview in YAML leaves running is ended: the host of Python, and what that hosts (pulumi 3.259.0)."""
+    yield beside_the_checkout(tmp_path)
+    home = f"HOME={tmp_path}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if home in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
