@@ -127,19 +127,23 @@ def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Advertised by slices, which one that goes by labels may not read; kept in mind, watched, retired."""
+    """Advertised by slices and, where pools say who places on them, by claims, which one that goes by labels may not
+    read; kept in mind, watched, retired."""
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
-    by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
-    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=by_slices, reconcile=ReconcileSpec())
+    given_by = {"source": Source.DECLARED, "placement": PlacementMode.EXTENDER}
+    moving = replace(LEDGER, pools=tuple(replace(pool, **given_by) for pool in LEDGER.pools))
+    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=moving, reconcile=ReconcileSpec())
     graph = declared(Capacity, "c", args)
     stored = Ledger.from_data(json.loads(busy.cluster.objects[busy.cluster.ledger_path]["data"][names.LEDGER_KEY]))
     busy.cluster.add_ledger(*(replace(pool, source=Source.DECLARED) for pool in stored.pools))
+    assert reconcile.start(environ(busy, graph, RUN_SECONDS="0", INTERVAL_SECONDS="60"), busy.log()) == 0
+    busy.cluster.add_ledger(*(replace(pool, **given_by) for pool in stored.pools))
     given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
     busy.cluster.watches_last = True
     with ThreadPoolExecutor() as pool:
         run = pool.submit(reconcile.start, given, busy.log())
-        busy.cluster.await_watches(4)
+        busy.cluster.await_watches(5)
         busy.cluster.delete_ledger()
         assert run.result() == 0
     return graph, calls(busy)
