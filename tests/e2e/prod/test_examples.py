@@ -93,8 +93,15 @@ def test_the_consumer_is_rolled_out_with_the_seat_of_the_platforms_stack(consume
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {GPUMEM: "3k"}
 
 
+def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
+    assert consumer.type("pulumi destroy --yes --skip-preview").code == 0
+    assert consumer.prod.items("/apis/apps/v1/namespaces/immich/deployments") == []
+    eventually(lambda: not consumer.prod.items(pods("immich")), "the consumer's pod is gone")
+
+
 def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
-    """The amount is written in full and the strategy left out: the API server answers with 13k and RollingUpdate."""
+    """The amount is written in full and the strategy left out: the API server answers with 13k and RollingUpdate. Of a
+    Deployment that is there it would keep the strategy."""
     budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
     selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     consumer.configure("platform", None)
@@ -106,12 +113,6 @@ def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refu
     assert "seats: Deployment immich/immich-ml" in outcome.text
     assert "13000" in outcome.text
     assert "rollout: Deployment immich/immich-ml" in outcome.text
-
-
-def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
-    assert consumer.type("pulumi destroy --yes --skip-preview").code == 0
-    assert consumer.prod.items("/apis/apps/v1/namespaces/immich/deployments") == []
-    eventually(lambda: not consumer.prod.items(pods("immich")), "the consumer's pod is gone")
 
 
 @pytest.fixture

@@ -10,7 +10,12 @@ from tests.e2e.rollout import Rollout, await_running, deployment, eventually, jo
 from tests.support.paths import ROOT
 
 # Made anew before what was before goes.
-NAMED_BY_CONTENT = {"v1:ConfigMap system-code", "v1:ConfigMap system-node-code", "v1:Job capacity-job"}
+NAMED_BY_CONTENT = {
+    "v1:ConfigMap scheduler-config",
+    "v1:ConfigMap system-code",
+    "v1:ConfigMap system-node-code",
+    "v1:Job capacity-job",
+}
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 
