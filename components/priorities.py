@@ -1,7 +1,7 @@
 """PriorityClasses: who is scheduled first, who is evicted first."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pulumi
@@ -28,9 +28,10 @@ class PrioritySpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritiesArgs:
-    """The classes by name."""
+    """The classes by name; and the configuration of the stack's own provider, by which they reach its cluster."""
 
     classes: Mapping[str, PrioritySpec]
+    provider: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 def priority_class(name: str, spec: PrioritySpec) -> Manifest:
@@ -54,7 +55,7 @@ class Priorities(pulumi.ComponentResource):
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
         super().__init__(component_type("Priorities"), name, props, opts)
-        provider = client_side(f"{name}-provider", parent=self)
+        provider = client_side(f"{name}-provider", args.provider, parent=self)
         classes = [
             register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)
             for key, spec in args.classes.items()

@@ -32,7 +32,7 @@ from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
 from stacks.problems import key
 from stacks.references import borrowed_from_elsewhere
-from stacks.settings import StackSettings
+from stacks.settings import StackSettings, provider
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
@@ -242,7 +242,11 @@ def _address(chart: Path, root: Path) -> str:
 def _declare_priorities(settings: StackSettings, place: Place) -> list[Priorities]:
     if not settings.priorities:
         return []
-    return [Priorities(place.named("priorities"), PrioritiesArgs(classes=settings.priorities), place.after())]
+    return [
+        Priorities(
+            place.named("priorities"), PrioritiesArgs(classes=settings.priorities, provider=provider()), place.after()
+        )
+    ]
 
 
 def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[pulumi.Resource]:

@@ -49,6 +49,18 @@ from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 _MOST_LINES = 100
 # Of the provider: a ConfigMap is changed, and not deleted and made again.
 CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
+# Which cluster it writes to, how it reaches it, and what it does where it cannot.
+REACHES = (
+    "alwaysRender",
+    "cluster",
+    "clusterIdentifier",
+    "context",
+    "deleteUnreachable",
+    "kubeClientSettings",
+    "kubeconfig",
+    "renderYamlToDirectory",
+    "skipUpdateUnreachable",
+)
 
 
 class ConfigError(pulumi.RunError):
@@ -275,6 +287,13 @@ def changes_config_maps() -> bool:
     """Whether the stack's own provider changes a ConfigMap in place."""
     namespace, _, name = CHANGE_CONFIG_MAPS.partition(":")
     return pulumi.Config(namespace).get(name) == "true"
+
+
+def provider() -> dict[str, pulumi.Input[str]]:
+    """By what the stack's own provider reaches its cluster, where the configuration says it."""
+    config = pulumi.Config("kubernetes")
+    given = {key: config.get_secret(key) if key == "kubeconfig" else config.get(key) for key in REACHES}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def load_file(path: Path) -> StackSettings:

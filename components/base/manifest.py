@@ -1,6 +1,6 @@
 """Render, then register: a manifest is plain data, exactly what the API server gets; `register` gives it a parent."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -54,10 +54,16 @@ def register(
     return pulumi.CustomResource(token, name, dict(manifest), opts)
 
 
-def client_side(name: str, *, parent: pulumi.Resource) -> pulumi.ProviderResource:
-    """A provider that previews an object as it is declared, without a dry run (docs/adr/0009)."""
+def client_side(
+    name: str, config: Mapping[str, pulumi.Input[str]], *, parent: pulumi.Resource
+) -> pulumi.ProviderResource | None:
+    """A provider that previews an object as it is declared, without a dry run (docs/adr/0009), and is otherwise as
+    `config` says, the stack's own. None where `parent` has a provider of its own: what that one was given cannot be
+    read, and another would write to another cluster."""
+    if parent.get_provider("kubernetes::") is not None:
+        return None
     opts = pulumi.ResourceOptions(parent=parent, version=_provider_version())
-    return pulumi.ProviderResource("kubernetes", name, {"enableServerSideApply": "false"}, opts)
+    return pulumi.ProviderResource("kubernetes", name, {**config, "enableServerSideApply": "false"}, opts)
 
 
 def _type_token(api_version: str, kind: str) -> str:

@@ -1,17 +1,21 @@
+import pulumi
 import pytest
 
 from components.priorities import PreemptionPolicy, Priorities, PrioritiesArgs, PrioritySpec
-from tests.support.engine import Graph, names
+from tests.support.engine import Graph, build, names
 from tests.support.given import declared
+
+ARGS = PrioritiesArgs(
+    classes={
+        "gpu": PrioritySpec(value=1_200_000, description="GPU pods"),
+        "victim": PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER),
+    }
+)
 
 
 @pytest.fixture(scope="module")
 def graph() -> Graph:
-    classes = {
-        "gpu": PrioritySpec(value=1_200_000, description="GPU pods"),
-        "victim": PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER),
-    }
-    return declared(Priorities, "priorities", PrioritiesArgs(classes=classes))
+    return declared(Priorities, "priorities", ARGS)
 
 
 def test_each_class_is_declared_under_its_own_name(graph: Graph) -> None:
@@ -46,3 +50,20 @@ def test_a_class_is_previewed_as_declared_and_not_by_a_dry_run_which_a_replaceme
     assert provider.inputs["enableServerSideApply"] == "false"
     for declared_class in graph.all("PriorityClass"):
         assert declared_class.request.provider.startswith(f"{provider.urn}::")
+
+
+def test_the_classes_go_where_the_stacks_own_provider_goes() -> None:
+    args = PrioritiesArgs(classes=ARGS.classes, provider={"context": "lab"})
+    given = declared(Priorities, "priorities", args).one("kubernetes").inputs
+    assert given == {"context": "lab", "enableServerSideApply": "false"}
+
+
+def test_a_provider_that_was_handed_down_is_the_classes_own() -> None:
+    def program() -> None:
+        provider = pulumi.ProviderResource("kubernetes", "elsewhere", {"context": "elsewhere"})
+        Priorities("priorities", ARGS, pulumi.ResourceOptions(providers=[provider]))
+
+    graph = build(program)
+    assert graph.one("kubernetes").name == "elsewhere"
+    urn = graph.one("kubernetes").urn
+    assert all(each.request.provider.startswith(f"{urn}::") for each in graph.all("PriorityClass"))

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pulumi
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pulumi_kubernetes import ProviderArgs
 
 from policy.rules import RULES
 from stacks import settings
@@ -679,3 +681,30 @@ def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
 def test_settings_cannot_be_changed_after_they_were_read() -> None:
     with pytest.raises(ValueError, match="frozen"):
         settings.load_file(PROD).pools["t4"].nodes = 2  # type: ignore[misc]
+
+
+# Of the provider's configuration what classes alone have no use for: a namespace, other kinds, what is warned of.
+NOT_OF_CLASSES = {
+    "enableConfigMapMutable",
+    "enableSecretMutable",
+    "enableServerSideApply",
+    "helmReleaseSettings",
+    "namespace",
+    "suppressDeprecationWarnings",
+    "suppressHelmHookWarnings",
+}
+
+
+def test_every_key_of_the_provider_is_followed_or_known_to_be_of_no_use() -> None:
+    words = [name.split("_") for name, value in vars(ProviderArgs).items() if isinstance(value, property)]
+    keys = {first + "".join(map(str.title, rest)) for first, *rest in words}
+    assert keys == {*settings.REACHES, *NOT_OF_CLASSES}
+
+
+def test_a_provider_that_reaches_the_cluster_as_the_stacks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"kubernetes:context": "lab", "kubernetes:namespace": "x", "gpu-tenancy:context": "other"}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    assert settings.provider() == {"context": "lab"}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"kubernetes:kubeconfig": "{}"}))
+    (kubeconfig,) = settings.provider().values()
+    assert isinstance(kubeconfig, pulumi.Output)  # a secret
