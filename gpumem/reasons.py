@@ -168,7 +168,7 @@ REASONS: dict[str, Reason] = {
     "terminating": Reason(
         "it is ending",
         "it is gone after its grace at the latest, where its node is alone with it",
-        "if its node is gone for good, delete the node",
+        "if its node is gone for good, delete the node; if a finalizer keeps it, ask who set that",
     ),
     # It was there.
     "recycled": Reason(

@@ -187,15 +187,22 @@ def _queue(queued: Queued) -> _Found:
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:
+    if pod.terminating:  # first: what its containers ended with says nothing then
+        recycled = evidence.said(names.EVENT_RECYCLED)
+        return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
         return _Found("completed", "its containers ended with status 0")
     if pod.ended:
         return _ended(pod)
-    if pod.terminating:
-        by = f"until {pod.gone_by:%H:%M:%S} UTC at the latest" if pod.gone_by else "its deletion began"
-        recycled = evidence.said(names.EVENT_RECYCLED)
-        return _Found("terminating", by, (recycled.note,) if recycled else ())
     return _on_node(pod, evidence) if pod.node else _waits(pod, evidence)
+
+
+def _ends(pod: Pod) -> str:
+    """Until when a pod is there whose deletion began, or what keeps it."""
+    if pod.ended:
+        finalizers = ", ".join(pod.metadata.get("finalizers", ()))
+        return f"its containers have ended{finalizers and f'; finalizers keep it: {finalizers}'}"
+    return f"until {pod.gone_by:%H:%M:%S} UTC at the latest" if pod.gone_by else "its deletion began"
 
 
 def _ended(pod: Pod) -> _Found:

@@ -435,3 +435,12 @@ def test_what_cannot_be_looked_up_is_one_sentence(text: str) -> None:
 def test_a_workload_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TargetError, match="there is no job team-a/train"):
         ask(with_pods(), "job/train", "team-a")
+
+
+def test_a_pod_that_is_kept_by_a_finalizer_has_not_failed() -> None:
+    found = pod("ml", 3000, on="k8s-node1")
+    found["metadata"] |= {"deletionTimestamp": "2026-11-22T12:00:30Z", "finalizers": ["example.com/keeps"]}
+    found["status"] = {"phase": "Failed"}
+    (answer,) = ask(with_pods(found), "ml", "immich").answers
+    assert answer.reason == "terminating"
+    assert "finalizers keep it: example.com/keeps" in str(answer)
