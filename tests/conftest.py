@@ -27,6 +27,7 @@ hypothesis.settings.load_profile("steady")
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
     search.choose_seed()  # before the workers start, which inherit it
+    os.environ.setdefault("GOGC", "400")  # the engine, the control planes, the node: less time for more memory
     _hear_interrupts()
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
+_PASSED_ON = {"GOGC"}  # how much memory Go's programs may take for less time
 COMMAND_SECONDS = 900  # far more than any needs, also on a busy machine
 PROGRAM = (
     "Pulumi.yaml",
@@ -137,5 +138,6 @@ def workspace(folder: Path) -> Workspace:
             "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",
             "PULUMI_ERROR_OUTPUT_STRING": "1",
+            **{name: os.environ[name] for name in _PASSED_ON & os.environ.keys()},
         },
     )
