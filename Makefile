@@ -64,7 +64,7 @@ override GATED := --policy-pack policy --suppress-outputs
 override PREVIEW = $(PYTHON) -m stacks preview --stack '$(STACK)' $(if $(FULL),--full) -- $(GATED) $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack wheel schema lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart settings stack test unit integration simulate e2e demo day migrate caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack wheel schema lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,10 @@ demo: cluster-toolchain ## Play the residents' day in five minutes, without a GP
 day: ## Run make demo, and the residents' day on the local cluster's real node: twenty minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE)
 	@$(PYTEST) -n 0 -s -m day tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py $(ARGS)
+
+migrate: ## Move nodes from the extender to claims and back, and kill who decides meanwhile: a quarter of an hour; prints its log
+	@$(INSTALL) preview cluster $(NODE)
+	@$(PYTEST) -n 0 -s -m day tests/e2e/test_move.py $(ARGS)
 
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE) oracle

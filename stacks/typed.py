@@ -17,7 +17,19 @@ STACK_GOALS = frozenset(
     ("preview", "up", "destroy", "refresh", "recover", "new-stack", "chart", "settings", "stack", "memory-report")
 )
 TEST_GOALS = frozenset(
-    ("unit", "integration", "simulate", "e2e", "day", "caps", "soak", "bench", "bench-scale", "bench-packing")
+    (
+        "unit",
+        "integration",
+        "simulate",
+        "e2e",
+        "day",
+        "migrate",
+        "caps",
+        "soak",
+        "bench",
+        "bench-scale",
+        "bench-packing",
+    )
 )
 GATED_GOALS = frozenset(("preview", "up"))
 PULUMI_GOALS = GATED_GOALS | {"destroy", "refresh"}

@@ -31,7 +31,7 @@ from components.agents.scheduler import (
     retry_claim,
     scheduler_agent,
 )
-from components.base.identity import binding, built_in_binding, role, service_account
+from components.base.identity import IdentityArgs, binding, built_in_binding, role, service_account
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
@@ -291,24 +291,30 @@ class Bench:
         )
 
     def _environment(self, name: str, folder: Path, elected: bool) -> dict[str, str]:
-        mount, certificates = folder / "serviceaccount", folder / "certificates"
-        mount.mkdir()
+        certificates = folder / "certificates"
         certificates.mkdir()
-        path = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/{names.SCHEDULER}/token"
+        return {
+            **_AGENT.environment,
+            **self.account(folder / "serviceaccount", SYSTEM, names.SCHEDULER),
+            "CERTIFICATES": str(certificates),
+            "POD_NAME": name,
+            **({} if elected else {"LEASE": ""}),
+        }
+
+    def account(self, mount: Path, namespace: str, name: str) -> dict[str, str]:
+        """What an agent of this account is told of the cluster; its token is put where a pod has it mounted."""
+        mount.mkdir()
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
         issued = self.cluster.api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})
         (mount / "token").write_text(issued["status"]["token"])
         (mount / "ca.crt").write_bytes(self.cluster.folder.ca.read_bytes())
         host, _, port = self.cluster.api.server.removeprefix("https://").partition(":")
         return {
-            **_AGENT.environment,
             "PATH": os.environ["PATH"],
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": port,
             "SERVICE_ACCOUNT_DIRECTORY": str(mount),
-            "CERTIFICATES": str(certificates),
             "LEDGER_NAMESPACE": SYSTEM,
-            "POD_NAME": name,
-            **({} if elected else {"LEASE": ""}),
         }
 
     def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
@@ -347,19 +353,7 @@ def _objects() -> Iterator[tuple[str, Object]]:
     for name in (SYSTEM, TENANT):
         yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield f"/api/v1/namespaces/{SYSTEM}/configmaps", ledger_config_map(LEDGER, SYSTEM, advertised=False)
-    identity = _AGENT.identity
-    yield f"/api/v1/namespaces/{SYSTEM}/serviceaccounts", service_account(identity)
-    for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
-        kind = "clusterrole" if where is None else "role"
-        yield f"{path}/{kind}s", role(identity, where)
-        yield f"{path}/{kind}bindings", binding(identity, where)
-    for each in identity.roles:
-        path = (
-            f"{_RBAC}/clusterrolebindings"
-            if each.namespace is None
-            else f"{_RBAC}/namespaces/{each.namespace}/rolebindings"
-        )
-        yield path, built_in_binding(identity, each)
+    yield from account_objects(_AGENT.identity)
     yield f"/apis/{names.RESOURCE_API}/namespaces/{SYSTEM}/resourceclaims", retry_claim(_ARGS)
     for name, value in POD_PRIORITY.items():
         yield (
@@ -371,6 +365,22 @@ def _objects() -> Iterator[tuple[str, Object]]:
                 "value": value,
             },
         )
+
+
+def account_objects(identity: IdentityArgs) -> Iterator[tuple[str, Object]]:
+    """The account and its rights, each with the collection that it is made in."""
+    yield f"/api/v1/namespaces/{identity.namespace}/serviceaccounts", service_account(identity)
+    for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
+        kind = "clusterrole" if where is None else "role"
+        yield f"{path}/{kind}s", role(identity, where)
+        yield f"{path}/{kind}bindings", binding(identity, where)
+    for each in identity.roles:
+        path = (
+            f"{_RBAC}/clusterrolebindings"
+            if each.namespace is None
+            else f"{_RBAC}/namespaces/{each.namespace}/rolebindings"
+        )
+        yield path, built_in_binding(identity, each)
 
 
 def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:

@@ -21,16 +21,16 @@ _HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 class Fault:
     """What happens to the first `times` requests of that method below that path; else they reach the API server.
 
-    In this order: `meanwhile` is called, `delay_seconds` pass, and `status` is answered in the API server's place, with
-    `headers` and no JSON, as a load balancer would. Without a status the API server answers, `body_bytes` of it come
-    through, and the connection ends; None lets all through.
+    In this order: `meanwhile` is called, `delay_seconds` pass, or what it says of the path, and `status` is answered in
+    the API server's place, with `headers` and no JSON, as a load balancer would. Without a status the API server
+    answers, `body_bytes` of it come through, and the connection ends; None lets all through.
     """
 
     method: str
     path: str
     times: int = 1
     meanwhile: Callable[[], None] = lambda: None
-    delay_seconds: float = 0
+    delay_seconds: float | Callable[[str], float] = 0
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     body_bytes: int | None = None
@@ -111,14 +111,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.proxy.record.append(self._exchange)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault.meanwhile()
-        self.server.proxy.closing.wait(fault.delay_seconds)
+        delay = fault.delay_seconds
+        self.server.proxy.closing.wait(delay(self.path) if callable(delay) else delay)
         try:
             if fault.status is not None:
                 self._refuse(fault.status, fault.headers)
             else:
                 self._pass_on(body, fault.body_bytes)
-        except OSError:
-            self.close_connection = True  # who asked has gone
+        except (OSError, http.client.HTTPException):
+            self.close_connection = True  # who asked has gone, or who answers
 
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve  # noqa: N815 (the base class's names)
 
