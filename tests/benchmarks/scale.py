@@ -192,7 +192,7 @@ def up(title: str, rollout: Rollout, table: Table) -> dict[str, int]:
     """What the engine says it did. Its state is written at the end alone: a file of it, whole, for each step takes most
     of the time at 200 tenants."""
     audit, start = Audit.of(rollout.cluster), time.monotonic()
-    done = changes(rollout.quick_up())
+    done = changes(rollout.up())
     table.add(f"{title}: seconds", time.monotonic() - start)
     requests = audit.requests(ENGINE)
     show(requests)

@@ -42,15 +42,12 @@ class Rollout:
         return self._succeeded(self._attempt(*_UP, *_GATED))
 
     def up(self) -> Outcome:
-        """Without the pack, which is a quarter of its work. Raises AssertionError with all it said."""
-        return self._succeeded(self.attempt_up())
-
-    def quick_up(self) -> Outcome:
-        """The same without the state of each step, which the engine writes as a whole."""
+        """Without the pack, which is a quarter of its work, and without the state of each step, which the engine writes
+        as a whole. Raises AssertionError with all it said."""
         return self._succeeded(self._attempt(*_UP, **_STATE_AT_THE_END))
 
     def attempt_up(self) -> Outcome:
-        """The same, which may also fail."""
+        """The same with the state of each step; it may also fail."""
         return self._attempt(*_UP)
 
     def _attempt(self, *arguments: str, **env: str) -> Outcome:
@@ -59,12 +56,11 @@ class Rollout:
         return outcome
 
     def settle(self, change: Change = unchanged) -> None:
-        """Prod as it is configured, with that change alone, is rolled out: by an `up` where something else was. Without
-        the state of each step as well, which costs and is not in question here."""
+        """Prod as it is configured, with that change alone, is rolled out: by an `up` where something else was."""
         self.workspace.reset()
         self.workspace.change(change)
         if self.rolled_out != self.workspace.stack_file.read_text():
-            self.quick_up()
+            self.up()
 
     def expect_no_changes(self) -> None:
         """A further `up` would find nothing to do. Raises AssertionError with what it would."""
@@ -79,7 +75,7 @@ class Rollout:
 
     def destroy(self) -> Outcome:
         self.rolled_out = None
-        return self._succeed("destroy", "--yes", "--skip-preview", *_PLAIN)
+        return self._succeeded(self._run("destroy", "--yes", "--skip-preview", *_PLAIN, **_STATE_AT_THE_END))
 
     def recover(self) -> str:
         """As `make up` and `make destroy` begin; what it said. Raises AssertionError with it."""
