@@ -84,9 +84,10 @@ def _proof(part: FitPart) -> str:
         return f"the smallest change there is ({what})"
     if not part.least_touched:
         return f"the smallest change found ({what}); not proven minimal: perhaps all fit as they are"
+    nor = f", nor so many with less than {part.least_mib} MiB" if part.least_mib else ""
     return (
-        f"the smallest change found ({what}); not proven minimal: fewer than {_workloads(part.least_touched)} and "
-        f"{part.least_mib} MiB cannot do"
+        f"the smallest change found ({what}); not proven minimal: fewer than {_workloads(part.least_touched)} cannot "
+        f"do{nor}"
     )
 
 

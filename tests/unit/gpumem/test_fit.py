@@ -1,6 +1,7 @@
 """fit: of the cluster's promises and devices, of a stack file, and of both; every change that it shows passes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,23 @@ def test_a_budget_is_lowered_and_never_below_what_is_used() -> None:
 
 def test_without_a_measurement_a_lower_budget_is_called_a_guess() -> None:
     assert "a guess: what it needs is not known" in text(of(api(SEATS), 8000))
+
+
+@pytest.mark.parametrize(
+    ("touched", "mib", "shown"),
+    [
+        (0, 0, "not proven minimal: perhaps all fit as they are"),
+        (1, 0, "not proven minimal: fewer than 1 workload touched cannot do:"),
+        (2, 300, "not proven minimal: fewer than 2 workloads touched cannot do, nor so many with less than 300 MiB:"),
+    ],
+)
+def test_of_a_search_that_ended_early_it_says_what_cannot_be_less(touched: int, mib: int, shown: str) -> None:
+    found = of(api(SEATS), 8000)
+    (pool,) = found.pools
+    assert pool.devices is not None
+    devices = replace(pool.devices, proven=False, least_touched=touched, least_mib=mib)
+    told = " ".join(text(replace(found, pools=(replace(pool, devices=devices),))).split())
+    assert shown in told
 
 
 def test_a_pod_is_moved_where_that_makes_room() -> None:
