@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, validating, within
-from components.admission.seats import Seats
+from components.admission.seats import Seats, in_parts
 from components.base.manifest import Manifest
 from tenancy.names import GRACE, GRACE_DELETION
 from tenancy.reach import MOST_GRACE_SECONDS
@@ -23,9 +23,9 @@ _DELETION = (ResourceRule("DELETE", ("pods",)), ResourceRule("CREATE", ("pods/ev
 
 def grace(seats: Seats, without_budget: Iterable[str]) -> list[Manifest]:
     """The policies, for the tenants whose GPU pods need no seat; none where there are none."""
-    tenants = sorted(without_budget)
-    seats = seats.of(tenants)
-    return [_asked(seats, tenants), _deletion(seats, tenants)] if tenants else []
+    return in_parts(
+        seats, sorted(without_budget), lambda part, tenants: [_asked(part, tenants), _deletion(part, tenants)]
+    )
 
 
 def _asked(seats: Seats, tenants: Iterable[str]) -> Manifest:

@@ -122,6 +122,10 @@ def _message(message: str | MessageExpression) -> dict[str, str]:
     return {"message": message} if isinstance(message, str) else {"messageExpression": message.cel}
 
 
+def renamed(policy: Manifest, name: str) -> Manifest:
+    return {**policy, "metadata": {**policy["metadata"], "name": name}}
+
+
 def binding(policy: Manifest) -> Manifest:
     """Puts a policy into force, everywhere that its own scope says."""
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}

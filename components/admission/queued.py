@@ -10,12 +10,12 @@ owners and the labels by which it is counted are not the tenant's to change, and
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from components.admission import cel
 from components.admission.grace import MOST_SECONDS, SECONDS, TOO_LONG
 from components.admission.policy import ResourceRule, Scope, validating, within
-from components.admission.seats import Seats
+from components.admission.seats import Seats, in_parts
 from components.base.manifest import Manifest
 from tenancy.names import (
     GARBAGE_COLLECTOR,
@@ -59,7 +59,13 @@ class Queued:
 
 def queued(args: Queued) -> list[Manifest]:
     """The policies; none where nobody queues."""
-    return [_pods(args), _kept_pods(args), _jobs(args), _deletion(args)] if args.tenants else []
+    return in_parts(
+        args.seats, sorted(args.tenants), lambda seats, tenants: _of(replace(args, seats=seats, tenants=tenants))
+    )
+
+
+def _of(args: Queued) -> list[Manifest]:
+    return [_pods(args), _kept_pods(args), _jobs(args), _deletion(args)]
 
 
 def _pods(args: Queued) -> Manifest:

@@ -4,11 +4,11 @@ A quota alone bounds the sum. Pods of 1 MiB on each device would leave no device
 alone would keep pods from devices that nobody uses.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.admission import cel
-from components.admission.policy import MessageExpression, Scope, outside, validating, within
+from components.admission.policy import MessageExpression, Scope, outside, renamed, validating, within
 from components.base.manifest import Manifest
 from tenancy.names import GPU, GPU_COUNT_USE, SEAT_SIZES, WHOLE_DEVICES, Names
 from tenancy.reach import PLUGIN_RESOURCES
@@ -49,7 +49,9 @@ class Seats:
         return Seats(names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes})
 
     def length(self, tenant: str) -> int:
-        """The characters that the tenant takes of an expression."""
+        """The characters that the tenant takes of an expression; none without a seat."""
+        if tenant not in self.sizes:
+            return 0
         return max(len(self._sizes_of(tenant)), len(self._told_of(tenant))) + len(", ")
 
     def _told_of(self, tenant: str) -> str:
@@ -67,32 +69,40 @@ class Seats:
 
 
 def seat_sizes(seats: Seats, queued: Iterable[str]) -> list[Manifest]:
-    """The policy, or as many as it takes: an expression has a limit; none where nobody has a seat. The pods of `queued`
-    tenants are judged by whether they queued."""
-    groups = _groups(seats, sorted(seats.sizes.keys() - set(queued)))
+    """The policy; none where nobody has a seat. The pods of `queued` tenants are judged by whether they queued."""
+    return in_parts(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
+
+
+def in_parts(
+    seats: Seats, tenants: Iterable[str], policies: Callable[[Seats, Sequence[str]], list[Manifest]]
+) -> list[Manifest]:
+    """The policies for the tenants, or as many times these as it takes: an expression has a limit. The first have their
+    own names, those after them a number behind it."""
     return [
-        _of_group(seats.of(tenants), SEAT_SIZES if number == 1 else f"{SEAT_SIZES}-{number}")
-        for number, tenants in enumerate(groups, 1)
+        policy if number == 1 else renamed(policy, f"{policy['metadata']['name']}-{number}")
+        for number, part in enumerate(_parts(seats, tenants), 1)
+        for policy in policies(seats.of(part), part)
     ]
 
 
-def _groups(seats: Seats, tenants: Iterable[str]) -> Iterator[list[str]]:
-    group: list[str] = []
+def _parts(seats: Seats, tenants: Iterable[str]) -> Iterator[list[str]]:
+    part: list[str] = []
     length = 0
     for tenant in tenants:
-        length += seats.length(tenant)
-        if length > _LONGEST_LITERAL:
-            yield group
-            group, length = [], seats.length(tenant)
-        group.append(tenant)
-    if group:
-        yield group
+        own = seats.length(tenant)
+        if length + own > _LONGEST_LITERAL:
+            yield part
+            part, length = [], 0
+        part.append(tenant)
+        length += own
+    if part:
+        yield part
 
 
-def _of_group(seats: Seats, name: str) -> Manifest:
+def _sizes(seats: Seats) -> Manifest:
     validations = {seats.is_a_seat: MessageExpression(seats.message)}
     conditions = {"asks-for-gpumem": cel.asks_for_gpumem(seats.names)}
-    return validating(_COMPONENT, name, Scope(within(seats.sizes), conditions), validations, seats.variables)
+    return validating(_COMPONENT, SEAT_SIZES, Scope(within(seats.sizes), conditions), validations, seats.variables)
 
 
 def gpu_count_use(names: Names, exempt: Iterable[str]) -> Manifest:

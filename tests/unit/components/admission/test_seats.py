@@ -1,10 +1,24 @@
 """The sizes of seats as CEL: within what an expression may have, each tenant in one policy."""
 
 import re
+from collections.abc import Iterable
+
+import pytest
 
 from components.admission.grace import grace
+from components.admission.queued import Queued, queued
 from components.admission.seats import Seats, seat_sizes
-from tenancy.names import Names
+from components.base.manifest import Manifest
+from tenancy.names import (
+    GRACE,
+    GRACE_DELETION,
+    QUEUED_JOBS,
+    QUEUED_JOBS_DELETION,
+    QUEUED_PODS,
+    QUEUED_PODS_KEPT,
+    SEAT_SIZES,
+    Names,
+)
 
 MOST_CODE_POINTS = 100_000  # of an expression: cel-go's ExpressionSizeCodePointLimit, which the API server leaves
 NAMES = Names("example.com")
@@ -14,13 +28,30 @@ def seats(tenants: int) -> Seats:
     return Seats(names=NAMES, sizes={f"tenant-{number:05}": {3000: 1, 500: 2} for number in range(tenants)})
 
 
-def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes() -> None:
+def of(policies: Iterable[Manifest], name: str) -> list[Manifest]:
+    """Those of that name, and of it and a number."""
+    return [policy for policy in policies if re.fullmatch(rf"{name}(-\d+)?", policy["metadata"]["name"])]
+
+
+EVERYBODY = list(seats(10_000).sizes)
+QUEUED = queued(Queued(seats=seats(10_000), tenants=[*EVERYBODY, "without-a-seat"], account="kueue"))
+
+
+@pytest.mark.parametrize(
+    ("name", "policies"),
+    [
+        (SEAT_SIZES, seat_sizes(seats(10_000), [])),
+        *((name, QUEUED) for name in (QUEUED_PODS, QUEUED_PODS_KEPT, QUEUED_JOBS, QUEUED_JOBS_DELETION)),
+        *((name, grace(seats(10_000), EVERYBODY)) for name in (GRACE, GRACE_DELETION)),
+    ],
+)
+def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes(name: str, policies: list[Manifest]) -> None:
     """At some 4,300 the API server refused the one policy that there was."""
-    policies = seat_sizes(seats(10_000), ["tenant-00007"])
+    policies = of(policies, name)
     spec = [policy["spec"] for policy in policies]
     assert [policy["metadata"]["name"] for policy in policies] == [
-        "gpu-tenancy-seat-sizes",
-        *(f"gpu-tenancy-seat-sizes-{number}" for number in range(2, len(policies) + 1)),
+        name,
+        *(f"{name}-{number}" for number in range(2, len(policies) + 1)),
     ]
     expressions = [each["variables"] + each["validations"] for each in spec]
     texts = [
@@ -28,9 +59,13 @@ def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes() -> None:
     ]
     assert max(map(len, texts)) <= MOST_CODE_POINTS
     selected = [each["matchConstraints"]["namespaceSelector"]["matchExpressions"][0]["values"] for each in spec]
-    assert sorted(name for group in selected for name in group) == sorted({*seats(10_000).sizes} - {"tenant-00007"})
+    assert sorted({*EVERYBODY}) == sorted(name for group in selected for name in group if name != "without-a-seat")
     for group, listed in zip(selected, expressions, strict=True):
-        assert set(re.findall(r"tenant-\d+", str(listed))) == set(group)
+        assert set(re.findall(r"tenant-\d+", str(listed))) == {*group} - {"without-a-seat"}
+
+
+def test_who_queues_is_not_judged_by_seats_alone() -> None:
+    assert "tenant-00007" not in str(seat_sizes(seats(10), ["tenant-00007"]))
 
 
 def test_what_judges_the_unbudgeted_alone_has_no_other_tenants_sizes() -> None:
