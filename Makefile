@@ -138,7 +138,7 @@ day: ## Run make demo, and the residents' day on the local cluster's real node: 
 
 migrate: ## Move nodes from the extender to claims and back, and kill who decides meanwhile: a quarter of an hour; prints its log
 	@$(INSTALL) preview cluster $(NODE)
-	@$(PYTEST) -n 0 -s -m day tests/e2e/test_move.py $(ARGS)
+	@$(PYTEST) -n 0 -s -m day -o faulthandler_timeout=1800 tests/e2e/test_move.py $(ARGS)
 
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE) oracle
