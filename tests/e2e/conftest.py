@@ -20,24 +20,19 @@ from toolchain.workspace import workspace
 
 # The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
 # compute. Prod from its first `up` to its last `destroy`, and then another program's platform; an API server alone, and
-# the cluster as it starts; how prod places pods; who uses it; and what its agents withstand. They are to end together,
+# the cluster as it starts; who uses prod; how it places pods; and what its agents withstand. They are to end together,
 # so some modules are in another's lane. Without workers they are one, on one cluster.
 LANES = {
     "life": (
         "prod/test_interrupted_up",
+        "prod/test_rollout",
         "prod/test_upgrade",
         "prod/test_interrupted_destroy",
         "prod/test_platform",
     ),
     "start": ("api", ""),
-    "placing": (
-        "prod/test_rollout",
-        "prod/test_placement",
-        "prod/test_policy",
-        "faults/test_agents",
-        "faults/test_node",
-    ),
     "use": ("prod", "faults/test_control_plane"),
+    "placing": ("prod/test_placement", "prod/test_policy", "faults/test_agents", "faults/test_node"),
     "faults": ("prod/test_watchdog", "faults"),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
