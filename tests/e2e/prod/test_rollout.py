@@ -110,8 +110,7 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
             whole = eventually(lambda: whole_node(prod), "the node is whole again")
             took.append(advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]))
         assert min(took) < WHOLE_WITHIN, took
-        said = prod.get(f"{pods(SYSTEM, pod)}/log")["message"]
-        assert '"message": "wrote"' in said
+        said = eventually(lambda: told_it_wrote(prod, pod), "the run says that it wrote")
         assert "polls:" not in said  # it was told, and did not come by
         prod.delete(jobs(SYSTEM, run))
 
@@ -122,6 +121,12 @@ def watching(prod: Rollout, run: str) -> str | None:
     watches = [each for each in asked if (each["verb"], each["objectRef"]["resource"]) == ("watch", "nodes")]
     ours = [pod["metadata"]["name"] for pod in job_pods(prod, SYSTEM, run)]
     return next((name for name in ours if any(_pod_of(each) == [name] for each in watches)), None)
+
+
+def told_it_wrote(prod: Rollout, pod: str) -> str | None:
+    """The run's log, once it has that: it is written after the node, and after the event of it."""
+    said = str(prod.get(f"{pods(SYSTEM, pod)}/log")["message"])
+    return said if '"message": "wrote"' in said else None
 
 
 def _pod_of(entry: Object) -> Object:
