@@ -24,7 +24,9 @@ from toolchain.cluster import prod
 from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
-_WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter", "__pycache__"}
+_WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
+# With the bytecode that this machine has: compiling the standard library would be most of what an agent's run takes.
+_MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
 _OPENSSL = Path("/usr/bin/openssl")
@@ -118,7 +120,8 @@ def _python_layer() -> bytes:
         _add(tar, "etc/passwd", b"root:x:0:0::/:\nnonroot:x:65532:65532::/:\n")
         modules = sorted(_modules(library))
         for file in modules:
-            _add(tar, str(_PREFIX / "lib" / library.name / file.relative_to(library)), file.read_bytes())
+            name = str(_PREFIX / "lib" / library.name / file.relative_to(library))
+            _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))  # by which bytecode knows its source
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
         openssl = Path(shutil.which("openssl") or _OPENSSL)
@@ -140,7 +143,7 @@ def _openssl_folder(openssl: Path) -> Path:
 def _modules(library: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(library):
         folders[:] = [name for name in folders if name not in _WITHOUT and not name.startswith("config-")]
-        wanted = (name for name in files if name.endswith((".py", ".so")) and not name.startswith("_tkinter"))
+        wanted = (name for name in files if name.endswith(_MODULES) and not name.startswith("_tkinter"))
         yield from (Path(folder) / name for name in wanted)
 
 
@@ -153,7 +156,7 @@ def _shared_libraries(binaries: list[Path]) -> set[Path]:
     return found | {path for path in unwinders if path.exists()}
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = False) -> None:
+def _add(tar: tarfile.TarFile, name: str, content: bytes, *, executable: bool = False, modified: int = 0) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), 0o755 if executable else 0o644
+    entry.size, entry.mode, entry.mtime = len(content), 0o755 if executable else 0o644, modified
     tar.addfile(entry, io.BytesIO(content))
