@@ -53,7 +53,8 @@ ORACLE := $(if $(shell PATH="$(USER_PATH)" command -v go),oracle)
 NODE := $(if $(filter Linux,$(shell uname -s)),node)
 override PYTHON := .venv/bin/python
 override PULUMI := .toolchain/bin/pulumi
-override PYTEST := $(PYTHON) -m pytest -q
+# With the bytecode of hundreds of modules kept, also where the shell says not to: without, each worker compiles them.
+override PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q
 SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PARALLEL := -n auto $(SPREAD)
 # A worker more than cores: tests of real processes wait for them.
