@@ -30,7 +30,7 @@ _QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
-class Sample:
+class UseSample:
     """What a pod of the seat used of one device at a moment, in seconds since 1970. `pressed`: the device was under its
     floor then, so that the pod may have wanted more."""
 
@@ -95,9 +95,9 @@ class Advice:
     pressed: bool
 
 
-def advise(declared: Mapping[str, int], samples: Iterable[Sample]) -> tuple[Advice, ...]:
+def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[Advice, ...]:
     """Of each seat, by its declared MiB. A day on which others were measured and a seat was not is one of no use."""
-    by_pod: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
+    by_pod: dict[str, dict[str, list[UseSample]]] = defaultdict(lambda: defaultdict(list))
     times: set[float] = set()
     for sample in samples:
         times.add(sample.time)
@@ -134,7 +134,7 @@ class _Clock:
         return {later: earlier for earlier, later in pairwise(self.times)}
 
 
-def _advice(seat: str, declared_mib: int, pods: Mapping[str, Sequence[Sample]], clock: _Clock) -> Advice:
+def _advice(seat: str, declared_mib: int, pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> Advice:
     warm, starts = _apart(pods, clock)
     days = _days(warm, starts, clock)
     whole = [day for day in days if day.whole]
@@ -182,7 +182,7 @@ def _verdict(declared_mib: int, needed_mib: float, proposed_mib: int | None, day
 _Moments = list[tuple[float, float]]
 
 
-def _apart(pods: Mapping[str, Sequence[Sample]], clock: _Clock) -> tuple[_Moments, list[_Moments]]:
+def _apart(pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> tuple[_Moments, list[_Moments]]:
     """What was used (moment, MiB): warm, and of each start on its own. A pod starts where it uses memory and did not a
     moment before, while something was measured: what follows a hole in the measuring is no start."""
     before = clock.before()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpumem import checkout
 from gpumem.advice import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
-from gpumem.checkout import Stack
+from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper
 from gpumem.history import Uses
 from tenancy import sums
@@ -43,7 +43,7 @@ class Advised:
         return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
 
 
-def advised(uses: Uses, ledger: Ledger, *, stack: Stack | None, namespace: str | None = None) -> Advised:
+def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
     """Of the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
@@ -66,7 +66,7 @@ def _row(seat: Seat, found: Advice) -> SeatAdvice:
     return SeatAdvice(tenant=seat.tenant, pool=seat.pool, **vars(found))
 
 
-def _judged(ledger: Ledger, stack: Stack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
+def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
     """By what, what it refuses, and the patch: of the stack file, or for it where there is none here."""
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
@@ -188,6 +188,6 @@ def _budget_mib(seat: SeatAdvice) -> int:
     return seat.proposed_mib if seat.verdict in _CHANGES and seat.proposed_mib else seat.declared_mib
 
 
-def stack_of(name: str | None) -> Stack | None:
+def stack_of(name: str | None) -> AcceptedStack | None:
     """The stack file that --stack names, of the folder that the command runs in. Raises CheckoutError."""
     return None if name is None else checkout.read(name, Path.cwd())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.runtime.errors import AgentError
-from gpumem.replay import Played, PodUse
+from gpumem.replay import Played, PodSeries
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
@@ -26,7 +26,7 @@ KeyPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class AcceptedStack:
     """A stack file that the settings accept, with the files that it names. `values` is what they say together, by the
     names of the settings; `homes` is the file of a path's entry, None for the stack file itself."""
 
@@ -45,14 +45,14 @@ class Stack:
         return file.relative_to(self.path.parent).as_posix()
 
 
-def read(name: str, root: Path) -> Stack:
+def read(name: str, root: Path) -> AcceptedStack:
     """Raises CheckoutError."""
     _needed()
     path = root / f"Pulumi.{name}.yaml"
     if not path.is_file():
         raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
     settings, parts = _declared(path)
-    return Stack(
+    return AcceptedStack(
         path=path,
         ledger=settings.ledger(),
         host_memory=_host_memory(settings),
@@ -62,7 +62,7 @@ def read(name: str, root: Path) -> Stack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Proposal:
     """The texts of the files after a change, and what settings and gate refuse of it: of all that is judged without the
     program's objects."""
 
@@ -70,15 +70,15 @@ class Change:
     refusals: tuple[str, ...]
 
 
-def with_numbers(stack: Stack, numbers: Mapping[KeyPath, int]) -> Change:
+def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
     """With other numbers at these paths of keys. Raises CheckoutError where a text has no place for one."""
     texts: dict[Path, str] = {}
     for file in sorted({stack.home(path) for path in numbers}):
         texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
-    return Change(texts=texts, refusals=refusals_of(_with(stack.values, numbers)))
+    return Proposal(texts=texts, refusals=refusals_of(_with(stack.values, numbers)))
 
 
-def _with_numbers(stack: Stack, file: Path, numbers: Mapping[KeyPath, int]) -> str:
+def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, int]) -> str:
     """The text of one of its files."""
     import yaml  # noqa: PLC0415 (the plugin has none)
 
@@ -96,7 +96,7 @@ def _with_numbers(stack: Stack, file: Path, numbers: Mapping[KeyPath, int]) -> s
     return text
 
 
-def _said(stack: Stack, file: Path, text: str) -> Mapping[str, Any]:
+def _said(stack: AcceptedStack, file: Path, text: str) -> Mapping[str, Any]:
     """What the file would say with this text."""
     from stacks import stackfile  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def _said(stack: Stack, file: Path, text: str) -> Mapping[str, Any]:
         return (stackfile.read if file == stack.path else stackfile.read_parts)(path).values
 
 
-def patch(stack: Stack, change: Change) -> str:
+def patch(stack: AcceptedStack, change: Proposal) -> str:
     """The change as a unified diff, of every file that it touches."""
     return "".join(
         _diff(stack.shown(file), file.read_text(encoding="utf-8"), text) for file, text in change.texts.items()
@@ -157,7 +157,7 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
     return found
 
 
-def replayed(stacks: Sequence[Path], pods: Sequence[PodUse]) -> list[tuple[str, Played]]:
+def replayed(stacks: Sequence[Path], pods: Sequence[PodSeries]) -> list[tuple[str, Played]]:
     """What comes of a history under each stack file, the first of which was there when it was made. Raises
     CheckoutError."""
     from simulation import replay, stack  # noqa: PLC0415

@@ -24,7 +24,7 @@ from agents.kube.pods import LIVE, PODS, Pod, PodError
 from agents.runtime.errors import AgentError
 from agents.telemetry import client as telemetry
 from agents.telemetry.client import NodeTelemetry
-from gpumem.kubectl import Source
+from gpumem.kubectl import ApiReader
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.names import EXPORTER, GATE, GPU, LABEL_NAME, LEDGER, node_agent_namespace
@@ -35,7 +35,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Gate:
+class GatedWorkload:
     """An on-demand workload. `state` is that of its Deployment: open, closed, no Deployment, or unknown, because it may
     not be read."""
 
@@ -48,7 +48,7 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class ClusterSnapshot:
     """What was read. `own` is the one namespace whose pods may be read, None where all may be. `devices` and `nodes`
     are by the node's name, `measured` likewise; `pods` have not ended. `gaps` say what is not known, and why."""
 
@@ -60,7 +60,7 @@ class Cluster:
     cache: Cache
     own: str | None = None
     measured: Mapping[str, NodeTelemetry] = field(default_factory=dict)
-    gates: tuple[Gate, ...] = ()
+    gates: tuple[GatedWorkload, ...] = ()
     gaps: tuple[str, ...] = ()
 
     @property
@@ -73,7 +73,9 @@ class Cluster:
         return {pod.uid: pod for node in self.devices for pod in self.cache.pods(node)}
 
 
-def read(source: Source, system: str, namespace: Callable[[], str], *, with_measured: bool = True) -> Cluster:
+def read(
+    source: ApiReader, system: str, namespace: Callable[[], str], *, with_measured: bool = True
+) -> ClusterSnapshot:
     """Everything, in parallel. `namespace` is whose pods are read where not all may be.
 
     Raises ApiError and LedgerError.
@@ -119,9 +121,9 @@ def of(
     pods: Iterable[Object],
     own: str | None = None,
     measured: Mapping[str, NodeTelemetry] | None = None,
-    gates: Sequence[Gate] = (),
+    gates: Sequence[GatedWorkload] = (),
     gaps: Iterable[str] = (),
-) -> Cluster:
+) -> ClusterSnapshot:
     """The cluster of these objects."""
     said, held, kept = [*gaps], [], []
     for item in pods:
@@ -143,7 +145,7 @@ def of(
         if each.devices:
             free = {device.gpu: device.free_bytes // MIB for device in each.devices}
             cache.measure(each.node, free, each.read_at, each.uses, unknown=each.unknown_uses)
-    return Cluster(
+    return ClusterSnapshot(
         ledger=ledger,
         now=now,
         nodes=nodes,
@@ -157,7 +159,7 @@ def of(
     )
 
 
-def ledger(source: Source, system: str) -> Ledger:
+def ledger(source: ApiReader, system: str) -> Ledger:
     """The stored ledger. Raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
@@ -174,7 +176,7 @@ def ledger(source: Source, system: str) -> Ledger:
 
 
 def _pods(
-    source: Source, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
+    source: ApiReader, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
     """The pods that may be read, and in which namespace alone. Raises ApiError."""
     try:
@@ -207,7 +209,9 @@ def _devices(
     }
 
 
-def _measured(source: Source, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
+def _measured(
+    source: ApiReader, system: str, ledger: Ledger, nodes: Iterable[Object]
+) -> dict[str, NodeTelemetry] | str:
     """By node; a sentence where the exporters may not be asked."""
     namespace = node_agent_namespace(system)
     try:
@@ -245,14 +249,14 @@ def _port(pod: Pod) -> int:
 
 
 def _gates(
-    source: Source, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
-) -> tuple[Gate, ...]:
+    source: ApiReader, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
+) -> tuple[GatedWorkload, ...]:
     """As the gate has them; where that may not be read, as the ledger has: a Deployment of the workload's name."""
     with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in declared_gates(declaring.result)}
 
-    def gate(each: OnDemand) -> Gate:
+    def gate(each: OnDemand) -> GatedWorkload:
         deployment = with_deployment.get((each.tenant, each.name), each.name)
-        return Gate(
+        return GatedWorkload(
             name=each.name,
             namespace=each.tenant,
             deployment=deployment,
@@ -275,7 +279,7 @@ def declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...
         return ()
 
 
-def _state(source: Source, namespace: str, deployment: str) -> str:
+def _state(source: ApiReader, namespace: str, deployment: str) -> str:
     try:
         found = source.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
     except ApiError as error:

@@ -10,8 +10,8 @@ from datetime import datetime
 from agents.kube.client import ApiError, Object
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
-from gpumem.cluster import Cluster
-from gpumem.kubectl import Source
+from gpumem.cluster import ClusterSnapshot
+from gpumem.kubectl import ApiReader
 from tenancy.names import (
     EVENT_BLOCKED,
     EVENT_CAPPED,
@@ -39,7 +39,7 @@ class TargetError(AgentError):
 
 
 @dataclass(frozen=True)
-class Target:
+class WorkloadRef:
     kind: str
     namespace: str
     name: str
@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Said:
+class SeenEvent:
     """An Event. `about` is the kind and the name of its object; `at` is when it was last seen."""
 
     uid: str
@@ -61,7 +61,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Queued:
+class PendingWorkload:
     """A Job's Workload. `ahead` are the pending ones before it in its ClusterQueue, of those that may be read."""
 
     workload: Object
@@ -75,22 +75,22 @@ class Evidence:
     """`workload` is None for a pod that nobody was asked to make, or that is gone. `pods` are its own. `acts` are what
     was done elsewhere to make room, the newest first. `schedulers` is None where they may not be read."""
 
-    cluster: Cluster
-    target: Target
+    cluster: ClusterSnapshot
+    target: WorkloadRef
     workload: Object | None = None
     pods: tuple[Pod, ...] = ()
-    events: tuple[Said, ...] = ()
-    queued: Queued | None = None
-    acts: tuple[Said, ...] = ()
+    events: tuple[SeenEvent, ...] = ()
+    queued: PendingWorkload | None = None
+    acts: tuple[SeenEvent, ...] = ()
     schedulers: tuple[Pod, ...] | None = None
     gaps: tuple[str, ...] = field(default=())
 
-    def said(self, *reasons: str) -> Said | None:
+    def said(self, *reasons: str) -> SeenEvent | None:
         """The newest Event of one of these reasons."""
         return next((each for each in self.events if each.reason in reasons), None)
 
 
-def target_of(text: str, namespace: str) -> Target:
+def target_of(text: str, namespace: str) -> WorkloadRef:
     """`POD`, or `kind/NAME`. Raises TargetError."""
     kind, slash, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
@@ -100,10 +100,10 @@ def target_of(text: str, namespace: str) -> Target:
         known = ", ".join(f"{each}/NAME" for each in _KINDS)
         raise TargetError(f"{text!r}: write a pod's name, or {known}")
     del slash
-    return Target(kind, namespace, name)
+    return WorkloadRef(kind, namespace, name)
 
 
-def gather(source: Source, cluster: Cluster, target: Target, system: str) -> Evidence:
+def gather(source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
     """Raises ApiError, TargetError where there is no such workload."""
     gaps: list[str] = []
     _, group, plural = _KINDS[target.kind]
@@ -134,7 +134,7 @@ def gather(source: Source, cluster: Cluster, target: Target, system: str) -> Evi
         )
 
 
-def _find(source: Source, path: str) -> Object | None:
+def _find(source: ApiReader, path: str) -> Object | None:
     try:
         return source.get(path)
     except ApiError as error:
@@ -143,7 +143,7 @@ def _find(source: Source, path: str) -> Object | None:
         raise
 
 
-def _list(source: Source, path: str, gaps: list[str], **parameters: str) -> list[Object]:
+def _list(source: ApiReader, path: str, gaps: list[str], **parameters: str) -> list[Object]:
     """What may be read; a gap where it may not be."""
     try:
         return [*source.items(path, **parameters)]
@@ -152,7 +152,7 @@ def _list(source: Source, path: str, gaps: list[str], **parameters: str) -> list
         return []
 
 
-def _schedulers(source: Source, system: str) -> tuple[Pod, ...] | None:
+def _schedulers(source: ApiReader, system: str) -> tuple[Pod, ...] | None:
     try:
         items = [*source.items(f"/api/v1/namespaces/{system}/pods", labelSelector=f"{LABEL_NAME}={SCHEDULER}")]
     except ApiError:
@@ -160,7 +160,7 @@ def _schedulers(source: Source, system: str) -> tuple[Pod, ...] | None:
     return tuple(map(Pod, items))
 
 
-def _acts(source: Source, reason: str) -> list[Said]:
+def _acts(source: ApiReader, reason: str) -> list[SeenEvent]:
     try:
         return [*map(_said, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
     except ApiError:
@@ -168,7 +168,7 @@ def _acts(source: Source, reason: str) -> list[Said]:
 
 
 def _pods(
-    cluster: Cluster, target: Target, workload: Object | None, sets: Iterable[Object]
+    cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
 ) -> tuple[tuple[Pod, ...], set[str]]:
     """The target's pods, and the uids of all that made them."""
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
@@ -187,11 +187,11 @@ def _owner(item: Object) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def _said(event: Object) -> Said:
+def _said(event: Object) -> SeenEvent:
     about = event.get("involvedObject") or {}
     series = event.get("series") or {}
     at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return Said(
+    return SeenEvent(
         uid=about.get("uid", ""),
         about=f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
         namespace=about.get("namespace", ""),
@@ -201,16 +201,18 @@ def _said(event: Object) -> Said:
     )
 
 
-def _is_about(event: Said, target: Target) -> bool:
+def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
     """Also of one that is gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 
-def _moment(event: Said) -> float:
+def _moment(event: SeenEvent) -> float:
     return event.at.timestamp() if event.at else 0.0
 
 
-def _queued(source: Source, cluster: Cluster, target: Target, job: Object, gaps: list[str]) -> Queued | None:
+def _queued(
+    source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
+) -> PendingWorkload | None:
     """The Job's Workload and its place. Of a ClusterQueue the first is of the highest priority, then the oldest."""
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)
@@ -228,7 +230,9 @@ def _queued(source: Source, cluster: Cluster, target: Target, job: Object, gaps:
     queue = queue_of(mine)
     pending = [each for each in everyone if queue_of(each) == queue and is_pending(each)]
     ahead = sum(_place(each) < _place(mine) for each in pending)
-    return Queued(workload=mine, queue=queue or mine["spec"].get("queueName", ""), ahead=ahead, pending=len(pending))
+    return PendingWorkload(
+        workload=mine, queue=queue or mine["spec"].get("queueName", ""), ahead=ahead, pending=len(pending)
+    )
 
 
 def is_pending(workload: Object) -> bool:

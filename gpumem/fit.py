@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpumem.cluster import Cluster
+from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
 from tenancy.fit.lower import lower, nodes_needed, obstacle
 from tenancy.fit.plan import Change, Plan, Wanted
-from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
+from tenancy.fit.rearrange import Budget, DeviceRoom, Lying, rearrange
 from tenancy.ledger import Ledger, Pool
 
 
@@ -80,7 +80,7 @@ class Fit:
 
 
 def fit(
-    ledger: Ledger, cluster: Cluster | None, wanted: Wanted, pool: str | None = None, tenant: str | None = None
+    ledger: Ledger, cluster: ClusterSnapshot | None, wanted: Wanted, pool: str | None = None, tenant: str | None = None
 ) -> Fit:
     """In every pool that shares memory, or one: the best first. Raises PoolError."""
     shared = [each.name for each in ledger.shared_pools]
@@ -111,7 +111,7 @@ def _order(found: FitPool) -> tuple[bool, int, int, str]:
     return never, sum(part.touched for part in parts), sum(part.mib for part in parts), found.pool
 
 
-def _pool(ledger: Ledger, cluster: Cluster | None, pool: Pool, wanted: Wanted, tenant: str | None) -> FitPool:
+def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: Wanted, tenant: str | None) -> FitPool:
     never = obstacle(ledger, pool, wanted)
     seat = _seat_of(ledger, pool, wanted, tenant)
     rows = who(cluster, Filter(pool=pool.name)).nodes if cluster and cluster.whole else None
@@ -193,7 +193,7 @@ def _on_devices(
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
     sizes = {name: seat.gpumem_mib for name, seat in seats.items()}
-    devices: list[Device] = []
+    devices: list[DeviceRoom] = []
     pods: list[Lying] = []
     for node in rows:
         for row in node.devices:
@@ -203,7 +203,7 @@ def _on_devices(
             is_open = row.healthy and not row.excluded and node.unusable is None
             name = f"{node.node}, gpu {row.index}"
             devices.append(
-                Device(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_open)
+                DeviceRoom(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_open)
             )
     budgets = {
         seat.name: Budget(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpumem.cluster import Cluster
+from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
 from tenancy.ledger import Pool, Sharing
 
@@ -73,7 +73,7 @@ class Free:
     unknown: tuple[str, ...]
 
 
-def free(cluster: Cluster, pool: str | None = None) -> Free:
+def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
     """Every pool, or one. Raises PoolError."""
     check_pool(cluster.ledger, pool)
     found = who(cluster, Filter(pool=pool))
@@ -97,7 +97,7 @@ def free(cluster: Cluster, pool: str | None = None) -> Free:
     )
 
 
-def _shared(cluster: Cluster, pool: Pool, nodes: list[NodeRow]) -> FreePool:
+def _shared(cluster: ClusterSnapshot, pool: Pool, nodes: list[NodeRow]) -> FreePool:
     devices = [(node.node, device) for node in nodes for device in node.devices]
     rows = [device for _, device in devices]
     promised_mib = cluster.ledger.promised_mib(pool.name)
@@ -139,7 +139,7 @@ def _lent_mib(rows: list[DeviceRow]) -> int | None:
     return sum(pod.used_mib or 0 for row in rows for pod in row.pods if pod.state == "unbudgeted")
 
 
-def _whole(cluster: Cluster, pool: Pool, nodes: list[WholeRow]) -> FreeWhole:
+def _whole(cluster: ClusterSnapshot, pool: Pool, nodes: list[WholeRow]) -> FreeWhole:
     return FreeWhole(
         pool=pool.name,
         gpus=pool.gpus,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpumem.advice import DAY_SECONDS, Sample
+from gpumem.advice import DAY_SECONDS, UseSample
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
@@ -24,7 +24,7 @@ OPTIONAL = ("pod", "free_mib")
 class Uses:
     """Samples of the seats, and what is not known of them. A sample of no seat says that something was measured."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[UseSample, ...]
     unknown: tuple[str, ...] = ()
 
 
@@ -72,7 +72,7 @@ def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) 
     start = end - days * DAY_SECONDS + step
     measured = f"count(max_over_time({METRIC_DEVICE_TOTAL}[{step}s]))"
     samples = [
-        Sample(at, "", 0)
+        UseSample(at, "", 0)
         for series in server.over(measured, start, end, step, "when devices were measured")
         for at, _ in series.values
     ]
@@ -95,7 +95,7 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
         for series in (server.over(pressed(tenant, step, floor_mib), start, end, step, what) if floor_mib else ())
         for at, _ in series.values
     }
-    samples: list[Sample] = []
+    samples: list[UseSample] = []
     strangers: set[str] = set()
     for series in server.over(used(tenant, step), start, end, step, what):
         key, pod = _key(series.labels), series.labels.get("pod", "")
@@ -106,7 +106,7 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
             strangers.add(pod)
             continue
         samples += [
-            Sample(at, seat.name, value / MIB, "/".join(key), (key, at) in tight) for at, value in series.values
+            UseSample(at, seat.name, value / MIB, "/".join(key), (key, at) in tight) for at, value in series.values
         ]
     return Uses(tuple(samples), tuple(f"which seat of {tenant} {pod} has" for pod in sorted(strangers)))
 
@@ -152,7 +152,7 @@ def number(where: str, row: Mapping[str, str | None], key: str, most: int = MOST
     return found
 
 
-def _from_file(path: Path, seats: Mapping[str, int]) -> Iterator[Sample]:
+def _from_file(path: Path, seats: Mapping[str, int]) -> Iterator[UseSample]:
     """Raises HistoryError with all that is wrong, as far as a screen holds it."""
     wrong: list[str] = []
     for where, row in rows(path, COLUMNS):
@@ -170,10 +170,10 @@ def wrong_lines(wrong: Sequence[str]) -> str:
     return "\n".join([*wrong[:_MOST_LINES], *more])
 
 
-def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int]) -> Sample:
+def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int]) -> UseSample:
     seat = row["seat"] or ""
     if seat not in seats:
         raise HistoryError(f"{where}: seat {seat!r} is no resident; known: {', '.join(sorted(seats)) or 'none'}")
     free_mib = number(where, row, "free_mib") if row.get("free_mib") else math.inf
     mib = number(where, row, "mib")
-    return Sample(number(where, row, "time", LAST_SECONDS), seat, mib, row.get("pod") or "", free_mib < seats[seat])
+    return UseSample(number(where, row, "time", LAST_SECONDS), seat, mib, row.get("pod") or "", free_mib < seats[seat])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpumem import checkout
 from gpumem.advice import DAY_SECONDS
-from gpumem.checkout import Stack
+from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper
 from gpumem.history import number, rows
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
@@ -66,7 +66,7 @@ class HostMemoryAdvised:
         return not any(use.contradictions for pool in self.pools for use in pool.workloads)
 
 
-def advised(source: str, stack: Stack, *, days: int) -> HostMemoryAdvised:
+def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvised:
     """Of a stack's memory pools. Raises HistoryError and CheckoutError."""
     pools = stack.host_memory.pools
     if not pools:

@@ -36,7 +36,7 @@ class KubectlError(AgentError):
     """kubectl does not run; the message is its own."""
 
 
-class Source(Protocol):
+class ApiReader(Protocol):
     """The API to read from; any thread. Every method raises ApiError."""
 
     def get(self, path: str) -> Object:
@@ -53,7 +53,7 @@ class Source(Protocol):
         """The API server's time of day at its last answer."""
 
 
-class Session(Source, Protocol):
+class Session(ApiReader, Protocol):
     """The API, and the namespace of the context in use."""
 
     def namespace(self) -> str:

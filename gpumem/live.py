@@ -3,7 +3,7 @@
 import argparse
 
 from gpumem import cluster
-from gpumem.cluster import Cluster
+from gpumem.cluster import ClusterSnapshot
 from gpumem.draw import free_text, who_text, why_text
 from gpumem.draw_fit import fit_text
 from gpumem.evidence import gather, target_of
@@ -39,7 +39,7 @@ def report(given: argparse.Namespace, kubectl: Session, stack: StackFile | None 
     return Report(lambda paper: free_text(rooms, paper), "free", rooms)
 
 
-def fit_report(given: argparse.Namespace, found: Cluster | None, stack: StackFile | None) -> Report:
+def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: StackFile | None) -> Report:
     """Of the cluster, of a stack file, or both. Raises PoolError."""
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
     ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given

@@ -8,7 +8,7 @@ from agents.extender.cache.cache import Fits
 from agents.extender.cache.pod_info import Standing
 from agents.kube.client import Object
 from agents.kube.pods import Pod
-from gpumem.cluster import Cluster
+from gpumem.cluster import ClusterSnapshot
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import seats_for
 from tenancy.names import REFUSED_AS_MEASURED
@@ -37,7 +37,7 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NodeVerdict:
     """Of one node: a key of REASONS, and its numbers."""
 
     node: str
@@ -45,7 +45,7 @@ class Verdict:
     text: str
 
 
-def verdicts(cluster: Cluster, pod: Pod, ask: Ask) -> tuple[Verdict, ...]:
+def verdicts(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> tuple[NodeVerdict, ...]:
     """Of each node of a pool that shares memory, the nearest first; those that fit are `untried`."""
     shared = [
         name
@@ -56,23 +56,23 @@ def verdicts(cluster: Cluster, pod: Pod, ask: Ask) -> tuple[Verdict, ...]:
     return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def standing_of(cluster: Cluster, pod: Pod, ask: Ask) -> Standing:
+def standing_of(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> Standing:
     """As the extender's filter has it."""
     seats = seats_for(cluster.ledger, pod.namespace, ask, at(pod.spec, "nodeSelector"))
     return Standing(pod.priority, frozenset(seat.pool for seat in seats))
 
 
-def _verdict(cluster: Cluster, pod: Pod, ask: Ask, name: str) -> Verdict:
+def _verdict(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> NodeVerdict:
     for found in _by_node(cluster, pod, ask, name):
-        return Verdict(name, *found)
+        return NodeVerdict(name, *found)
     standing, now = standing_of(cluster, pod, ask), time.monotonic()
     if name in cluster.cache.feasible_nodes(ask, now, pod.uid, standing):
-        return Verdict(name, "untried", "has room by now")
+        return NodeVerdict(name, "untried", "has room by now")
     fits = cluster.cache.fit(pod.uid, ask, [name], now, standing)  # it promises nothing where nothing fits
-    return Verdict(name, *_by_device(cluster.devices[name].pool in standing.pools, name, fits))
+    return NodeVerdict(name, *_by_device(cluster.devices[name].pool in standing.pools, name, fits))
 
 
-def _by_node(cluster: Cluster, pod: Pod, ask: Ask, name: str) -> Iterator[tuple[str, str]]:
+def _by_node(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> Iterator[tuple[str, str]]:
     """What kube-scheduler's own plugins would say, in their order."""
     node, names = cluster.nodes[name], cluster.ledger.names
     labels = at(node, "metadata", "labels")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.runtime.errors import AgentError
-from gpumem.advice import Advice, Sample
+from gpumem.advice import Advice, UseSample
 
 _MOST_POINTS = 2000  # of a picture: of more, the peak of each span
 _INCHES = (10.0, 4.0)
@@ -16,7 +16,7 @@ class PlotError(AgentError):
     """Nothing can be drawn; the message says why."""
 
 
-def write(samples: Iterable[Sample], seats: Sequence[Advice], folder: Path, kind: str) -> list[Path]:
+def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, kind: str) -> list[Path]:
     """A file for each seat that was used, named after it. Raises PlotError."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (the plugin has none)
@@ -25,7 +25,7 @@ def write(samples: Iterable[Sample], seats: Sequence[Advice], folder: Path, kind
             f"--plot needs matplotlib ({error}): in the checkout, type .toolchain/bin/uv pip install --python "
             ".venv/bin/python --require-hashes -r requirements-plot.lock, then use make gpumem"
         ) from None
-    by_seat: dict[str, list[Sample]] = {seat.seat: [] for seat in seats}
+    by_seat: dict[str, list[UseSample]] = {seat.seat: [] for seat in seats}
     for sample in samples:
         if sample.seat in by_seat:
             by_seat[sample.seat].append(sample)
@@ -41,7 +41,7 @@ def write(samples: Iterable[Sample], seats: Sequence[Advice], folder: Path, kind
     return written
 
 
-def peaks(samples: Iterable[Sample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
+def peaks(samples: Iterable[UseSample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
     """What the replica with the most used, by the moment; of more moments than `most`, the peak of each span."""
     by_time: dict[float, float] = {}
     for sample in samples:
@@ -52,7 +52,7 @@ def peaks(samples: Iterable[Sample], most: int = _MOST_POINTS) -> list[tuple[flo
     return [max(span, key=lambda moment: moment[1]) for span in spans]
 
 
-def _draw(figure: Any, seat: Advice, samples: Iterable[Sample]) -> Any:
+def _draw(figure: Any, seat: Advice, samples: Iterable[UseSample]) -> Any:
     axes = figure.subplots()
     used = peaks(samples)
     axes.plot(

@@ -30,7 +30,7 @@ _FLOOR, _SHORT = "under its floor", "short within its budget"
 
 
 @dataclass(frozen=True)
-class PodUse:
+class PodSeries:
     """What a pod held of one device: (seconds since 1970, MiB), in order."""
 
     namespace: str
@@ -40,7 +40,7 @@ class PodUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
+class ReplayEvent:
     """`what` is one of the five words above; `seconds` is of pending and refused."""
 
     at: str
@@ -69,7 +69,7 @@ class Side:
 
     file: str
     totals: tuple[Total, ...]
-    events: tuple[Event, ...]
+    events: tuple[ReplayEvent, ...]
     notes: tuple[str, ...]
 
 
@@ -87,7 +87,7 @@ class Replay:
 # The history
 
 
-def read(source: str, *, days: int, now: float) -> list[PodUse]:
+def read(source: str, *, days: int, now: float) -> list[PodSeries]:
     """The last days before `now` of a Prometheus (an http(s) URL); or a CSV file, all of it. Raises HistoryError."""
     served = source.startswith(SCHEMES)
     found = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
@@ -96,7 +96,7 @@ def read(source: str, *, days: int, now: float) -> list[PodUse]:
     return found
 
 
-def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodUse]:
+def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodSeries]:
     end = now // STEP_SECONDS * STEP_SECONDS
     held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
     for series in server.over(USED, end - days * 86_400, end, STEP_SECONDS, "what pods used"):
@@ -106,7 +106,7 @@ def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodUse]:
     return [_use(key, samples) for key, samples in sorted(held.items())]
 
 
-def _from_file(path: Path) -> list[PodUse]:
+def _from_file(path: Path) -> list[PodSeries]:
     """Raises HistoryError with all that is wrong, as far as a screen holds it."""
     held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
     wrong: list[str] = []
@@ -153,7 +153,7 @@ def _seconds(text: str) -> float:
     return found
 
 
-def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> PodUse:
+def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> PodSeries:
     """In order, and with nothing where samples are missing."""
     ordered = sorted(dict(samples).items())
     steps = [after[0] - before[0] for before, after in pairwise(ordered)]
@@ -164,7 +164,7 @@ def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> Pod
         if after[0] - before[0] > most:
             filled.append((before[0] + step, 0))
         filled.append(after)
-    return PodUse(*key, tuple(filled))
+    return PodSeries(*key, tuple(filled))
 
 
 # What came of it
@@ -215,7 +215,7 @@ class Played(Protocol):
     def notes(self) -> Sequence[str]: ...
 
 
-def replay(pods: Sequence[PodUse], played: Sequence[tuple[str, Played]]) -> Replay:
+def replay(pods: Sequence[PodSeries], played: Sequence[tuple[str, Played]]) -> Replay:
     """The report of a history, and of what came of it by stack file."""
     first = played[0][1]
     return Replay(
@@ -245,8 +245,8 @@ def _side(name: str, played: Played) -> Side:
     )
 
 
-def _event(each: Happened) -> Event:
-    return Event(
+def _event(each: Happened) -> ReplayEvent:
+    return ReplayEvent(
         at=_moment(each.at),
         what=each.what,
         workload=each.workload,
@@ -351,7 +351,7 @@ def _events(report: Replay, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-def _told(event: Event) -> str:
+def _told(event: ReplayEvent) -> str:
     match event.what:
         case "recycled":
             return f"recycled at {event.used_mib} of {event.declared_mib} MiB on {event.device}"

@@ -7,7 +7,7 @@ from agents.extender.cache.snapshot import DeviceUsage, NodeUsage, Share
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
-from gpumem.cluster import Cluster, Gate, age
+from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
 from tenancy.devices.allocate import Ask
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
@@ -141,7 +141,7 @@ def check_pool(ledger: Ledger, pool: str | None) -> None:
         raise PoolError(f"--pool {pool!r} is no pool of the ledger; these are: {', '.join(pools) or 'none'}")
 
 
-def who(cluster: Cluster, wanted: Filter = EVERYTHING) -> Who:
+def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     """Everything on the nodes of the ledger's pools."""
     holders = _Holders(cluster, wanted)
     shared = {pool.name for pool in cluster.ledger.shared_pools}
@@ -190,7 +190,7 @@ def device_row(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int
     )
 
 
-def whole_devices(cluster: Cluster, wanted: Filter = EVERYTHING) -> Iterator[WholeRow]:
+def whole_devices(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Iterator[WholeRow]:
     """The nodes of the pools that hand out devices whole; nothing where pods of others are not known."""
     by_node: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
@@ -211,7 +211,7 @@ def whole_devices(cluster: Cluster, wanted: Filter = EVERYTHING) -> Iterator[Who
         )
 
 
-def _whole_pool(cluster: Cluster, labels: Mapping[str, str]) -> Pool | None:
+def _whole_pool(cluster: ClusterSnapshot, labels: Mapping[str, str]) -> Pool | None:
     mine = [pool for pool in cluster.ledger.pools if pool.matches(labels)]
     return mine[0] if len(mine) == 1 and mine[0].sharing is Sharing.WHOLE else None
 
@@ -219,7 +219,7 @@ def _whole_pool(cluster: Cluster, labels: Mapping[str, str]) -> Pool | None:
 class _Holders:
     """Who is on the devices of one cluster."""
 
-    def __init__(self, cluster: Cluster, wanted: Filter) -> None:
+    def __init__(self, cluster: ClusterSnapshot, wanted: Filter) -> None:
         self._cluster = cluster
         self._wanted = wanted
         self._bound = cluster.bound()
@@ -320,7 +320,7 @@ def _is_of(namespace: str, wanted: Filter) -> bool:
     return wanted.namespace in (None, namespace)
 
 
-def _waiting(cluster: Cluster, wanted: Filter) -> Iterator[Waiting]:
+def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
     """The oldest first; of one node, or device, nobody waits."""
     if wanted.node or wanted.device:
         return
@@ -343,7 +343,7 @@ def _waiting(cluster: Cluster, wanted: Filter) -> Iterator[Waiting]:
         )
 
 
-def _gate(gate: Gate) -> GateRow:
+def _gate(gate: GatedWorkload) -> GateRow:
     return GateRow(
         namespace=gate.namespace,
         name=gate.name,

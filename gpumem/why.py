@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agents.kube.client import Object
 from agents.kube.pods import Pod, PodError
 from gpumem.cluster import age
-from gpumem.evidence import Evidence, Queued, Said, is_pending
+from gpumem.evidence import Evidence, PendingWorkload, SeenEvent, is_pending
 from gpumem.nodes import by_message, verdicts
 from gpumem.reasons import FINE, REASONS
 from tenancy import names
@@ -172,7 +172,7 @@ def _job(evidence: Evidence, job: Object) -> _Found:
     return _missing(evidence) or _Found("uncreated", "no pod of it is there")
 
 
-def _queue(queued: Queued) -> _Found:
+def _queue(queued: PendingWorkload) -> _Found:
     workload, conditions = queued.workload, _conditions(queued.workload)
     if not workload["spec"].get("active", True):
         return _Found("deactivated", f"Workload {workload['metadata']['name']}: spec.active is false")
@@ -343,5 +343,5 @@ def _age(pod: Pod, evidence: Evidence) -> str:
     return age((evidence.cluster.now - pod.created).total_seconds())
 
 
-def _ago(said: Said, evidence: Evidence) -> str:
+def _ago(said: SeenEvent, evidence: Evidence) -> str:
     return f"{age((evidence.cluster.now - said.at).total_seconds())} ago" if said.at else "at an unknown time"

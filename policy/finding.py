@@ -17,14 +17,14 @@ class Finding:
     urn: str | None = None
 
 
-class Subject(Protocol):
+class FindingSubject(Protocol):
     """What a finding is about; its text is what the message starts with."""
 
     @property
     def urn(self) -> str | None: ...
 
 
-S = TypeVar("S", bound=Subject)
+S = TypeVar("S", bound=FindingSubject)
 
 # What stands in a manifest where it cannot be read; everything else that a rule raises is a bug and ends the gate.
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
@@ -39,7 +39,7 @@ def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iter
             yield unproven(subject, error)
 
 
-def unproven(subject: Subject, error: Exception | str) -> Finding:
+def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
     """Fail closed: what cannot be proven is a violation."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agents.gate.config import GateConfig, declared
-from agents.gate.probes import FreeMemory, HttpJson, Prometheus
+from agents.gate.probes import FreeMemory, HttpJson, PrometheusQuery
 from simulation.agents import wired
 from simulation.api import Object
 from simulation.cluster import Cluster
@@ -366,7 +366,7 @@ class Replayed(Cluster):
         queue.waits_since = None
 
     def _wanted(self, gate: GateConfig) -> bool:
-        if isinstance(gate.demand, HttpJson | Prometheus):
+        if isinstance(gate.demand, HttpJson | PrometheusQuery):
             queue = self.queues[gate.deployment]
             return queue.always or bool(queue.asked)
         return gate.demand.answer(self.world.time_of_day(), lambda url: b"").wanted
@@ -389,7 +389,7 @@ class Replayed(Cluster):
             for part in reversed(demand.field.split(".")):
                 value = {part: value}
             return value
-        if isinstance(demand, Prometheus):
+        if isinstance(demand, PrometheusQuery):
             asked = f"{demand.address.rstrip('/')}/api/v1/query?{urlencode({'query': demand.query})}"
             value = demand.at_least if self._wanted(gate) else demand.at_least - 1
             return {"data": {"resultType": "scalar", "result": [0, str(value)]}} if url == asked else None

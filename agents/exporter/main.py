@@ -28,7 +28,7 @@ from agents.runtime import exposition
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
@@ -149,7 +149,7 @@ class Gauge:
             if problem := self.sample().problem:
                 raise AgentError(problem)
 
-        problem = Problem(log=log, failing="not all is read", recovered="NVML answers again")
+        problem = ProblemLog(log=log, failing="not all is read", recovered="NVML answers again")
         keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
 
     def metrics(self) -> tuple[int, str]:

@@ -17,7 +17,7 @@ from agents.kube.pods import PODS, on_node
 from agents.node.pods import NodePod, Roster, node_pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 from agents.telemetry.resourceslice import SLICES
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
@@ -78,7 +78,7 @@ class Registrar:
     informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        problem = Problem(
+        problem = ProblemLog(
             log=self.log,
             failing="names and budgets stay as they were",
             recovered="names and budgets are up to date again",

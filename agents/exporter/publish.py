@@ -13,10 +13,10 @@ from agents.kube.pods import PODS, on_node
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from agents.telemetry import resourceslice
 from agents.telemetry.device import Survey
-from agents.telemetry.resourceslice import SLICES, Host
+from agents.telemetry.resourceslice import SLICES, PublishingNode
 from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing
 from tenancy.names import LEDGER
 
@@ -69,14 +69,14 @@ class Publisher:
             if done := self.publish():
                 log.info(f"ResourceSlice {done}")
 
-        problem = Problem(
+        problem = ProblemLog(
             log=log,
             failing="the node's ResourceSlice stays as it is",
             recovered="the node's ResourceSlice can be written again",
         )
         keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
 
-    def _offered(self, survey: Survey, host: Host, stored: Object | None) -> dict[str, int]:
+    def _offered(self, survey: Survey, host: PublishingNode, stored: Object | None) -> dict[str, int]:
         """To claims, where the pool says that it is placed by them. While anything of it is kept back, the API is asked
         for all that it depends on; a look that finds anything else than what is known here is none. Raises
         AgentError."""
@@ -110,7 +110,7 @@ class Publisher:
             return None
         return pool, held(nodes[0], self.api.items(PODS, fieldSelector=on_node(self.node)), ledger.names)
 
-    def _host(self, ledger: Ledger, node: OwnNode) -> tuple[Host, str]:
+    def _host(self, ledger: Ledger, node: OwnNode) -> tuple[PublishingNode, str]:
         """The node, and why its devices offer nothing if several pools match it: memory that one of them may not have
         is given to no claim."""
         pool, doubt = None, ""
@@ -119,4 +119,4 @@ class Publisher:
         except SeveralPoolsError as error:
             doubt = f", which offers nothing: the node is {error}"
         shared = pool if pool is not None and pool.sharing is Sharing.MEMORY else None
-        return Host(name=self.node, uid=node.uid, pool=shared), doubt
+        return PublishingNode(name=self.node, uid=node.uid, pool=shared), doubt

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from agents.extender.cache.node_info import Holder, Shortage
+from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.ledger import Ledger
@@ -101,7 +101,7 @@ def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Short
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 
-    def over(shortage: Shortage, holder: Holder) -> bool:
+    def over(shortage: Shortage, holder: UndeclaredUse) -> bool:
         return holder.mib > recorded.get((holder.namespace, shortage.pool), 0)
 
     return tuple(replace(each, holders=tuple(h for h in each.holders if over(each, h))) for each in short)

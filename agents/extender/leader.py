@@ -13,7 +13,7 @@ from agents.kube.client import Api, Object
 from agents.kube.informer import Informer, WatchSource, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 
 _DEFAULT_SECONDS = 15  # of leaseDurationSeconds, kube-scheduler's own
 
@@ -50,7 +50,7 @@ class LeaseWatcher:
     _informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        problem = Problem(log=self.log, failing="relists the Lease", recovered="watches the Lease again")
+        problem = ProblemLog(log=self.log, failing="relists the Lease", recovered="watches the Lease again")
         self._informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     @property

@@ -17,7 +17,7 @@ from agents.extender.filter import Request
 from agents.extender.hold import crowded, reclaimable
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from tenancy.ledger import Ledger
 
 # What the scheduler needs to try again by itself: its shortest back-off, and a little.
@@ -95,7 +95,7 @@ class PendingPods:
 
     def keep(self) -> NoReturn:
         """Does not return."""
-        problem = Problem(
+        problem = ProblemLog(
             log=self.log,
             failing="pods that were refused may wait for 5 minutes",
             recovered="pods that were refused are retried as soon as there is room",

@@ -11,7 +11,7 @@ from agents.kube.events import Event, Recorder, Reference
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
 _MOST = 1000  # events that wait to be written; an API that is away must not fill the memory
@@ -26,10 +26,12 @@ class EventWriter:
     clock: Clock
     log: Log
     _queue: "Queue[Event]" = field(default_factory=lambda: Queue(_MOST))
-    _problem: Problem = field(init=False)
+    _problem: ProblemLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self._problem = Problem(log=self.log, failing="an Event is not written", recovered="Events are written again")
+        self._problem = ProblemLog(
+            log=self.log, failing="an Event is not written", recovered="Events are written again"
+        )
 
     def put(self, event: Event) -> None:
         """Returns at once."""

@@ -51,7 +51,7 @@ class HttpJson:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prometheus:
+class PrometheusQuery:
     """The single value of an instant query; no value at all is a failed probe: let the query end in `or vector(0)`."""
 
     address: str
@@ -111,11 +111,11 @@ class FreeMemory:
         return ProbeResult(True, "it has no demand signal")
 
 
-Demand = HttpJson | Prometheus | Window | FreeMemory
+Demand = HttpJson | PrometheusQuery | Window | FreeMemory
 
-_KINDS: Mapping[str, type[HttpJson] | type[Prometheus] | type[Window] | type[FreeMemory]] = {
+_KINDS: Mapping[str, type[HttpJson] | type[PrometheusQuery] | type[Window] | type[FreeMemory]] = {
     "http_json": HttpJson,
-    "prometheus": Prometheus,
+    "prometheus": PrometheusQuery,
     "window": Window,
     "free_memory": FreeMemory,
 }

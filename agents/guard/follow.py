@@ -11,7 +11,7 @@ from agents.kube.informer import Informer, WatchSource, read_list
 from agents.kube.pods import PODS, Pod, PodError, on_node
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tenancy.quantity import parse
 from tenancy.units import MIB
@@ -108,7 +108,7 @@ class Follower:
     _pods: Mapping[str, Protected] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        problem = Problem(
+        problem = ProblemLog(
             log=self.log,
             failing="relists the pods, and protects the same until then",
             recovered="watches the pods again",

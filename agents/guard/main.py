@@ -24,7 +24,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.exposition import Sample
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
@@ -120,7 +120,7 @@ def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
 
 def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> NoReturn:
     """Does not return; in a thread of its own because the API may be slow: no process waits for that."""
-    problem = Problem(log=log, failing="an event was not written", recovered="events are written again")
+    problem = ProblemLog(log=log, failing="an event was not written", recovered="events are written again")
     keep_running(lambda: recorder.record(events.get(), clock.now()), problem)
 
 
@@ -157,11 +157,11 @@ class Sweeper:
     events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
     threads: tuple[threading.Thread, ...] = ()
     last: Sweep = field(init=False)
-    _problem: Problem = field(init=False)
+    _problem: ProblemLog = field(init=False)
 
     def __post_init__(self) -> None:
         self.last = Sweep(self.clock.monotonic())
-        self._problem = Problem(log=self.log, failing="no sweep", recovered="sweeps again")
+        self._problem = ProblemLog(log=self.log, failing="no sweep", recovered="sweeps again")
 
     def keep_sweeping(self) -> None:
         """Does not return."""

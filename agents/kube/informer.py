@@ -11,7 +11,7 @@ from agents.kube.client import Api, ApiError, Object
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 
 # A watch on a connection that died silently misses no more than this.
 WATCH_SECONDS = 300.0
@@ -200,7 +200,7 @@ class Informer:
     api: Api
     lists: Callable[[], Sequence[WatchSource]]
     apply: Callable[[Object], None]
-    problem: Problem
+    problem: ProblemLog
     clock: Clock
     ready: Callable[[], bool] = lambda: True
     jitter: Callable[[], float] = random.random

@@ -21,7 +21,7 @@ Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
-class BoundPod:
+class PodRequests:
     """What a bound pod requests on its node: whole MiB, and devices; `problem` where that cannot be read."""
 
     node: str
@@ -40,7 +40,7 @@ class NodeCache:
 
     names: Names
     nodes: dict[str, Node] = field(default_factory=dict)
-    seats: dict[str, BoundPod] = field(default_factory=dict)
+    seats: dict[str, PodRequests] = field(default_factory=dict)
     slices: dict[str, DeviceSlice] = field(default_factory=dict)
     claims: dict[str, frozenset[str]] = field(default_factory=dict)
     sources: tuple[WatchSource, ...] = ()
@@ -97,11 +97,11 @@ class NodeCache:
         self.nodes[node.name] = node
         return node
 
-    def add_pod(self, item: Object) -> BoundPod | None:
+    def add_pod(self, item: Object) -> PodRequests | None:
         """A bound pod, new or changed; what it requests cannot change. None where it requests nothing."""
         pod = Pod(item)
         seat = _seat(pod, self.names)
-        if not seat.node or seat == BoundPod(seat.node):
+        if not seat.node or seat == PodRequests(seat.node):
             return None
         self.seats[pod.uid] = seat
         return seat
@@ -126,12 +126,12 @@ class NodeCache:
         return nodes
 
 
-def _seat(pod: Pod, names: Names) -> BoundPod:
+def _seat(pod: Pod, names: Names) -> PodRequests:
     node = pod.node or ""
     try:
-        return BoundPod(node, pod.request(names.gpumem), pod.request(names.gpu_count))
+        return PodRequests(node, pod.request(names.gpumem), pod.request(names.gpu_count))
     except PodError as error:
-        return BoundPod(node, problem=str(error))
+        return PodRequests(node, problem=str(error))
 
 
 def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object], object]) -> bool:

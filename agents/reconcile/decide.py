@@ -54,7 +54,7 @@ class ClusterState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class NodePatch:
     """Write these values on the node; None removes the key. `bound_mib` is what pods bound to it request."""
 
     node: Node
@@ -80,7 +80,7 @@ class NodeFinding:
     blocking: bool
 
 
-Action = Change | NodeFinding
+Action = NodePatch | NodeFinding
 
 
 def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
@@ -93,7 +93,7 @@ def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, .
     return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
-def status_patch(names: Names, change: Change) -> dict[str, object]:
+def status_patch(names: Names, change: NodePatch) -> dict[str, object]:
     """The merge patch of nodes/status: both keys in both maps at once, a conflict if anybody wrote since."""
     values = {
         names.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
@@ -202,29 +202,29 @@ def _finding(node: Node, bound: Bound, reason: str, note: str, *, blocking: bool
     return NodeFinding(node=node, bound_mib=bound.mib, reason=reason, note=note, blocking=blocking)
 
 
-def _removal(node: Node, bound: Bound) -> Change:
+def _removal(node: Node, bound: Bound) -> NodePatch:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound.mib:
         note += f", although pods that request {bound.mib} MiB run here; they keep running without a budget"
-    return Change(node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
+    return NodePatch(node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
 
 
-def _withholding(names: Names, node: Node, bound: Bound, doubt: str) -> Change:
+def _withholding(names: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
     """A capacity that cannot be verified takes nothing new: what is advertised falls to what runs here already."""
     held_mib, devices = (
         amount if amount and (key in node.capacity or key in node.allocatable) else None
         for key, amount in ((names.gpumem, bound.mib), (names.gpu_count, bound.devices))
     )
     note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is fixed: {doubt}"
-    return Change(
+    return NodePatch(
         node=node, bound_mib=bound.mib, gpumem_mib=held_mib, gpu_count=devices, reason=EVENT_WITHHELD, note=note
     )
 
 
-def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> Change:
+def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> NodePatch:
     wanted_mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
     note = f"advertises {wanted_mib} MiB on {devices} devices: pool {pool.name}"
-    return Change(
+    return NodePatch(
         node=node,
         bound_mib=bound.mib,
         gpumem_mib=wanted_mib,

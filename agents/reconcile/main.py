@@ -23,7 +23,7 @@ from agents.kube.ledger import StoredLedger
 from agents.reconcile import cache as view
 from agents.reconcile import decide, labels
 from agents.reconcile.cache import NodeCache
-from agents.reconcile.decide import Action, Change, NodeFinding
+from agents.reconcile.decide import Action, NodeFinding, NodePatch
 from agents.reconcile.labels import Verified
 from agents.reconcile.wait import EventWait, Settled
 from agents.runtime.clock import Clock, seconds_left
@@ -71,8 +71,8 @@ class PassReading:
         return tuple(action for action in self.actions if isinstance(action, NodeFinding))
 
     @property
-    def changes(self) -> tuple[Change, ...]:
-        return tuple(action for action in self.actions if isinstance(action, Change))
+    def changes(self) -> tuple[NodePatch, ...]:
+        return tuple(action for action in self.actions if isinstance(action, NodePatch))
 
     @property
     def wanting(self) -> frozenset[str]:
@@ -277,7 +277,7 @@ class Reconciler:
         )
         return (*refused, *unsettled)
 
-    def _write(self, names: Names, change: Change, refused: dict[str, ApiError]) -> None:
+    def _write(self, names: Names, change: NodePatch, refused: dict[str, ApiError]) -> None:
         """What the server refuses is this node's; no answer at all is the pass's. Raises ApiError."""
         try:
             self.api.merge_patch(f"/api/v1/nodes/{change.node.name}/status", decide.status_patch(names, change))
@@ -293,7 +293,7 @@ class Reconciler:
         self.log.info("wrote", **_written(change))
         self._record(change, change.warning, occasion=change.node.resource_version)
 
-    def _record(self, action: Change | NodeFinding, warning: bool, occasion: str = "") -> None:
+    def _record(self, action: NodePatch | NodeFinding, warning: bool, occasion: str = "") -> None:
         event = Event(
             regarding=action.node.reference,
             reason=action.reason,
@@ -323,9 +323,9 @@ class Reconciler:
         return found
 
 
-def _fields(action: Change | NodeFinding) -> dict[str, object]:
+def _fields(action: NodePatch | NodeFinding) -> dict[str, object]:
     return {"node": action.node.name, "reason": action.reason, "bound_mib": action.bound_mib}
 
 
-def _written(change: Change) -> dict[str, object]:
+def _written(change: NodePatch) -> dict[str, object]:
     return {**_fields(change), "gpumem_mib": change.gpumem_mib, "gpu_count": change.gpu_count, "note": change.note}

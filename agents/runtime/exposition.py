@@ -24,7 +24,7 @@ class Sample:
     value: float
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """What a metric's values are."""
 
     GAUGE = "gauge"
@@ -37,7 +37,7 @@ class Family:
     """A metric: its samples bear its name, a histogram's with _bucket, _sum and _count behind it."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     text: str
     samples: tuple[Sample, ...]
 
@@ -61,7 +61,7 @@ def gauges(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> tuple[Fa
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
     return tuple(
-        Family(name=name, kind=Kind.GAUGE, text=help_texts[name], samples=tuple(group))
+        Family(name=name, kind=MetricType.GAUGE, text=help_texts[name], samples=tuple(group))
         for name, group in grouped.items()
     )
 

@@ -9,7 +9,7 @@ from agents.runtime.log import Log
 
 
 @dataclass(kw_only=True)
-class Problem:
+class ProblemLog:
     """What is wrong now, None where nothing is. `failing` says what that means and is logged with it, `recovered` when
     it is over."""
 
@@ -27,7 +27,9 @@ class Problem:
         self.now = problem
 
 
-def keep_running(step: Callable[[], object], problem: Problem, pause: Callable[[], object] = lambda: None) -> NoReturn:
+def keep_running(
+    step: Callable[[], object], problem: ProblemLog, pause: Callable[[], object] = lambda: None
+) -> NoReturn:
     """Repeats `step`, then `pause`. An AgentError of `step` is reported, any other error ends it."""
     while True:
         try:

@@ -4,7 +4,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from agents.runtime.exposition import Family, Kind, Sample
+from agents.runtime.exposition import Family, MetricType, Sample
 
 # Seconds: of answers within the process, and of calls to the API.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -26,7 +26,7 @@ class Counter:
         with self._lock:
             counts = dict(self._counts)
         samples = (Sample(name=self._name, labels={self._label: each}, value=count) for each, count in counts.items())
-        return Family(name=self._name, kind=Kind.COUNTER, text=self._text, samples=tuple(samples))
+        return Family(name=self._name, kind=MetricType.COUNTER, text=self._text, samples=tuple(samples))
 
 
 class Histogram:
@@ -49,7 +49,7 @@ class Histogram:
             counts = {value: tuple(each) for value, each in self._counts.items()}
             sums = dict(self._sums)
         samples = (sample for value in counts for sample in self._samples(value, counts[value], sums[value]))
-        return Family(name=self._name, kind=Kind.HISTOGRAM, text=self._text, samples=tuple(samples))
+        return Family(name=self._name, kind=MetricType.HISTOGRAM, text=self._text, samples=tuple(samples))
 
     def _samples(self, value: str, counts: tuple[int, ...], seconds: float) -> Iterator[Sample]:
         total = 0

@@ -41,7 +41,7 @@ _LEAST_OFFERED_MIB = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class PublishingNode:
     """The node whose devices they are; `pool` is the one that shares their memory. `offered`: the most that claims may
     have, MiB by UUID, of a pool that says who places on it."""
 
@@ -74,7 +74,7 @@ def name_of(node: str, names: Names) -> str:
     return f"{names.device_driver}-{node}"
 
 
-def slice_of(survey: Survey, host: Host, names: Names, before: Object | None) -> Object:
+def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object | None) -> Object:
     """The node's slice. A device that NVML cannot read is as it was `before`, and tainted; one that never was read is
     left out. The pool's generation grows when a device comes, goes, or changes in anything but its health."""
     devices = [_device(entry, host, names) for entry in _entries(survey, before)]
@@ -150,7 +150,7 @@ def _name(index: int) -> str:
     return f"gpu-{index}"
 
 
-def _device(entry: _Entry, host: Host, names: Names) -> dict[str, Any]:
+def _device(entry: _Entry, host: PublishingNode, names: Names) -> dict[str, Any]:
     pool = host.pool
     device = {
         "name": _name(entry.index),

@@ -28,7 +28,7 @@ _WRITES = (*_CHANGES, "delete", "deletecollection")
 _ENTERS = ("create", "get")
 
 
-class Place(Enum):
+class UsableIn(Enum):
     """Where a right is good for something. Who has it in the whole cluster has it in all of these."""
 
     CLUSTER = "what is in no namespace"
@@ -37,9 +37,9 @@ class Place(Enum):
     TRUSTED = "the namespaces whose accounts are trusted"
 
 
-ANYWHERE = frozenset(Place)
-_IN_NAMESPACES = ANYWHERE - {Place.CLUSTER}
-_UNHELD = frozenset({Place.OWN, Place.TRUSTED})
+ANYWHERE = frozenset(UsableIn)
+_IN_NAMESPACES = ANYWHERE - {UsableIn.CLUSTER}
+_UNHELD = frozenset({UsableIn.OWN, UsableIn.TRUSTED})
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class _Right:
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
-    places: frozenset[Place]
+    places: frozenset[UsableIn]
     edits: bool = False
     called: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ def _with_status(*resources: str) -> tuple[str, ...]:
     return tuple(f"{resource}{end}" for resource in resources for end in ("", "/status"))
 
 
-_CLUSTER, _TENANT, _OWN = frozenset({Place.CLUSTER}), frozenset({Place.TENANT}), frozenset({Place.OWN})
+_CLUSTER, _TENANT, _OWN = frozenset({UsableIn.CLUSTER}), frozenset({UsableIn.TENANT}), frozenset({UsableIn.OWN})
 # ConfigMaps of kube-system that say who is who, or what a node is.
 _OF_KUBE_SYSTEM = ("aws-auth", "extension-apiserver-authentication", "kube")
 # What the names of the platform's ConfigMaps and Leases begin with, and those of Kueue in its namespace.
@@ -71,7 +71,7 @@ _KEPT_BY = (
     _Right(_DEVICES, ("resourceslices", "deviceclasses", "devicetaintrules"), _WRITES, _CLUSTER),
     _Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
     _Right("", ("pods/binding", "bindings"), _WRITES, _IN_NAMESPACES),
-    _Right("", _with_status("resourcequotas"), _WRITES, frozenset({Place.TENANT, Place.OWN})),
+    _Right("", _with_status("resourcequotas"), _WRITES, frozenset({UsableIn.TENANT, UsableIn.OWN})),
     _Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
     _Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
     _Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
@@ -139,7 +139,7 @@ def rules_of_built_in(role: str) -> Sequence[Rule] | None:
     return EVERYTHING if role == "cluster-admin" or role.startswith("system:") else None
 
 
-def past(rules: Sequence[Rule], places: frozenset[Place], *, beyond_edit: bool = False) -> list[str]:
+def past(rules: Sequence[Rule], places: frozenset[UsableIn], *, beyond_edit: bool = False) -> list[str]:
     """The rights by which these rules lead past the budgets, for who has them there, as `verb/verb resource`; without
     those that `edit` has where `beyond_edit`. Whoever adds to a rule, or to the places, gets no fewer."""
     rights = [right for right in ALL if right.places & places and not (beyond_edit and right in _OF_EDIT)]

@@ -12,8 +12,8 @@ from policy.rules.past import (
     EVERYTHING,
     OURS,
     RBAC,
-    Place,
     Rule,
+    UsableIn,
     past,
     rules_of_built_in,
     wildcards,
@@ -197,7 +197,7 @@ class _Given:
     """To whom a role gives its rights, where, and who of them is not trusted."""
 
     whom: str
-    places: frozenset[Place]
+    places: frozenset[UsableIn]
     strangers: Sequence[Subject] = ()
     beyond_edit: bool = False
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from policy.graph import Graph
 from policy.objects import Object, text
-from policy.rules.past import ANYWHERE, RBAC, Place
+from policy.rules.past import ANYWHERE, RBAC, UsableIn
 from policy.unknown import is_unknown
 from tenancy import names
 from tenancy.workload import maps_at
@@ -72,14 +72,14 @@ def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
     ]
 
 
-def places_of(graph: Graph, found: Object) -> frozenset[Place]:
+def places_of(graph: Graph, found: Object) -> frozenset[UsableIn]:
     """Where a binding gives its role's rights, or where a Role has them."""
     if found.kind in ("ClusterRole", "ClusterRoleBinding"):
         return ANYWHERE
     if is_unknown(found.namespace):
-        return ANYWHERE - {Place.CLUSTER}
+        return ANYWHERE - {UsableIn.CLUSTER}
     tenants = set(graph.ledger.tenants_by_name) if graph.ledger else set()
-    which = {Place.TENANT: tenants, Place.OWN: own_namespaces(graph), Place.TRUSTED: _trusted(graph)}
+    which = {UsableIn.TENANT: tenants, UsableIn.OWN: own_namespaces(graph), UsableIn.TRUSTED: _trusted(graph)}
     return frozenset(place for place, namespaces in which.items() if found.namespace in namespaces)
 
 

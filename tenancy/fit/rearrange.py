@@ -22,7 +22,7 @@ _DEEPEST = 100  # so many are touched at most, and so many new pods are put wher
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class DeviceRoom:
     """`room_mib` is what is left beside its pods; below 0 where it holds too much. Not `open`: it takes no new pod."""
 
     node: str
@@ -54,7 +54,7 @@ class Budget:
 
 
 def rearrange(
-    devices: Sequence[Device], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
+    devices: Sequence[DeviceRoom], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> Plan | None:
     """The least change after which the wanted pods fit as well; None where no change of these makes them fit, or none
     was found."""
@@ -69,7 +69,7 @@ def rearrange(
 
 
 def _as_far(
-    devices: Sequence[Device], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, search: "_Search"
+    devices: Sequence[DeviceRoom], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, search: "_Search"
 ) -> Plan | None:
     """The best that the search had, else the first of a narrow one."""
     if search.plan is not None:
@@ -90,7 +90,7 @@ class _Search:
 
     def __init__(
         self,
-        devices: Sequence[Device],
+        devices: Sequence[DeviceRoom],
         pods: Sequence[Lying],
         seats: dict[str, Budget],
         wanted: Wanted,

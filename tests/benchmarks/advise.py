@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gpumem.advice import DAY_SECONDS, Sample
+from gpumem.advice import DAY_SECONDS, UseSample
 from tenancy.units import MIB
 from tests.support.weeks import HOURS, KINDS, SEAT, Violations, backtest, held_out
 
@@ -40,7 +40,7 @@ def row(kind: str, found: Sequence[Violations]) -> None:
     print(f"| {kind} | {rates} | {found[-1].headroom:.0%} |")
 
 
-def recorded(file: Path) -> list[list[Sample]]:
+def recorded(file: Path) -> list[list[UseSample]]:
     """Of each pod that is there all the time, with an hour as a day, from 0 on."""
     by_pod: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with file.open(encoding="utf-8") as lines:
@@ -50,13 +50,13 @@ def recorded(file: Path) -> list[list[Sample]]:
     last = max(at for samples in by_pod.values() for at, _ in samples)
     hour = 3600
     return [
-        [Sample((at - first) * DAY_SECONDS / hour, SEAT, mib, pod) for at, mib in sorted(samples)]
+        [UseSample((at - first) * DAY_SECONDS / hour, SEAT, mib, pod) for at, mib in sorted(samples)]
         for pod, samples in by_pod.items()
         if samples and min(samples)[0] < first + hour and max(samples)[0] > last - hour
     ]
 
 
-def on_recorded(pods: Sequence[Sequence[Sample]], days: int) -> Violations:
+def on_recorded(pods: Sequence[Sequence[UseSample]], days: int) -> Violations:
     """Of every week that has so many days before it."""
     found = [held_out(window, days) for pod in pods for window in windows(pod, days)]
     total = sum(each.days for each in found)
@@ -64,10 +64,12 @@ def on_recorded(pods: Sequence[Sequence[Sample]], days: int) -> Violations:
     return Violations(total, sum(each.above for each in found), 1 / (days + 1), room)
 
 
-def windows(samples: Sequence[Sample], days: int) -> Iterator[list[Sample]]:
+def windows(samples: Sequence[UseSample], days: int) -> Iterator[list[UseSample]]:
     for begin in range(0, HOURS - 1 - days - WEEK, WEEK):
         start, end = begin * DAY_SECONDS, (begin + days + WEEK) * DAY_SECONDS
-        yield [Sample(each.time - start, each.seat, each.mib, each.pod) for each in samples if start <= each.time < end]
+        yield [
+            UseSample(each.time - start, each.seat, each.mib, each.pod) for each in samples if start <= each.time < end
+        ]
 
 
 if __name__ == "__main__":

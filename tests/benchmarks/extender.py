@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
 from tenancy.units import MIB
 from tests.benchmarks.exporter import cpu_seconds
 from tests.e2e.extending import NAMES, POOL, SYSTEM, TENANT, Bench, SchedulerPod, placement
@@ -151,7 +151,7 @@ def add_nodes(bench: Bench, names: Sequence[str]) -> None:
             for gpu in range(DEVICES)
         )
         bench.cluster.api.create(
-            SLICES, slice_of(Survey(devices=devices), Host(name=name, uid=uid, pool=POOL), NAMES, None)
+            SLICES, slice_of(Survey(devices=devices), PublishingNode(name=name, uid=uid, pool=POOL), NAMES, None)
         )
 
     with ThreadPoolExecutor(AT_ONCE) as threads:

@@ -20,7 +20,7 @@ import yaml
 
 from tenancy.fit.lower import lower, nodes_needed
 from tenancy.fit.plan import Plan, Wanted
-from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
+from tenancy.fit.rearrange import Budget, DeviceRoom, Lying, rearrange
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import PROJECT
 from tests.support.paths import ROOT
@@ -29,7 +29,7 @@ from tests.support.prod import raw
 NODES, DEVICES, SEATS = 1000, 8, 4000
 MIB = 80_000
 LIMIT_SECONDS = 5.0
-Held = tuple[list[Device], list[Lying], dict[str, Budget]]
+Held = tuple[list[DeviceRoom], list[Lying], dict[str, Budget]]
 
 
 def held(least: int, most: int, *, nodes: int = NODES, spare_mib: int | None = None) -> Held:
@@ -49,7 +49,7 @@ def held(least: int, most: int, *, nodes: int = NODES, spare_mib: int | None = N
         seats[name] = Budget(mib=mib, least_mib=mib // 2)
     if spare_mib is not None:
         room = [min(mib, spare_mib - index * 7919 % (spare_mib // 3)) for index, mib in enumerate(room)]
-    devices = [Device(node=f"node-{i // DEVICES}", name=f"gpu-{i}", room_mib=mib) for i, mib in enumerate(room)]
+    devices = [DeviceRoom(node=f"node-{i // DEVICES}", name=f"gpu-{i}", room_mib=mib) for i, mib in enumerate(room)]
     return devices, pods, seats
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from agents.runtime import exposition
 from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
 from components.agents.exporter import ExporterSpec
 from components.agents.reconcile import ledger_config_map
 from components.agents.scheduler import (
@@ -138,7 +138,7 @@ class Bench:
             Device(gpu=index, uuid=f"GPU-{name}-{index}", total_bytes=mib * MIB, used_bytes=0, free_bytes=mib * MIB)
             for index, mib in enumerate(self.nodes[name])
         )
-        found = slice_of(Survey(devices=devices), Host(name=name, uid=uid, pool=POOL), NAMES, None)
+        found = slice_of(Survey(devices=devices), PublishingNode(name=name, uid=uid, pool=POOL), NAMES, None)
         self.cluster.api.create(SLICES, found)
 
     def remove_node(self, name: str) -> None:

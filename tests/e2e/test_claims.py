@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agents.telemetry.device import Device, Fault, Survey
-from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
 from components import claims
 from components.admission.policy import binding
 from components.base.system import namespace
@@ -103,7 +103,7 @@ def publish(cluster: HeldCluster, cards: Sequence[Device]) -> None:
     """As the exporter does."""
     uid = (cluster.api.get(f"/api/v1/nodes/{NODE}") or {})["metadata"]["uid"]
     before = cluster.api.get(SLICE)
-    found = slice_of(Survey(devices=tuple(cards)), Host(name=NODE, uid=uid, pool=POOL), NAMES, before)
+    found = slice_of(Survey(devices=tuple(cards)), PublishingNode(name=NODE, uid=uid, pool=POOL), NAMES, before)
     if before is None:
         cluster.api.create(SLICES, found)
     else:

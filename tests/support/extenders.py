@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import NAMES, SYSTEM, T4, FakeCluster
@@ -76,7 +76,7 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
         Device(gpu=index, uuid=f"GPU-{index}", total_bytes=size * MIB, used_bytes=0, free_bytes=0)
         for index, size in enumerate(mib)
     )
-    host = Host(name=node, uid=f"uid-{node}", pool=T4)
+    host = PublishingNode(name=node, uid=f"uid-{node}", pool=T4)
     found: dict[str, Any] = {**slice_of(Survey(devices=devices), host, NAMES, None)}
     found["metadata"] = {**found["metadata"], "resourceVersion": cluster.next_version()}
     cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found

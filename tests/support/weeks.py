@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from gpumem.advice import DAY_SECONDS, GRID_MIB, Sample, advise
+from gpumem.advice import DAY_SECONDS, GRID_MIB, UseSample, advise
 
 HOUR = 3600
 HOURS = 24
@@ -112,11 +112,11 @@ KINDS: Mapping[str, Callable[[random.Random], _Hours]] = {
 }
 
 
-def history(kind: str, seed: int, days: int) -> list[Sample]:
+def history(kind: str, seed: int, days: int) -> list[UseSample]:
     """So many days of a kind, from 1970 on. Another sample each hour says that somebody measured."""
     hours = zip(range(days * HOURS), KINDS[kind](random.Random(f"{kind} {seed}")), strict=False)  # noqa: S311 (a test)
     return [
-        Sample(hour * HOUR, seat, mib if seat == SEAT else 1.0, pod)
+        UseSample(hour * HOUR, seat, mib if seat == SEAT else 1.0, pod)
         for hour, (pod, mib) in hours
         for seat in (SEAT, "beside")
     ]
@@ -144,7 +144,7 @@ def backtest(kind: str, *, seeds: int, days: int) -> Violations:
     return Violations(7 * seeds, sum(each.above for each in found), 1 / (days + 1), room)
 
 
-def held_out(samples: Sequence[Sample], days: int) -> Violations:
+def held_out(samples: Sequence[UseSample], days: int) -> Violations:
     """A proposal from so many days of them against the seven that follow."""
     begin = days * DAY_SECONDS
     (found,) = advise({SEAT: GRID_MIB}, (each for each in samples if each.time < begin))

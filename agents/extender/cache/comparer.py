@@ -10,7 +10,7 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.extender.cache.snapshot import Drift
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 
 INTERVAL_SECONDS = 120.0
 # A relist puts these right.
@@ -50,7 +50,7 @@ class Comparer:
         """Does not return; the first audit is after an interval."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
-        keep_running(self.pass_once, Problem(log=self.log, failing="no audit", recovered="audits again"), pause)
+        keep_running(self.pass_once, ProblemLog(log=self.log, failing="no audit", recovered="audits again"), pause)
 
     def _before(self, kind: str) -> object:
         return _kinds(self.last).get(kind) if self.last else None

@@ -20,7 +20,7 @@ from agents.kube.nodes import NODES, Node
 from agents.kube.pods import LIVE, PODS, Pod, PodError
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.workload import at
@@ -70,7 +70,7 @@ class Informers:
     known_devices: dict[str, NodeDevices] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        problem = Problem(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
+        problem = ProblemLog(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
         self._informer = Informer(
             api=self.api, lists=self.list_all, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
         )

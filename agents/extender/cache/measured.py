@@ -8,7 +8,7 @@ from agents.extender.cache.cache import Cache
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from agents.runtime.settings import PORT, text, variable
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
@@ -70,7 +70,7 @@ class Measured:
 
     def keep(self) -> NoReturn:
         """Does not return; measurements that cannot be renewed grow old, and do not count then."""
-        problem = Problem(
+        problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )
         keep_running(self._try, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))

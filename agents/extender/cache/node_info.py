@@ -46,7 +46,7 @@ class MeasuredMemory:
 
 
 @dataclass(frozen=True)
-class Holder:
+class UndeclaredUse:
     """A pod that uses `mib` of a device beyond what it declared; the exporter may not know its name."""
 
     namespace: str
@@ -68,7 +68,7 @@ class Shortage:
     index: int
     mib: int
     floor_mib: int
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[UndeclaredUse, ...] = ()
 
 
 class NodeInfo:
@@ -251,7 +251,7 @@ class NodeInfo:
             for index, mib in self.unheld.items()
         }
 
-    def _holders(self, index: int) -> tuple[Holder, ...]:
+    def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
         uuid = next((d.uuid for d in self.inventory.devices if d.index == index), None) if self.inventory else None
         used: dict[str, dict[str, int]] = {}
         uses = self.reading.uses if self.reading else ()
@@ -262,7 +262,7 @@ class NodeInfo:
             if use.uuid == uuid:
                 declared_mib = self.pods[use.uid].ask.total_mib if use.uid in self.pods else 0
                 over_mib = overshoot_mib(used=used[use.uid], device=uuid, declared_mib=declared_mib)
-                found.append(Holder(use.namespace, use.pod, over_mib))
+                found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 
     def ended(self, uid: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpumem import cli, history, replay, report
-from gpumem.advice import Sample
+from gpumem.advice import UseSample
 from gpumem.prometheus import HistoryError, Prometheus
 from tests.support.kubectl import LEDGER_OF_PROD
 from tests.support.paths import ROOT
@@ -69,7 +69,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_what_each_pod_used_is_read_by_seat_and_device(address: str) -> None:
     found = history.read(address, LEDGER_OF_PROD, days=3, now=NOW)
     assert found.unknown == ()
-    by_seat: dict[str, list[Sample]] = {}
+    by_seat: dict[str, list[UseSample]] = {}
     for sample in found.samples:
         by_seat.setdefault(sample.seat, []).append(sample)
     assert {sample.mib for sample in by_seat["immich-ml"]} == {2100}

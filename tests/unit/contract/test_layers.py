@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ AGENT_LAYERS: dict[str, set[str]] = {
 }
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")
 VENDORED = {"nvml.py": {"pynvml"}}  # for the exporter, whose zipapp alone carries it
+# Two classes of one name, which mean one thing: what the settings say of it, and the component that declares it.
+SAME_THING = {"Seat", "Tenant"}
 # pulumi_policy stays at the edge, so that rules run and are tested without an engine.
 POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
@@ -187,6 +190,19 @@ def test_rules_know_nothing_of_the_policy_sdk() -> None:
     users = {path.name for path in modules("policy") if "pulumi_policy" in imported(path)}
     assert users <= POLICY_SDK
     assert "pulumi" not in set().union(*(imported(path) for path in (ROOT / "policy" / "rules").rglob("*.py")))
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    """An agent's `Settings` is of its package. The simulation's classes have the names of what they stand for."""
+    defined = Counter(
+        node.name
+        for package in {*PACKAGES, "toolchain"} - {"simulation"}
+        for path in modules(package)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    several = {name for name, times in defined.items() if times > 1}
+    assert several == {*SAME_THING, "Settings"}
 
 
 def test_only_the_settings_read_the_configuration() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpumem.advice import DAY_SECONDS, GRID_MIB, Advice, Sample, Verdict, advise
+from gpumem.advice import DAY_SECONDS, GRID_MIB, Advice, UseSample, Verdict, advise
 from tenancy.host_memory.history import interval
 from tests.support.fake_cluster import T4
 from tests.support.replay import CRASH_LOOP, World
@@ -11,20 +11,20 @@ from tests.support.weeks import HOUR, KINDS, backtest
 MINUTE = 60
 
 
-def hourly(*days: float, pod: str = "a") -> list[Sample]:
+def hourly(*days: float, pod: str = "a") -> list[UseSample]:
     """A day of each of these MiB."""
     return [
-        Sample(day * DAY_SECONDS + hour * HOUR, "s", mib, pod) for day, mib in enumerate(days) for hour in range(24)
+        UseSample(day * DAY_SECONDS + hour * HOUR, "s", mib, pod) for day, mib in enumerate(days) for hour in range(24)
     ]
 
 
-def of(samples: list[Sample], declared_mib: int = 3000) -> Advice:
+def of(samples: list[UseSample], declared_mib: int = 3000) -> Advice:
     (found,) = advise({"s": declared_mib}, samples)
     return found
 
 
 def test_a_budget_covers_the_highest_peak_and_says_how_often_a_day_may_be_above() -> None:
-    found = of([*hourly(*[2000.0] * 9), Sample(5 * DAY_SECONDS + 60, "s", 2345.0, "a")])
+    found = of([*hourly(*[2000.0] * 9), UseSample(5 * DAY_SECONDS + 60, "s", 2345.0, "a")])
     assert (found.verdict, found.proposed_mib) == (Verdict.LOWER, 2400)
     assert (found.days, found.risk_day) == (9, 1 / 10)
     assert (found.used_p50_mib, found.used_max_mib) == (2000, 2345)
@@ -49,7 +49,7 @@ def test_seven_mornings_are_no_week() -> None:
 
 
 def test_a_budget_that_was_exceeded_is_raised_however_short_the_history_is() -> None:
-    found = of([Sample(0, "s", 4000), Sample(60, "s", 2000)])
+    found = of([UseSample(0, "s", 4000), UseSample(60, "s", 2000)])
     assert (found.verdict, found.proposed_mib, found.above, found.days_above) == (Verdict.RAISE, 4000, 0.5, 1)
 
 
@@ -59,15 +59,15 @@ def test_a_budget_on_the_grid_that_fits_stays() -> None:
 
 
 def test_who_uses_nothing_gets_no_budget_but_a_word() -> None:
-    others = [Sample(each.time, "other", 1) for each in hourly(*[1.0] * 8)]
+    others = [UseSample(each.time, "other", 1) for each in hourly(*[1.0] * 8)]
     assert (of(others).verdict, of(others).proposed_mib) == (Verdict.UNUSED, None)
     assert of([]).verdict is Verdict.UNKNOWN
     assert of([each for each in others if each.time < DAY_SECONDS]).verdict is Verdict.UNKNOWN
 
 
 def test_cold_loads_are_counted_apart_by_the_start() -> None:
-    warm = [Sample(minute * MINUTE, "s", 1000, f"p{minute // 720}") for minute in range(8 * 1440)]
-    loads = [Sample(720 * n * MINUTE + 60, "s", 2500, f"p{n}") for n in range(1, 16)]
+    warm = [UseSample(minute * MINUTE, "s", 1000, f"p{minute // 720}") for minute in range(8 * 1440)]
+    loads = [UseSample(720 * n * MINUTE + 60, "s", 2500, f"p{n}") for n in range(1, 16)]
     found = of([each for each in warm if each.time % (720 * MINUTE) != 60 or each.time < 720 * MINUTE] + loads)
     assert (found.used_max_mib, found.cold_p50_mib, found.cold_max_mib) == (1000, 2500, 2500)
     assert (found.starts, found.risk_start) == (15, 1 / 16)
@@ -77,7 +77,7 @@ def test_cold_loads_are_counted_apart_by_the_start() -> None:
 def test_what_follows_a_hole_in_the_measuring_is_no_start() -> None:
     measured = [each for each in hourly(*[1000.0] * 3) if not 1 <= each.time / DAY_SECONDS < 2]
     assert of(measured).starts == 0
-    gone = [Sample(each.time, "other", 1) for each in hourly(*[1.0] * 3)]
+    gone = [UseSample(each.time, "other", 1) for each in hourly(*[1.0] * 3)]
     assert of([*measured, *gone]).starts == 1
 
 
@@ -94,27 +94,27 @@ def test_each_replica_counts_for_itself() -> None:
 
 
 def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
-    pressed = Sample(7 * DAY_SECONDS + 60, "s", 2000, "a", pressed=True)
+    pressed = UseSample(7 * DAY_SECONDS + 60, "s", 2000, "a", pressed=True)
     assert of([*hourly(*[1000.0] * 9), pressed]).verdict is Verdict.SHORT
-    below = Sample(7 * DAY_SECONDS + 60, "s", 900, "a", pressed=True)
+    below = UseSample(7 * DAY_SECONDS + 60, "s", 900, "a", pressed=True)
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
 
 
-def declared(samples: list[Sample]) -> dict[str, tuple[int, int | None, bool]]:
+def declared(samples: list[UseSample]) -> dict[str, tuple[int, int | None, bool]]:
     """Whose budget of 2026-07-07 is to be raised: from, to, and whether that may be too little."""
     found = advise({tenant.name: tenant.declared_mib for tenant in CRASH_LOOP.tenants()}, samples)
     assert {each.verdict for each in found} <= {Verdict.RAISE, Verdict.KEEP, Verdict.SHORT}
     return {e.seat: (e.declared_mib, e.proposed_mib, e.pressed) for e in found if e.verdict is Verdict.RAISE}
 
 
-def read(world: World, seconds: int) -> list[Sample]:
+def read(world: World, seconds: int) -> list[UseSample]:
     """As an exporter reads it every five seconds."""
     samples = []
     while world.second < seconds:
         world.step()
         if world.second % 5 == 0:
             pressed = world.free_mib < T4.floor_mib
-            samples += [Sample(world.second, p.tenant.name, p.used_mib, p.uid, pressed) for p in world.pods]
+            samples += [UseSample(world.second, p.tenant.name, p.used_mib, p.uid, pressed) for p in world.pods]
     return samples
 
 

@@ -81,7 +81,7 @@ def test_a_short_history_lowers_nobody(tmp_path: Path, capsys: pytest.CaptureFix
     assert "nothing to change" in text
 
 
-def stack(folder: Path, residents: str) -> checkout.Stack:
+def stack(folder: Path, residents: str) -> checkout.AcceptedStack:
     """Prod with other residents."""
     before, _, after = PROD.read_text().partition("  gpu-tenancy:residents:\n")
     rest = after.partition("\n\n")[2]

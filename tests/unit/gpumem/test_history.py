@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 
 from gpumem import history
-from gpumem.advice import Sample
+from gpumem.advice import UseSample
 from gpumem.prometheus import HistoryError
 from tests.support.kubectl import LEDGER_OF_PROD
 
 HEADER = "time,seat,mib\n"
 
 
-def read(file: Path) -> tuple[Sample, ...]:
+def read(file: Path) -> tuple[UseSample, ...]:
     return history.read(str(file), LEDGER_OF_PROD, days=7, now=0).samples
 
 
 def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
     file = tmp_path / "use.csv"
     file.write_bytes(b"\xef\xbb\xbftime,seat,mib,note\r\n60,immich-ml,2100.5,\r\n")
-    assert read(file) == (Sample(60, "immich-ml", 2100.5),)
+    assert read(file) == (UseSample(60, "immich-ml", 2100.5),)
 
 
 def test_a_file_may_name_pods_and_what_was_free(tmp_path: Path) -> None:

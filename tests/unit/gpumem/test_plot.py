@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from gpumem import cli, report
-from gpumem.advice import Sample
+from gpumem.advice import UseSample
 from gpumem.plot import peaks
 from tests.support.paths import ROOT
 
 
 def test_a_picture_keeps_every_peak_that_it_has_room_for() -> None:
     samples = [
-        Sample(minute, "s", 9000 if minute == 777 else minute % 7, pod) for minute in range(5000) for pod in "ab"
+        UseSample(minute, "s", 9000 if minute == 777 else minute % 7, pod) for minute in range(5000) for pod in "ab"
     ]
     drawn = peaks(samples, 100)
     assert len(drawn) == 100
     assert (777, 9000) in drawn
-    assert peaks([Sample(1, "s", 5, "a"), Sample(1, "s", 7, "b")]) == [(1, 7)]
+    assert peaks([UseSample(1, "s", 5, "a"), UseSample(1, "s", 7, "b")]) == [(1, 7)]
     assert peaks([]) == []
 
 

@@ -13,7 +13,7 @@ from agents.extender.cache.pod_info import Standing
 from agents.kube.client import ApiError
 from agents.kube.ledger import LedgerError
 from gpumem import cluster, output
-from gpumem.cluster import Cluster
+from gpumem.cluster import ClusterSnapshot
 from gpumem.draw import Paper, free_text, who_text
 from gpumem.free import free
 from gpumem.who import Filter, who
@@ -24,7 +24,7 @@ from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_sli
 PODS = "/api/v1/pods"
 
 
-def read(found: FakeApi, namespace: str = "immich") -> Cluster:
+def read(found: FakeApi, namespace: str = "immich") -> ClusterSnapshot:
     return cluster.read(found, SYSTEM, lambda: namespace)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agents.exporter.remains import SETTLE_SECONDS, GpumemHeld, Rise, held
 from agents.kube.nodes import Node
 from agents.reconcile import labels
-from agents.reconcile.decide import Bound, Change, ClusterState, decide
+from agents.reconcile.decide import Bound, ClusterState, NodePatch, decide
 from agents.reconcile.slices import Published
 from tenancy.ledger import Ledger, PlacementMode, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, OLD_VIEW_SECONDS, Names
@@ -201,7 +201,7 @@ class Cluster:
             verified=known,
             now=seen.at,
         )
-        writes = [action for action in decide(wanted, state) if isinstance(action, Change)]
+        writes = [action for action in decide(wanted, state) if isinstance(action, NodePatch)]
         self._send("node", [(seen.node_version, write.gpumem_mib) for write in writes])
         self._send("journal", [(version, labels.to_journal(known))])
 

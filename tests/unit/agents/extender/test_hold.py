@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.node_info import Holder, Shortage
+from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.hold import SeatHolds, crowded, reclaimable
 from agents.kube.pods import Pod
 from tenancy.ledger import Ledger, Unbudgeted
 from tests.support.fake_cluster import DOMAIN, T4, Served
 
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
-OVER = Holder("team", "runaway", 2000)
+OVER = UndeclaredUse("team", "runaway", 2000)
 LACKS_MEMORY = Shortage(node="N", pool="t4", index=0, mib=3000, floor_mib=1536)
 LACKS_THE_FLOOR = Shortage(node="N", pool="t4", index=0, mib=1536, floor_mib=1536)
 SOMEBODY_IS_OVER = Shortage(node="N", pool="t4", index=0, mib=100, floor_mib=1536, holders=(OVER,))
@@ -113,5 +113,5 @@ def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record(
     assert reclaimable((SOMEBODY_IS_OVER,), ledger)[0].holders == ()
     both = replace(ledger, unbudgeted=(*ledger.unbudgeted, replace(ledger.unbudgeted[0], name="f", measured_mib=100)))
     assert reclaimable((SOMEBODY_IS_OVER,), both)[0].holders == (), "nobody says which of the two it is"
-    more = Shortage(node="N", pool="t4", index=0, mib=1, floor_mib=2, holders=(Holder("team", "runaway", 2001),))
+    more = Shortage(node="N", pool="t4", index=0, mib=1, floor_mib=2, holders=(UndeclaredUse("team", "runaway", 2001),))
     assert reclaimable((more,), ledger)[0].holders == more.holders

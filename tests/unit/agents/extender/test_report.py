@@ -1,6 +1,6 @@
 """What is said to pods, and that saying it never stands in the way of placing them."""
 
-from agents.extender.cache.node_info import Holder, Shortage
+from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.report import EventWriter, held_event, lost_event, overcrowded_event
 from agents.kube.events import Recorder, Reference
 from tests.support.devices import bound
@@ -15,7 +15,7 @@ SHORT = (
         index=0,
         mib=1536,
         floor_mib=1536,
-        holders=tuple(Holder("frigate", f"cam-{number}", 4000 - number) for number in range(5)),
+        holders=tuple(UndeclaredUse("frigate", f"cam-{number}", 4000 - number) for number in range(5)),
     ),
 )
 LACKS = (

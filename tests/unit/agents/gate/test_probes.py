@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agents.gate import probes
-from agents.gate.probes import HttpJson, ProbeError, Prometheus, Window
+from agents.gate.probes import HttpJson, ProbeError, PrometheusQuery, Window
 
 NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ def test_without_a_signal_there_is_always_demand_and_nobody_is_asked() -> None:
 
 
 HTTP = HttpJson(url="http://queue/status", field="queue.pending", at_least=2)
-QUERY = Prometheus(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
+QUERY = PrometheusQuery(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ QUERY = Prometheus(address="http://prometheus:9090/", query="sum(queue)", at_lea
         (QUERY, '{"data": {"resultType": "scalar", "result": [1, "7"]}}', True),
     ],
 )
-def test_a_probe_compares_its_number(signal: HttpJson | Prometheus, body: str, wanted: bool) -> None:
+def test_a_probe_compares_its_number(signal: HttpJson | PrometheusQuery, body: str, wanted: bool) -> None:
     asked: list[str] = []
     assert probes.ask(signal, NOW, lambda url: asked.append(url) or body.encode()).wanted is wanted  # type: ignore[func-returns-value]
     assert asked in (["http://queue/status"], ["http://prometheus:9090/api/v1/query?query=sum%28queue%29"])
@@ -69,6 +69,6 @@ def test_a_probe_compares_its_number(signal: HttpJson | Prometheus, body: str, w
         (QUERY, '{"data": {"resultType": "matrix", "result": [{"values": [[1, "2"]]}]}}'),
     ],
 )
-def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | Prometheus, body: str) -> None:
+def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | PrometheusQuery, body: str) -> None:
     with pytest.raises(ProbeError):
         probes.ask(signal, NOW, lambda url: body.encode())

@@ -13,7 +13,7 @@ from agents.kube.client import ApiError
 from agents.kube.informer import Backlog, Informer, Watches, WatchSource, backoff_seconds, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
-from agents.runtime.loop import Problem
+from agents.runtime.loop import ProblemLog
 from tests.support.fake_cluster import Fault, Served, status
 from tests.support.informing import PATIENCE_SECONDS, HurriedTime, eventually, running
 
@@ -39,7 +39,7 @@ class Nodes:
             lists=self.list_nodes,
             apply=self.apply,
             ready=lambda: self.is_ready,
-            problem=Problem(log=served.log(), failing="relists the nodes", recovered="watches the nodes again"),
+            problem=ProblemLog(log=served.log(), failing="relists the nodes", recovered="watches the nodes again"),
             clock=self.time.clock(),
             jitter=lambda: 0.5,
         )
@@ -212,7 +212,7 @@ def test_relists_wait_longer_each_time_until_a_watch_was_steady(
     monkeypatch.setattr(module, "Watches", Lost)
     informer = Informer(
         api=served.api(), lists=tuple, apply=lambda event: None, clock=served.time.clock(), jitter=lambda: 0.5,
-        problem=Problem(log=served.log(), failing="relists", recovered="watches again"),
+        problem=ProblemLog(log=served.log(), failing="relists", recovered="watches again"),
     )  # fmt: skip
     informer.run()
     assert served.time.slept == [0.5, 1.0, 2.0, 4.0, 5.0, 0.5, 1.0]

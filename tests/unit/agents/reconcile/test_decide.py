@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide, status_patch
+from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide, status_patch
 from agents.reconcile.labels import Verified
 from tenancy.ledger import Ledger, PlacementMode, Pool, Sharing
 from tenancy.names import EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD, LABEL_GPU_COUNT, LABEL_GPU_MEMORY
@@ -35,13 +35,13 @@ def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
 
 
 def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
-    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, Change)]
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 def applied(state: Node, actions: tuple[Action, ...]) -> Node:
     """The node after the merge patches of these actions, as the API server stores them."""
     for action in actions:
-        if isinstance(action, Change):
+        if isinstance(action, NodePatch):
             status = status_patch(NAMES, action)["status"]
             merged = {}
             for part, before in (("capacity", state.capacity), ("allocatable", state.allocatable)):
@@ -122,7 +122,7 @@ def test_more_bound_than_declared_is_told_of_each_time() -> None:
 
 def test_both_keys_of_both_maps_are_written_at_once_in_the_servers_spelling() -> None:
     (change,) = judged(replace(node(), resource_version="7"), T4)
-    assert isinstance(change, Change)
+    assert isinstance(change, NodePatch)
     values = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
     assert status_patch(NAMES, change) == {
         "metadata": {"resourceVersion": "7"},
@@ -242,7 +242,7 @@ def test_in_no_case_of_many_a_write_goes_below_what_is_bound_or_above_what_is_th
     for _ in range(cases):
         state, pools, bound_mib = at_random(draw)
         for change in judged(state, *pools, bound_mib=bound_mib):
-            if isinstance(change, Change):
+            if isinstance(change, NodePatch):
                 kinds[change.reason] += 1
                 written_mib, devices_mib = change.gpumem_mib, verified_mib(state, pools)
                 assert written_mib is None or written_mib >= max(bound_mib, 1), (state, pools, bound_mib)
@@ -268,7 +268,7 @@ def moved(
         now=since or 0,
     )
     actions = decide(Ledger(domain=NAMES.domain, pools=(pool,)), state)
-    return [action.gpumem_mib for action in actions if isinstance(action, Change)]
+    return [action.gpumem_mib for action in actions if isinstance(action, NodePatch)]
 
 
 def test_a_node_that_moved_to_claims_advertises_what_its_old_pods_have() -> None:

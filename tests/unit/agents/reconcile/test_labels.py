@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents.kube.nodes import Node
-from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide
+from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide
 from agents.reconcile.labels import HOLD_SECONDS, Verified, remember
 from agents.reconcile.main import Reconciler, Settings
 from tenancy.ledger import Ledger, Pool, Sharing
@@ -46,7 +46,7 @@ def judged(
 
 
 def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
-    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, Change)]
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 FLAPS = {

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
 from agents.kube.slices import SLICES
-from agents.reconcile.decide import Action, Bound, Change, ClusterState, NodeFinding, decide
+from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide
 from agents.reconcile.labels import HOLD_SECONDS, Verified, from_journal, remember, to_journal
 from agents.reconcile.main import Reconciler, Settings
 from agents.reconcile.slices import DeviceSlice, Published, published, slice_of
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import Host
+from agents.telemetry.resourceslice import PublishingNode
 from agents.telemetry.resourceslice import slice_of as own_slice
 from tenancy.ledger import Ledger, Pool, Source
 from tenancy.names import (
@@ -66,7 +66,7 @@ def ours(node: str = "n", *mib: int, uuids: Sequence[str] = ()) -> dict[str, Any
         )
         for index, each in enumerate(mib)
     )
-    return own_slice(Survey(devices=devices), Host(name=node, uid="u", pool=T4), NAMES, None)
+    return own_slice(Survey(devices=devices), PublishingNode(name=node, uid="u", pool=T4), NAMES, None)
 
 
 def node(labels: Mapping[str, str] = BARE, gpumem: str | None = None, **more: str) -> Node:
@@ -88,7 +88,7 @@ def judged(
 
 
 def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
-    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, Change)]
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 def findings(actions: tuple[Action, ...]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from agents.runtime.errors import AgentError
-from agents.runtime.loop import Problem, keep_running
+from agents.runtime.loop import ProblemLog, keep_running
 from tests.support.fake_cluster import Served
 
 
@@ -23,7 +23,7 @@ def logged(served: Served, problems: Sequence[str | None]) -> list[tuple[str, st
         if found := left.pop(0):
             raise AgentError(found)
 
-    problem = Problem(log=served.log(), failing="names stay as they were", recovered="names are up to date again")
+    problem = ProblemLog(log=served.log(), failing="names stay as they were", recovered="names are up to date again")
     with pytest.raises(EnoughError):
         keep_running(step, problem, lambda: served.time.sleep(5))
     return [(line["level"], line["message"]) for line in served.lines()]
@@ -44,7 +44,7 @@ def test_it_pauses_after_each_step_also_after_one_that_failed(served: Served) ->
 
 
 def test_an_error_that_nobody_can_answer_ends_the_loop(served: Served) -> None:
-    problem = Problem(log=served.log(), failing="", recovered="")
+    problem = ProblemLog(log=served.log(), failing="", recovered="")
 
     def step() -> None:
         raise ValueError("a bug")

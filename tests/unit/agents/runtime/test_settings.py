@@ -6,7 +6,7 @@ import pytest
 
 from agents.exporter import main as exporter
 from agents.gate import main as gate
-from agents.gate.probes import HttpJson, Prometheus, Window
+from agents.gate.probes import HttpJson, PrometheusQuery, Window
 from agents.reconcile import main as reconcile
 from agents.runtime.settings import SettingsError, read
 from agents.watchdog import main as watchdog
@@ -117,7 +117,7 @@ def test_a_port_is_a_port(value: str) -> None:
         ),
         (
             {"kind": "prometheus", "address": "http://prometheus:9090", "query": "up", "at_least": 1},
-            Prometheus(address="http://prometheus:9090", query="up"),
+            PrometheusQuery(address="http://prometheus:9090", query="up"),
         ),
     ],
 )

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from agents.telemetry.device import Device, Fault, Survey
-from agents.telemetry.resourceslice import Host, differs, slice_of
+from agents.telemetry.resourceslice import PublishingNode, differs, slice_of
 from tenancy.units import MIB
 from tests.support.fake_cluster import NAMES, T4
 
-HOST = Host(name="k8s-node1", uid="uid-1", pool=T4)
+HOST = PublishingNode(name="k8s-node1", uid="uid-1", pool=T4)
 
 
 def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
@@ -18,7 +18,7 @@ def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
     return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)
 
 
-def stored(*devices: Device, host: Host = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
+def stored(*devices: Device, host: PublishingNode = HOST, before: Any = None, unreadable: tuple[int, ...] = ()) -> Any:
     """The slice as the API server gives it back: with the time of each taint."""
     survey = Survey(devices=devices, unreadable=unreadable)
     found = json.loads(json.dumps(slice_of(survey, host, NAMES, before)))

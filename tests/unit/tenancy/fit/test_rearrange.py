@@ -8,13 +8,13 @@ from operator import mul
 import pytest
 
 from tenancy.fit.plan import Kind, Plan, Wanted
-from tenancy.fit.rearrange import Budget, Device, Lying, rearrange
+from tenancy.fit.rearrange import Budget, DeviceRoom, Lying, rearrange
 
 CASES = 10_000
 
 
-def devices(*room: int, node: str = "n") -> list[Device]:
-    return [Device(node=node, name=f"gpu-{index}", room_mib=mib) for index, mib in enumerate(room)]
+def devices(*room: int, node: str = "n") -> list[DeviceRoom]:
+    return [DeviceRoom(node=node, name=f"gpu-{index}", room_mib=mib) for index, mib in enumerate(room)]
 
 
 def resident(name: str, device: int, mib: int, **fields: object) -> Lying:
@@ -72,10 +72,10 @@ def test_an_on_demand_workload_is_parked() -> None:
 def test_devices_of_one_node_are_emptied_for_a_pod_that_wants_several() -> None:
     pods = [resident("a", 0, 1000), resident("b", 2, 9000)]
     room = [
-        Device(node="x", name="x0", room_mib=9000),
-        Device(node="x", name="x1", room_mib=10000),
-        Device(node="y", name="y0", room_mib=1000),
-        Device(node="y", name="y1", room_mib=10000),
+        DeviceRoom(node="x", name="x0", room_mib=9000),
+        DeviceRoom(node="x", name="x1", room_mib=10000),
+        DeviceRoom(node="y", name="y0", room_mib=1000),
+        DeviceRoom(node="y", name="y1", room_mib=10000),
     ]
     plan = rearrange(room, pods, budgets(*pods), Wanted(mib=10000, count=2))
     assert found(plan) == [("move", "a")]
@@ -85,7 +85,7 @@ def test_devices_of_one_node_are_emptied_for_a_pod_that_wants_several() -> None:
 
 
 def test_a_device_that_takes_no_new_pod_is_no_place() -> None:
-    closed = [Device(node="n", name="gpu-0", room_mib=9000, open=False)]
+    closed = [DeviceRoom(node="n", name="gpu-0", room_mib=9000, open=False)]
     assert rearrange(closed, [], {}, Wanted(mib=1)) is None
 
 
@@ -108,7 +108,7 @@ def test_of_many_new_pods_the_few_that_find_no_room_are_what_the_search_is_about
     assert found(plan) == [("lower", "a")]
 
 
-def case(dice: random.Random) -> tuple[list[Device], list[Lying], dict[str, Budget], Wanted]:
+def case(dice: random.Random) -> tuple[list[DeviceRoom], list[Lying], dict[str, Budget], Wanted]:
     """At most three devices, three pods of two seats, and two new ones."""
     size = dice.randint(2, 5)
     nodes = dice.choice((("n", "n"), ("n", "n", "n"), ("n", "n", "m"), ("n", "m")))
@@ -139,7 +139,7 @@ def case(dice: random.Random) -> tuple[list[Device], list[Lying], dict[str, Budg
         name: replace(seat, replicas=max(sum(pod.seat == name for pod in pods), 1)) for name, seat in seats.items()
     }
     made = [
-        Device(node=node, name=f"{node}{index}", room_mib=free[index], open=dice.random() < 0.9)
+        DeviceRoom(node=node, name=f"{node}{index}", room_mib=free[index], open=dice.random() < 0.9)
         for index, node in enumerate(nodes)
     ]
     wanted = Wanted(mib=dice.randint(1, size), count=dice.choice((1, 1, 2)), replicas=dice.choice((1, 1, 2)))
@@ -147,7 +147,7 @@ def case(dice: random.Random) -> tuple[list[Device], list[Lying], dict[str, Budg
 
 
 def everything_tried(
-    made: list[Device], pods: list[Lying], seats: dict[str, Budget], wanted: Wanted
+    made: list[DeviceRoom], pods: list[Lying], seats: dict[str, Budget], wanted: Wanted
 ) -> tuple[int, int] | None:
     """The least cost over all places of all pods and all amounts."""
     everywhere = [index for index, device in enumerate(made) if device.open]

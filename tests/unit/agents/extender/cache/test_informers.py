@@ -15,7 +15,7 @@ from agents.kube.client import PAGE, Api, Object
 from agents.kube.pods import PODS
 from agents.runtime.clock import Clock
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, Host, slice_of
+from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
 from tenancy.devices.allocate import Ask
 from tenancy.ledger import Ledger
 from tenancy.names import Names
@@ -58,7 +58,7 @@ class Followed:
 
     def publish(self, mib: int = 15360) -> None:
         device = Device(gpu=0, uuid="GPU-0", total_bytes=mib * MIB, used_bytes=0, free_bytes=0)
-        host = Host(name="k8s-node1", uid="uid-k8s-node1", pool=T4)
+        host = PublishingNode(name="k8s-node1", uid="uid-k8s-node1", pool=T4)
         found: dict[str, Any] = {**slice_of(Survey(devices=(device,)), host, NAMES, None)}
         found["metadata"] = {**found["metadata"], "resourceVersion": self.cluster.next_version()}
         self.cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found

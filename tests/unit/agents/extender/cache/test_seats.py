@@ -1,7 +1,7 @@
 """Seats are by ledger: what is measured orders, and keeps out who has no seat."""
 
 from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache, NotAssumed
-from agents.extender.cache.node_info import Holder, Shortage
+from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.cache.pod_info import Bystander, Nomination, Standing
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask
@@ -105,7 +105,7 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
             index=0,
             mib=1536,
             floor_mib=FLOOR,
-            holders=(Holder("tenant", "over", 2500), Holder("tenant", "guest", 2048)),
+            holders=(UndeclaredUse("tenant", "over", 2500), UndeclaredUse("tenant", "guest", 2048)),
         ),
     )
 
