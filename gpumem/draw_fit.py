@@ -84,15 +84,13 @@ def _proof(part: FitPart) -> str:
         return f"the smallest change there is ({what})"
     if not part.least_touched:
         return f"the smallest change found ({what}); not proven minimal: perhaps all fit as they are"
-    nor = f", nor so many with less than {part.least_mib} MiB" if part.least_mib else ""
-    return (
-        f"the smallest change found ({what}); not proven minimal: fewer than {_workloads(part.least_touched)} cannot "
-        f"do{nor}"
-    )
+    less = f", and {part.least_mib} MiB less promised if no more are" if part.least_mib else ""
+    least = f"at least {_workloads(part.least_touched, 'must be touched')}{less}"
+    return f"the smallest change found ({what}); not proven minimal: {least}"
 
 
-def _workloads(count: int) -> str:
-    return f"{count} workload{'' if count == 1 else 's'} touched"
+def _workloads(count: int, done: str = "touched") -> str:
+    return f"{count} workload{'' if count == 1 else 's'} {done}"
 
 
 def _change(change: FitChange) -> str:

@@ -78,8 +78,8 @@ def test_without_a_measurement_a_lower_budget_is_called_a_guess() -> None:
     ("touched", "mib", "shown"),
     [
         (0, 0, "not proven minimal: perhaps all fit as they are"),
-        (1, 0, "not proven minimal: fewer than 1 workload touched cannot do:"),
-        (2, 300, "not proven minimal: fewer than 2 workloads touched cannot do, nor so many with less than 300 MiB:"),
+        (1, 0, "not proven minimal: at least 1 workload must be touched:"),
+        (2, 300, "not proven minimal: at least 2 workloads must be touched, and 300 MiB less promised if no more are:"),
     ],
 )
 def test_of_a_search_that_ended_early_it_says_what_cannot_be_less(touched: int, mib: int, shown: str) -> None:
