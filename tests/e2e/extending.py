@@ -221,8 +221,8 @@ class Bench:
         self.cluster.api.request("DELETE", path)
 
     def clear(self) -> None:
-        """No pod is left, and nobody's memory is held. Who waits goes first: placed where another has just gone, and
-        gone itself before it is bound, it would be in the way of the next test's pods, and nobody tells these."""
+        """No pod is left, and nobody's memory is held. Pods that wait are deleted first: one that is placed where
+        another has just gone, and is deleted before it is bound, keeps the next test's pods waiting without a retry."""
         pods = self.all_pods()
         for pod in pods:
             if "nodeName" not in pod["spec"]:

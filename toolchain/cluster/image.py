@@ -25,7 +25,7 @@ from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
-# With the bytecode that this machine has: compiling the standard library would be most of what an agent's run takes.
+# With the bytecode that this machine has: compiling the standard library is about half of what an agent's run takes.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
