@@ -1,0 +1,111 @@
+"""Renders the objects that a stack declares as text, so that a reviewer sees in the diff what a change does."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import yaml
+
+from stacks import platform, settings, settings_page, stackfile
+from stacks.schema import settings_schema
+from tests.support import engine
+from tests.support.paths import ROOT
+
+FOLDER = Path(__file__).resolve().parent
+EVERY = FOLDER / "every.yaml"
+# Each stack file and the file that holds its objects.
+STACKS = {
+    ROOT / "Pulumi.prod.yaml": FOLDER / "prod.objects.yaml",
+    ROOT / "examples" / "template" / "gpus.yaml": FOLDER / "template.objects.yaml",
+    EVERY: FOLDER / "every.objects.yaml",
+    FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
+}
+# Hashes of the agents' source and of what names it: they change with each line of the agents.
+_HASH = re.compile(r"\b[0-9a-f]{64}\b|(?<=-)[0-9a-f]{10}\b")
+
+
+class _Dumper(yaml.CSafeDumper):
+    """Writes text of several lines as a block, and each value where it stands."""
+
+    def ignore_aliases(self, _: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def objects(stack_file: Path) -> str:
+    """Returns one YAML document per resource, sorted by kind and name, and one with the stack's outputs.
+
+    A component shows its parent only. The agents' archive and its hash are left out. Raises ConfigError when the
+    settings refuse the file.
+    """
+
+    def program() -> None:
+        given = stackfile.read_either(stack_file).values
+        if stack_file == EVERY:
+            add_examples(given)
+        # In a folder without a chart of Kueue, whose address would depend on the installed tools.
+        outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
+        for name, value in vars(outputs).items():
+            pulumi.export(name, value)
+
+    graph = engine.build(program)
+    documents = [*_resources(graph), {"outputs": graph.exports}]
+    return yaml.dump_all(map(_stable, documents), Dumper=_Dumper, width=120, explicit_start=True)
+
+
+def add_examples(given: dict[str, Any]) -> None:
+    """Gives each setting that no golden stack names its example, in the first map that may have it."""
+    stacks = [given, *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "claims.yaml"))]
+    schema = settings_schema()
+    for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
+        *parents, name = setting.path.replace("[]", ".[]").split(".")
+        if not any(name in each for stack in stacks for each in _maps(stack, parents)):
+            _first_map(given, parents)[name] = yaml.safe_load(setting.example)
+
+
+def _first_map(value: Any, path: Sequence[str]) -> Any:
+    """The first map at a path, made where there is none."""
+    for part in path:
+        if part == "[]":
+            value += [] if value else [{}]
+            value = value[0]
+        else:
+            value = value.setdefault(next(iter(value), "example") if part == "NAME" else part, {})
+    return value
+
+
+def _maps(value: Any, path: Sequence[str]) -> Iterator[Any]:
+    """The maps at a path; NAME is any key, and [] any item."""
+    if not path:
+        yield value
+    elif path[0] in ("NAME", "[]"):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _maps(each, path[1:])
+    elif path[0] in value:
+        yield from _maps(value[path[0]], path[1:])
+
+
+def _resources(graph: engine.Graph) -> Iterator[Mapping[str, Any]]:
+    for resource in sorted(graph.resources, key=lambda each: (each.type, each.name)):
+        parent = graph.parent(resource)
+        shown = {"name": resource.name, "type": resource.type, "parent": parent.name if parent else "(stack)"}
+        yield {**shown, "inputs": resource.inputs} if resource.custom else shown
+
+
+def _stable(value: Any) -> Any:
+    """Returns the value with whole numbers as integers, and without what depends on the agents' source alone."""
+    if isinstance(value, Mapping):
+        return {_stable(key): "..." if key == "binaryData" else _stable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_stable(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return _HASH.sub("HASH", value) if isinstance(value, str) else value
