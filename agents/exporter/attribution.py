@@ -1,19 +1,19 @@
-"""Attribute device memory to containers: the pure half of the exporter. Units: bytes."""
+"""Attributes device memory to containers. Pure; units: bytes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
 from agents.runtime.errors import AgentError
-from agents.telemetry.device import Device, Occupancy, Scan, Uncapped
+from agents.telemetry.device import Device, Occupancy, Scan, Survey, Uncapped
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUse:
     """A device's memory by container.
 
-    A container with a process whose use NVML does not tell (`unknown_processes`) is left out, so that no part is taken
-    for the whole; its memory is unattributed.
+    NVML does not report the use of some processes (`unknown_processes`). Their containers are left out, so that a part
+    is never taken for the whole.
     """
 
     device: Device
@@ -22,14 +22,13 @@ class DeviceUse:
 
     @property
     def unattributed_bytes(self) -> int:
-        """In use and in no container's sum: the driver's own, the host's processes, those of which nothing is known."""
+        """Memory in no container's sum: of the driver, of the host's processes and of unknown ones."""
         return max(self.device.used_bytes - sum(self.used_bytes.values()), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapReading:
-    """A container on one of its devices: what it is held to, where there is a number, and why that is not its budget;
-    None where it is."""
+    """The limit of a container on one device. `uncapped` is the reason why that is not its budget, else None."""
 
     container: Container
     uuid: str
@@ -39,15 +38,19 @@ class CapReading:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The node's devices by container, why some cannot be read, by index, and what containers are held to."""
+    """The node's devices by container. `unreadable` has the reason for each other device, by index."""
 
-    uses: tuple[DeviceUse, ...]
+    uses: tuple[DeviceUse, ...] = ()
     unreadable: Mapping[int, str] = field(default_factory=dict)
     caps: tuple[CapReading, ...] = ()
 
+    @property
+    def survey(self) -> Survey:
+        return Survey(devices=tuple(use.device for use in self.uses), unreadable=tuple(sorted(self.unreadable)))
+
 
 def attribute(scan: Scan, container_of: Callable[[int], Container | None]) -> NodeUse:
-    """Each device's memory by container. A process of which `container_of` raises AgentError is one of unknown use."""
+    """Adds up each device's memory by container. Where `container_of` raises AgentError, the use is unknown."""
     return NodeUse(tuple(_device_use(each, container_of) for each in scan.occupancies), scan.unreadable)
 
 

@@ -1,11 +1,10 @@
 """exporter: serves GPU memory by device, by container and by budget to Prometheus, the watchdog and the gates.
 
-GET /metrics answers 200 only with a fresh NVML reading of some device, else 503 with the reason: an empty success would
-read as an idle card. A device that cannot be read is named beside the others. The API adds names and budgets; while it
-is away the last ones stay. Where asked to, it also publishes the devices as the node's ResourceSlice.
+GET /metrics answers 200 only with a fresh NVML reading of some device, else 503 with the reason. An empty success would
+look like an idle device. If it is asked to, it also publishes the devices as the node's ResourceSlice.
 """
 
-# First, so that what compiling NVML's bindings took, 12 MiB, is free again for the modules below.
+# First, so that the 12 MiB for compiling NVML's bindings are free again for the modules below.
 from agents.exporter.nvml import Nvml  # isort: split
 
 import ctypes
@@ -15,13 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 from agents.exporter import metrics as exporter_metrics
-from agents.exporter.attribution import CapReading, DeviceUse, NodeUse, attribute
+from agents.exporter.attribution import NodeUse, attribute
 from agents.exporter.caps import CapReader
-from agents.exporter.pod_names import Registrar
-from agents.exporter.publish import Publisher
+from agents.exporter.publish import publish
+from agents.exporter.registry import RegistryInformer
 from agents.kube.client import Api, in_cluster
 from agents.node import cgroup
 from agents.runtime import exposition
@@ -34,13 +32,13 @@ from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS
 
-# A reading older than so many intervals is stale: NVML hangs, or the driver is going away.
+# A reading older than this many intervals is stale: NVML hangs, or the driver is going away.
 STALE_INTERVALS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """INTERVAL_SECONDS is the time between two NVML readings, and between two looks at the published slice."""
+    """INTERVAL_SECONDS is the time between two NVML readings, and between two comparisons with the slice."""
 
     port: int = variable(PORT)
     interval_seconds: int = variable(SECONDS)
@@ -50,11 +48,11 @@ class Settings:
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then 0. Raises AgentError."""
+    """Serves until SIGTERM, then returns 0. Raises AgentError."""
     settings = read(Settings, environ)
-    _give_back()
+    ctypes.CDLL(None).malloc_trim(0)  # glibc would keep what compiling NVML's bindings took
     clock = Clock()
-    registrar = Registrar(
+    registry = RegistryInformer(
         api=Api(in_cluster(environ), clock=clock),
         node=settings.node_name,
         ledger_namespace=settings.ledger_namespace,
@@ -62,28 +60,31 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         log=log,
         slices=settings.publish_devices,
     )
-    nvml, container_of = Nvml(), cgroup.reader()
+    nvml, container_of = Nvml(), cgroup.container_of
     caps = CapReader(limit_of=nvml.limit, groups=cgroup.Groups(Path(CGROUPS)))
     gauge = Gauge(
-        read=lambda: caps.of(attribute(nvml.read(), container_of), registrar.last),
-        registrar=registrar,
+        read=lambda: caps.of(attribute(nvml.read(), container_of), registry.last),
+        registry=registry,
         clock=clock,
         interval_seconds=settings.interval_seconds,
     )
-    threads: list[Callable[[], object]] = [registrar.informer.run, partial(gauge.keep_sampling, log)]
+    slices = Api(in_cluster(environ), clock=clock)
+
+    def publish_devices() -> None:
+        if done := publish(slices, settings.node_name, gauge.survey, registry.last):
+            log.info(f"ResourceSlice {done}")
+
+    def keep(step: Callable[[], object], failing: str, recovered: str) -> Callable[[], object]:
+        problem = ProblemLog(log=log, failing=failing, recovered=recovered)
+        return partial(keep_running, step, problem, partial(clock.sleep, settings.interval_seconds))
+
+    # NVML may hang, and then only its own thread does.
+    loops = [registry.informer.run, keep(gauge.step, "not all is read", "NVML answers again")]
     if settings.publish_devices:
-        publisher = Publisher(
-            api=Api(in_cluster(environ), clock=clock),
-            node=settings.node_name,
-            ledger_namespace=settings.ledger_namespace,
-            survey=lambda: gauge.last.survey,
-            registry=lambda: registrar.last,
-            clock=clock,
-            interval_seconds=settings.interval_seconds,
-        )
-        threads.append(partial(publisher.keep_publishing, log))
-    for keep in threads:
-        threading.Thread(target=keep, daemon=True).start()
+        failing, recovered = "the node's ResourceSlice stays as it is", "the node's ResourceSlice can be written again"
+        loops.append(keep(publish_devices, failing, recovered))
+    for loop in loops:
+        threading.Thread(target=loop, daemon=True).start()
     with MetricsServer(settings.port, gauge) as server:
         log.info("serves", port=settings.port, interval_seconds=settings.interval_seconds)
         try:
@@ -93,85 +94,67 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     return 0
 
 
-def _give_back() -> None:
-    """To the system, what compiling NVML's bindings took: glibc keeps what is free within its heap."""
-    ctypes.CDLL(None).malloc_trim(0)
-
-
 @dataclass(frozen=True)
 class NvmlReading:
-    """The last reading: devices, and those that could not be read, or why there is none; `at` is monotonic time in
-    seconds."""
+    """The last reading, at monotonic seconds. `problem` is why some devices, or all, could not be read."""
 
     at: float
-    uses: tuple[DeviceUse, ...] = ()
-    unreadable: tuple[int, ...] = ()
-    problem: str | None = "no reading yet"  # with some of the devices or with all
-    survey: Survey | None = None
-    caps: tuple[CapReading, ...] = ()
+    node: NodeUse = field(default_factory=NodeUse)
+    problem: str | None = "no reading yet"
 
 
 @dataclass(kw_only=True)
 class Gauge:
-    """Reads the devices and remembers the last reading; one thread writes, all read."""
+    """Reads the devices and serves the last reading. One thread writes it, all read it."""
 
     read: Callable[[], NodeUse]
-    registrar: Registrar
+    registry: RegistryInformer
     clock: Clock
     interval_seconds: int
     last: NvmlReading = field(init=False)
 
     def __post_init__(self) -> None:
-        self.last = NvmlReading(at=self.clock.monotonic())
+        self.last = NvmlReading(self.clock.monotonic())
 
     def sample(self) -> NvmlReading:
-        """A new reading, remembered."""
+        """Reads the devices; the new reading replaces the last one."""
         try:
             found = self.read()
         except AgentError as error:
             self.last = NvmlReading(self.clock.monotonic(), problem=str(error))
-            return self.last
-        unreadable = tuple(sorted(found.unreadable))
-        self.last = NvmlReading(
-            self.clock.monotonic(),
-            found.uses,
-            unreadable,
-            "; ".join(found.unreadable[gpu] for gpu in unreadable) or None,
-            Survey(devices=tuple(use.device for use in found.uses), unreadable=unreadable),
-            found.caps,
-        )
+        else:
+            problem = "; ".join(reason for _, reason in sorted(found.unreadable.items())) or None
+            self.last = NvmlReading(self.clock.monotonic(), found, problem)
         return self.last
 
-    def keep_sampling(self, log: Log) -> NoReturn:
-        """Does not return; in a thread of its own because NVML may hang."""
+    def step(self) -> None:
+        """Takes a sample. Raises AgentError if not all was read."""
+        if problem := self.sample().problem:
+            raise AgentError(problem)
 
-        def step() -> None:
-            if problem := self.sample().problem:
-                raise AgentError(problem)
-
-        problem = ProblemLog(log=log, failing="not all is read", recovered="NVML answers again")
-        keep_running(step, problem, lambda: self.clock.sleep(self.interval_seconds))
+    @property
+    def survey(self) -> Survey | None:
+        """The devices of the last reading; None if NVML itself failed."""
+        found = self.last.node
+        return found.survey if found.uses or found.unreadable else None
 
     def metrics(self) -> tuple[int, str]:
-        """The status and the body of GET /metrics."""
         reading = self.last
-        if reading.problem and not reading.uses:
+        if reading.problem and not reading.node.uses:
             return http.client.SERVICE_UNAVAILABLE, f"{reading.problem}\n"
         if self.age_seconds > self._limit_seconds:
             return self.health()
         served = exporter_metrics.samples(
-            reading.uses,
-            reading.unreadable,
-            self.registrar.last,
+            reading.node,
+            self.registry.last,
             self.clock.now(),
             age_seconds=self.age_seconds,
-            api_age_seconds=self.registrar.age_seconds,
-            caps=reading.caps,
+            api_age_seconds=self.registry.age_seconds,
         )
         return http.client.OK, exposition.render(served, exporter_metrics.HELP)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: an NVML that fails is reported, one that hangs needs a restart."""
+        """The status and the body of GET /healthz. It fails if NVML hangs, which needs a restart."""
         age_seconds = self.age_seconds
         if age_seconds <= self._limit_seconds:
             return http.client.OK, "ok\n"

@@ -1,7 +1,7 @@
-"""NVML: the memory of each device, and of each process on it.
+"""Reads the memory of each device, and of each process on it, by NVML. Needs a driver from R510 on.
 
-Source: https://docs.nvidia.com/deploy/nvml-api/, through nvidia-ml-py, the only foreign code in the agents. It is in
-the exporter's zipapp alone, so that only the exporter may import this module. Drivers from R510 on.
+It uses nvidia-ml-py, the only foreign code in the agents. Only the exporter's zipapp has it, so only the exporter may
+import this module. Source: https://docs.nvidia.com/deploy/nvml-api/
 """
 
 from collections.abc import Callable
@@ -15,36 +15,36 @@ from tenancy.names import GPU_RUNTIME_CLASS, VISIBLE_DEVICES
 
 T = TypeVar("T")
 
-# "In MIG mode, if device handle is provided, the API returns aggregate information, only if the caller has appropriate
-# privileges": NVML on nvmlDeviceGetMemoryInfo and on the processes. Ours has none, and budgets are for whole devices.
+# In MIG mode NVML gives a whole device's memory and processes to privileged callers only, which the exporter is not.
 _MIG = (
     "is in MIG mode, where NVML gives a whole device's figures to privileged callers alone; turn MIG off for its pool"
 )
-# NVML's answers to what a group is held to, where that is no number. It answers NOT_SUPPORTED also of a group without
-# any limit (memacctGetLimits in NVIDIA's open kernel modules): that is never a cap, and not known to be a driver that
-# cannot.
+# NVML's answers for a group without a limit. NOT_SUPPORTED does not mean that the driver knows no limits:
+# memacctGetLimits in NVIDIA's open kernel modules returns it for any group without one.
 _UNCAPPED = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Uncapped.DRIVER,
     pynvml.NVML_ERROR_NOT_SUPPORTED: Uncapped.UNLIMITED,
     pynvml.NVML_ERROR_NOT_FOUND: Uncapped.UNLIMITED,
 }
-# A device or a driver that knows no such thing has none.
+# The device or the driver knows no processes, or faults, of this kind, so there are none.
 _NONE_OF_THIS_KIND = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 class NvmlError(AgentError):
-    """The library is not there or a call failed; nothing is known of any device."""
+    """The library is missing or a call failed; nothing is known of any device."""
 
 
 class Nvml:
-    """Opened at the first reading and kept open: without a client the driver would start each device for each reading.
-    A failure closes it, so that the next reading starts afresh, and a device can be reset in between."""
+    """NVML, kept open after the first reading: without a client the driver would start each device for each reading.
+
+    A failure closes it, so that a device can be reset before the next reading.
+    """
 
     def __init__(self) -> None:
         self._opened = False
 
     def read(self) -> Scan:
-        """Every device of the node, or why it cannot be read. Raises NvmlError where there is none."""
+        """Returns every device of the node, or why it cannot be read. Raises NvmlError if there is none."""
         try:
             if not self._opened:
                 pynvml.nvmlInit()
@@ -58,8 +58,10 @@ class Nvml:
         return self._scan(count)
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """What the driver holds the control group of that directory to on the device, bytes; or why that is no cap.
-        Asked after `read`, which opens NVML."""
+        """Returns the bytes that the directory's control group may use of the device, or why there is no cap.
+
+        NVML must be open: call `read` before.
+        """
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             if _divided(handle):
@@ -88,11 +90,10 @@ class Nvml:
             try:
                 pynvml.nvmlShutdown()
             except pynvml.NVMLError:
-                return  # the device that was lost cannot be let go either; the next reading opens again
+                return  # a lost device cannot be closed either; the next reading opens NVML again
 
 
 def _is_divided(index: int) -> bool:
-    """Whether MIG divides the device."""
     try:
         return _divided(pynvml.nvmlDeviceGetHandleByIndex(index))
     except pynvml.NVMLError:
@@ -122,10 +123,10 @@ def _occupancy(index: int) -> Occupancy:
 
 
 def _fault(handle: Any) -> Fault | None:
-    """Memory that has gone bad beyond what the device can mend while it runs.
+    """Returns the memory fault that the device cannot repair while it runs.
 
-    Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (to Turing) and
-    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on, which have the one and not the other).
+    Source: https://docs.nvidia.com/deploy/dynamic-page-retirement/ (up to Turing) and
+    https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/ (from Ampere on).
     """
     if _optional(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle, pynvml.NVML_FEATURE_DISABLED):
         return Fault.PAGES_TO_RETIRE
@@ -134,7 +135,7 @@ def _fault(handle: Any) -> Fault | None:
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
-    """Each process once: one that computes and draws is in two lists, with all its memory in both."""
+    """Returns each process once. One that computes and draws is in two lists, with all its memory in both."""
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle, [])

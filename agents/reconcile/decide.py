@@ -1,61 +1,49 @@
-"""What each node must advertise: the pure half of reconcile (record 0000).
+"""Decides what each node must advertise. Pure (record 0000). Units: whole MiB of GPU memory.
 
-Units: whole MiB of GPU memory. A key is never written as 0: the kubelet enforces 0 and drops an absent key
-(pkg/kubelet/lifecycle/predicate.go), so a retired key is removed.
+A retired key is removed and never written as 0: the kubelet enforces 0 and ignores an absent key
+(pkg/kubelet/lifecycle/predicate.go).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
-from agents.reconcile.labels import HOLD_SECONDS, UNCLAIMED_SECONDS, Shown, Verified, counted, shown_by
-from agents.reconcile.slices import UNPUBLISHED, Published
-from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing, Source
-from tenancy.names import (
-    EVENT_ADVERTISED,
-    EVENT_LABELS_GONE,
-    EVENT_OVERBOUND,
-    EVENT_REFUSED,
-    EVENT_REMOVED,
-    EVENT_SHORT,
-    EVENT_SLICES_GONE,
-    EVENT_UNREADABLE,
-    EVENT_WITHHELD,
-    Names,
-)
+from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, counted, shown_by
+from agents.reconcile.slices import Published
+from tenancy import names
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
+from tenancy.names import Names
 from tenancy.quantity import QuantityError, canonical, whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """What pods bound to a node request: whole MiB, and devices. `unreadable` says of which pods it is not known."""
+    """The requests of the pods bound to a node, in MiB and devices. `unreadable` has one text per other pod."""
 
     mib: int = 0
     devices: int = 0
     unreadable: tuple[str, ...] = ()
 
 
-NOBODY = Bound()
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClusterState:
-    """Every node; by name of the node what is bound to it, what its ResourceSlices show, and what it showed when it was
-    last verified, where there is any. `claimed`: the nodes whose devices claims have, or may be given. `now`: seconds
-    since 1970."""
+    """Every node. By its name: its bound pods, its ResourceSlices, and how it was last verified.
+
+    `now` is in seconds since 1970.
+    """
 
     nodes: tuple[Node, ...]
     bound: Mapping[str, Bound] = field(default_factory=dict)
     published: Mapping[str, Published] = field(default_factory=dict)
-    claimed: frozenset[str] = frozenset()
     verified: Mapping[str, Verified] = field(default_factory=dict)
     now: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePatch:
-    """Write these values on the node; None removes the key. `bound_mib` is what pods bound to it request."""
+    """A write of these values to the node; None removes the key. `bound_mib` is the request of its bound pods."""
 
     node: Node
     bound_mib: int
@@ -66,38 +54,38 @@ class NodePatch:
 
     @property
     def warning(self) -> bool:
-        return self.reason != EVENT_ADVERTISED
+        return self.reason != names.EVENT_ADVERTISED
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFinding:
-    """What no write can mend. `blocking`: the node is not as the ledger wants it."""
+    """A problem that no write can solve. If it is `blocking`, the node is not as the ledger wants it."""
 
     node: Node
     bound_mib: int
     reason: str
     note: str
-    blocking: bool
+    blocking: bool = False
 
 
 Action = NodePatch | NodeFinding
 
 
 def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
-    """What to write and what to report. A ledger without pools: the part is being retired."""
+    """Returns what to write and what to report. A ledger without pools removes all keys."""
     return tuple(action for node in snapshot.nodes for action in _judge(ledger, node, snapshot))
 
 
 def members(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
-    """The nodes that the pool's selector matches, by their labels as they count."""
+    """Returns the nodes that the pool's selector matches, by the labels that count."""
     return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
-def status_patch(names: Names, change: NodePatch) -> dict[str, object]:
-    """The merge patch of nodes/status: both keys in both maps at once, a conflict if anybody wrote since."""
+def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:
+    """Returns the merge patch of nodes/status. It writes both keys at once, and conflicts with any other write."""
     values = {
-        names.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
-        names.gpu_count: None if change.gpu_count is None else canonical(change.gpu_count),
+        keys.gpumem: None if change.gpumem_mib is None else canonical(change.gpumem_mib),
+        keys.gpu_count: None if change.gpu_count is None else canonical(change.gpu_count),
     }
     return {
         "metadata": {"resourceVersion": change.node.resource_version},
@@ -106,75 +94,52 @@ def status_patch(names: Names, change: NodePatch) -> dict[str, object]:
 
 
 def _counted(ledger: Ledger, node: Node, snapshot: ClusterState) -> Shown:
-    shows = shown_by(node, snapshot.published)
-    return counted(ledger, shows, snapshot.verified.get(node.name), snapshot.now)
+    return counted(ledger, shown_by(node, snapshot.published), snapshot.verified.get(node.name), snapshot.now)
 
 
 def _judge(ledger: Ledger, node: Node, snapshot: ClusterState) -> Iterator[Action]:
-    names, known, counts = ledger.names, snapshot.verified.get(node.name), _counted(ledger, node, snapshot)
-    bound = _no_less_than_shown(names, node, snapshot.bound.get(node.name, NOBODY))
-    pool, doubt = _pool(ledger, node, counts, snapshot)
-    yield from (
-        _finding(node, bound, reason, note) for reason, note in _gone(shown_by(node, snapshot.published), counts)
-    )
+    keys, known, counts = ledger.names, snapshot.verified.get(node.name), _counted(ledger, node, snapshot)
+    bound = _no_less_than_shown(keys, node, snapshot.bound.get(node.name, Bound()))
+    finding = partial(NodeFinding, node=node, bound_mib=bound.mib)
+    for reason, note in _gone(shown_by(node, snapshot.published), counts):
+        yield finding(reason=reason, note=note)
     for problem in bound.unreadable:
-        yield _finding(
-            node, bound, EVENT_UNREADABLE, f"{problem}: no less than before is advertised while it runs here"
-        )
+        note = f"{problem}: no less than before is advertised while it runs here"
+        yield finding(reason=names.EVENT_UNREADABLE, note=note)
+    pool, doubt = _pool(ledger, node, counts)
     if doubt is not None:
-        yield _finding(node, bound, EVENT_REFUSED, doubt, blocking=True)
-        change = _withholding(names, node, bound, doubt)
-    elif pool is not None and (claims := _claims(pool, names.gpumem, node, counts, snapshot)):
-        if pool.placement is PlacementMode.EXTENDER:
-            yield _finding(node, bound, EVENT_WITHHELD, f"takes no new pod with {names.gpumem}: {claims}")
-        change = _withholding(names, node, bound, claims)
-    elif pool is not None and pool.sharing is Sharing.MEMORY:
+        yield finding(reason=names.EVENT_REFUSED, note=doubt, blocking=True)
+        change = _withholding(keys, node, bound, doubt)
+    elif pool is not None:
         offers = _offer(pool, counts)
         change = _advertisement(pool, offers, node, bound)
         if offers.short:
-            yield _finding(node, bound, EVENT_SHORT, offers.short)
+            yield finding(reason=names.EVENT_SHORT, note=offers.short)
         if bound.mib > offers.mib:
-            yield _finding(node, bound, EVENT_OVERBOUND, _overbound(pool, offers, bound.mib))
+            yield finding(reason=names.EVENT_OVERBOUND, note=_overbound(pool, offers, bound.mib))
     elif (left := known.pool(ledger) if known else None) is not None:
-        change = _withholding(names, node, bound, f"its labels are no longer those of pool {left.name}")
+        change = _withholding(keys, node, bound, f"its labels are no longer those of pool {left.name}")
     else:
         change = _removal(node, bound)
-    wanted = {names.gpumem: change.gpumem_mib, names.gpu_count: change.gpu_count}
+    wanted = {keys.gpumem: change.gpumem_mib, keys.gpu_count: change.gpu_count}
     if any(_amount(held, key) != value for key, value in wanted.items() for held in (node.capacity, node.allocatable)):
         yield change
 
 
-def _pool(ledger: Ledger, node: Node, counts: Shown, snapshot: ClusterState) -> tuple[Pool | None, str | None]:
-    """The node's pool, and why its capacity cannot be verified."""
+def _pool(ledger: Ledger, node: Node, counts: Shown) -> tuple[Pool | None, str | None]:
+    """Returns the node's memory pool, and why its capacity cannot be verified."""
     try:
         pool = ledger.pool_of(counts.labels)
     except SeveralPoolsError as error:
         return None, str(error)
     if pool is None or pool.sharing is not Sharing.MEMORY:
-        return pool, None
-    problem = snapshot.published.get(node.name, UNPUBLISHED).problem
-    return pool, doubt_of(pool, node, counts, problem, ledger.names)
-
-
-def _claims(pool: Pool, gpumem: str, node: Node, counts: Shown, snapshot: ClusterState) -> str | None:
-    """Why its memory is for claims, or may still be; None where it is not. A node that advertises all that it has is
-    one whose exporter offers claims nothing (docs/adr/0031)."""
-    if pool.placement is None or pool.sharing is not Sharing.MEMORY:
-        return None
-    if pool.placement is PlacementMode.DRA:
-        return f"pools.{pool.name}.placement is {pool.placement}: its memory is for claims"
-    if node.name in snapshot.claimed:
-        return "claims have devices here, or its ResourceSlice offers them some; it takes pods again when they are gone"
-    advertised = min(_amount(held, gpumem) or 0 for held in (node.capacity, node.allocatable))
-    known = snapshot.verified.get(node.name)
-    if advertised >= _offer(pool, counts).mib or (known is not None and known.is_unclaimed):
-        return None
-    return f"it is not known yet that for {UNCLAIMED_SECONDS} s no claim had, or could have, its devices"
+        return None, None
+    return pool, doubt_of(pool, node, counts, ledger.names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Offer:
-    """What a verified node has for its pool; `short` says where that is less than the pool declares."""
+    """The capacity of a verified node. `short` is the note if it is less than its pool declares."""
 
     mib: int
     devices: int
@@ -182,7 +147,7 @@ class _Offer:
 
 
 def _offer(pool: Pool, counts: Shown) -> _Offer:
-    """All that is declared; of a pool that goes by slices alone, each device for what it has."""
+    """Returns the declared capacity, or with `source: slices` the sum of what each device has."""
     if pool.source is not Source.SLICES or counts.devices is None:
         return _Offer(mib=pool.node_mib, devices=pool.device_count)
     mib, devices = pool.shown_mib(counts.devices), min(len(counts.devices), pool.device_count)
@@ -190,60 +155,53 @@ def _offer(pool: Pool, counts: Shown) -> _Offer:
     return _Offer(mib=mib, devices=devices, short=short)
 
 
-def _no_less_than_shown(names: Names, node: Node, bound: Bound) -> Bound:
-    """Where a pod's request cannot be read, what is shown is taken for what is bound: it is not lowered."""
+def _no_less_than_shown(keys: Names, node: Node, bound: Bound) -> Bound:
+    """Takes the advertised amount as bound if a pod's request cannot be read, so that it is not lowered."""
     if not bound.unreadable:
         return bound
-    mib, devices = (max(_amount(node.capacity, key) or 0, 0) for key in (names.gpumem, names.gpu_count))
+    mib, devices = (max(_amount(node.capacity, key) or 0, 0) for key in (keys.gpumem, keys.gpu_count))
     return replace(bound, mib=max(bound.mib, mib), devices=max(bound.devices, devices))
-
-
-def _finding(node: Node, bound: Bound, reason: str, note: str, *, blocking: bool = False) -> NodeFinding:
-    return NodeFinding(node=node, bound_mib=bound.mib, reason=reason, note=note, blocking=blocking)
 
 
 def _removal(node: Node, bound: Bound) -> NodePatch:
     note = "no pool that shares memory has this node: its keys are removed"
     if bound.mib:
         note += f", although pods that request {bound.mib} MiB run here; they keep running without a budget"
-    return NodePatch(node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=EVENT_REMOVED, note=note)
+    return NodePatch(
+        node=node, bound_mib=bound.mib, gpumem_mib=None, gpu_count=None, reason=names.EVENT_REMOVED, note=note
+    )
 
 
-def _withholding(names: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
-    """A capacity that cannot be verified takes nothing new: what is advertised falls to what runs here already."""
+def _withholding(keys: Names, node: Node, bound: Bound, doubt: str) -> NodePatch:
+    """Lowers the advertised amount to the bound one, so that an unverified node takes nothing new."""
     held_mib, devices = (
         amount if amount and (key in node.capacity or key in node.allocatable) else None
-        for key, amount in ((names.gpumem, bound.mib), (names.gpu_count, bound.devices))
+        for key, amount in ((keys.gpumem, bound.mib), (keys.gpu_count, bound.devices))
     )
     note = f"advertises {held_mib or 'nothing'}, which is what runs here, until this is fixed: {doubt}"
     return NodePatch(
-        node=node, bound_mib=bound.mib, gpumem_mib=held_mib, gpu_count=devices, reason=EVENT_WITHHELD, note=note
+        node=node, bound_mib=bound.mib, gpumem_mib=held_mib, gpu_count=devices, reason=names.EVENT_WITHHELD, note=note
     )
 
 
 def _advertisement(pool: Pool, offers: _Offer, node: Node, bound: Bound) -> NodePatch:
-    wanted_mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
-    note = f"advertises {wanted_mib} MiB on {devices} devices: pool {pool.name}"
+    mib, devices = max(offers.mib, bound.mib), max(offers.devices, bound.devices)
+    note = f"advertises {mib} MiB on {devices} devices: pool {pool.name}"
     return NodePatch(
-        node=node,
-        bound_mib=bound.mib,
-        gpumem_mib=wanted_mib,
-        gpu_count=devices,
-        reason=EVENT_ADVERTISED,
-        note=note,
+        node=node, bound_mib=bound.mib, gpumem_mib=mib, gpu_count=devices, reason=names.EVENT_ADVERTISED, note=note
     )
 
 
 def _gone(shows: Shown, counts: Shown) -> Iterator[tuple[str, str]]:
-    """Reason and words of what counts though it is not shown any more."""
+    """Yields reason and note of labels and slices that still count after they disappeared."""
     wait = f"count for {HOLD_SECONDS // 60} minutes more, then nothing new is taken here: is"
     if counts.labels != shows.labels:
         gone = (f"{key}={value}" for key, value in sorted(counts.labels.items()) if shows.labels.get(key) != value)
-        yield EVENT_LABELS_GONE, f"the labels {', '.join(gone)} went; they {wait} feature discovery running?"
+        yield names.EVENT_LABELS_GONE, f"the labels {', '.join(gone)} went; they {wait} feature discovery running?"
     if counts.devices != shows.devices:
         sizes = ", ".join(map(str, counts.devices or ()))
         yield (
-            EVENT_SLICES_GONE,
+            names.EVENT_SLICES_GONE,
             f"the ResourceSlices that showed devices of {sizes} MiB went; they {wait} NVIDIA's DRA driver, or the "
             "exporter, running here?",
         )
@@ -266,7 +224,7 @@ def _short(pool: Pool, devices: tuple[int, ...], mib: int) -> str:
 
 
 def _amount(held: Mapping[str, str], key: str) -> int | None:
-    """The amount under `key`, by value: 14k is 14000. None where it is absent, -1 where it is no whole number."""
+    """Returns the amount under `key` by value: 14k is 14000. None if it is absent, -1 if it is no whole number."""
     if key not in held:
         return None
     try:

@@ -3,27 +3,19 @@
 from agents.kube.nodes import Node
 from agents.reconcile.labels import Shown, is_labelled, shown
 from tenancy.ledger import Pool, Source
-from tenancy.names import (
-    GPU,
-    LABEL_GPU_COUNT,
-    LABEL_GPU_MEMORY,
-    LABEL_GPU_REPLICAS,
-    NVIDIA_DEVICE_DRIVER,
-    Names,
-)
+from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, NVIDIA_DEVICE_DRIVER, Names
 from tenancy.quantity import QuantityError, whole
 
 _WHO = "is NVIDIA's DRA driver, or the exporter, running here?"
 
 
-def doubt_of(pool: Pool, node: Node, shows: Shown, problem: str | None, names: Names) -> str | None:
-    """None where the node shows what its pool needs, as `pool.source` wants it shown. `problem`: why its ResourceSlices
-    are not known, where there are any."""
+def doubt_of(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
+    """Returns None if the node shows what its pool needs, by the pool's source."""
     if pool.source is Source.LABELS:
         return _by_labels(pool, node, shows)
     if pool.source is Source.SLICES:
-        return _by_slices(pool, shows, problem, names)
-    return _by_either(pool, node, shows, problem, names)
+        return _by_slices(pool, shows, names)
+    return _by_either(pool, node, shows, names)
 
 
 def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
@@ -45,8 +37,11 @@ def _by_labels(pool: Pool, node: Node, shows: Shown) -> str | None:
 
 
 def _unlike(node: Node, shows: Shown) -> str:
-    """Feature discovery shows one kind of GPU, with the number of that kind (newGPULabelers in internal/lm of NVIDIA's
-    device plugin): of the others it is only known that the plugin offers more than those. Empty where it does not."""
+    """Returns a complaint if the node has GPUs of several kinds, else "".
+
+    Feature discovery labels one kind, with that kind's number (newGPULabelers in internal/lm of NVIDIA's device
+    plugin). The node's capacity shows that there are others.
+    """
     kind, replicas = (shown(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
         offered = whole(node.capacity.get(GPU, 0))
@@ -60,9 +55,9 @@ def _unlike(node: Node, shows: Shown) -> str:
     )
 
 
-def _by_slices(pool: Pool, shows: Shown, problem: str | None, names: Names) -> str | None:
+def _by_slices(pool: Pool, shows: Shown, names: Names) -> str | None:
     if shows.devices is None:
-        return f"{_unpublished(problem, names)}: pool {pool.name} cannot be verified; {_WHO}"
+        return f"{_unpublished(shows, names)}: pool {pool.name} cannot be verified; {_WHO}"
     if not shows.devices:
         return f"its ResourceSlices show no whole GPU: lower pools.{pool.name} or look at the node's devices"
     if not pool.shown_mib(shows.devices):
@@ -73,8 +68,8 @@ def _by_slices(pool: Pool, shows: Shown, problem: str | None, names: Names) -> s
     return None
 
 
-def _by_either(pool: Pool, node: Node, shows: Shown, problem: str | None, names: Names) -> str | None:
-    """What there is must show all that is declared."""
+def _by_either(pool: Pool, node: Node, shows: Shown, names: Names) -> str | None:
+    """Labels and slices must each show all that is declared; one of them may be missing."""
     labelled = is_labelled(shows)
     if labelled and (doubt := _by_labels(pool, node, shows)):
         return doubt
@@ -82,7 +77,7 @@ def _by_either(pool: Pool, node: Node, shows: Shown, problem: str | None, names:
         return None
     if shows.devices is None:
         return (
-            f"{_unpublished(problem, names)}, nor do the labels {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT}: pool "
+            f"{_unpublished(shows, names)}, nor do the labels {LABEL_GPU_MEMORY} and {LABEL_GPU_COUNT}: pool "
             f"{pool.name} cannot be verified; is GPU feature discovery, NVIDIA's DRA driver, or the exporter, running "
             "here?"
         )
@@ -94,8 +89,8 @@ def _by_either(pool: Pool, node: Node, shows: Shown, problem: str | None, names:
     return None
 
 
-def _unpublished(problem: str | None, names: Names) -> str:
-    return problem or f"no ResourceSlice of {NVIDIA_DEVICE_DRIVER} or {names.device_driver} shows its devices"
+def _unpublished(shows: Shown, names: Names) -> str:
+    return shows.problem or f"no ResourceSlice of {NVIDIA_DEVICE_DRIVER} or {names.device_driver} shows its devices"
 
 
 def _sizes(devices: tuple[int, ...]) -> str:

@@ -1,14 +1,14 @@
-"""Between two passes of reconcile: watches show when the next one has something to do."""
+"""The state that a pass of reconcile left, and the wait until a watch shows that the next pass has work."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from agents.kube.client import Api, Object
+from agents.kube.client import Api, ApiError, Object
 from agents.kube.informer import Watches, WatchSource
 from agents.kube.ledger import StoredLedger
 from agents.reconcile import decide
 from agents.reconcile.cache import NodeCache
-from agents.reconcile.decide import Action
+from agents.reconcile.decide import Action, NodeFinding, NodePatch
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
@@ -18,30 +18,49 @@ from tenancy.names import LEDGER
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """What a pass left: the ledger it read, what it read last of the cluster, what it would do or say again."""
+    """The state that a pass read last, with the actions that are left. `refused` has the refused writes by node."""
 
     stored: StoredLedger
     ledger: Ledger
-    view: NodeCache
+    cache: NodeCache
     actions: tuple[Action, ...]
+    refused: Mapping[str, ApiError] = field(default_factory=dict)
 
     @property
-    def stirred(self) -> bool:
-        """Whether a pass would now do or say anything else."""
-        return decide.decide(self.ledger, self.view.snapshot()) != self.actions
+    def findings(self) -> tuple[NodeFinding, ...]:
+        return tuple(action for action in self.actions if isinstance(action, NodeFinding))
+
+    @property
+    def changes(self) -> tuple[NodePatch, ...]:
+        return tuple(action for action in self.actions if isinstance(action, NodePatch))
+
+    @property
+    def wanting(self) -> frozenset[str]:
+        """The names of the nodes that are not as wanted."""
+        blocked = {finding.node.name for finding in self.findings if finding.blocking}
+        return frozenset(blocked.union(change.node.name for change in self.changes))
+
+    def makes_due(self, events: Iterable[Object]) -> bool:
+        """Applies the events to the cache. Returns True if a pass would now decide anything else."""
+        changed = False
+        for event in events:
+            if event["object"].get("kind") == "ConfigMap" and event["type"] != "BOOKMARK":
+                return True
+            changed = self.cache.apply(event) or changed
+        return changed and decide.decide(self.ledger, self.cache.snapshot()) != self.actions
 
     def sources(self) -> tuple[WatchSource, ...]:
-        """What the next pass depends on."""
+        """The collections that the next pass depends on."""
         only = {"fieldSelector": f"metadata.name={LEDGER}"}
         return (
             WatchSource(path=self.stored.collection, resource_version=self.stored.resource_version, parameters=only),
-            *self.view.sources,
+            *self.cache.sources,
         )
 
 
 @dataclass
 class EventWait:
-    """Waits for what makes a pass due; it never decides what to write."""
+    """Waits for an event that makes a pass due."""
 
     api: Api
     clock: Clock
@@ -49,10 +68,9 @@ class EventWait:
     _watches: Watches | None = None
 
     def wait(self, settled: Settled | None, until: float) -> bool:
-        """Whether a pass has something to do before `until`, on the clock's monotonic scale.
+        """Returns True as soon as a pass has work, False at the monotonic time `until`.
 
-        False before that time: there are no watches, and only a pass, which relists, finds out. Raises AgentError as a
-        pass would.
+        Returns False before that if there are no watches. Raises AgentError.
         """
         if settled is None:
             self.close()
@@ -65,23 +83,13 @@ class EventWait:
                 self.log.info(f"lost a watch, polls: {error}")
                 self.close()
                 return False
-            due = _is_due(settled, events)
+            due = settled.makes_due(events)
             del events  # before more are decoded
             if due:
                 return True
         return False
 
     def close(self) -> None:
-        """Ends the watches."""
         if self._watches:
             self._watches.close()
             self._watches = None
-
-
-def _is_due(settled: Settled, events: Iterable[Object]) -> bool:
-    changed = False
-    for event in events:
-        if event["object"].get("kind") == "ConfigMap" and event["type"] != "BOOKMARK":
-            return True
-        changed = settled.view.apply(event) or changed
-    return changed and settled.stirred

@@ -1,4 +1,4 @@
-"""A GPU, its memory and who is on it, as the exporter measures them and as the other agents read them."""
+"""A GPU, its memory and its processes: the exporter measures them, the other agents read them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,30 +6,30 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What is wrong with a device, so that nothing new should start on it; as the value of a taint and of a label."""
+    """A fault that keeps new pods off a device; the value of a taint and of a label."""
 
-    UNREADABLE = "unreadable"  # NVML's calls fail for this one
-    PAGES_TO_RETIRE = "pages-to-retire"  # memory that is bad leaves use only when the device is reset
-    ROW_REMAPPING_FAILED = "row-remapping-failed"  # no spare memory is left for what is bad
+    UNREADABLE = "unreadable"  # NVML's calls fail for this device
+    PAGES_TO_RETIRE = "pages-to-retire"  # bad memory stays in use until the device is reset
+    ROW_REMAPPING_FAILED = "row-remapping-failed"  # no spare memory is left for the bad rows
 
 
 class Uncapped(StrEnum):
-    """Why a container's budget is not shown to be held by the driver; as the value of a label.
+    """Why a container does not count as capped at its budget; the value of a label.
 
-    The first three are the node's: no container there can be.
+    The first three hold for every container of the node.
     """
 
     DRIVER = "driver-too-old"  # its NVML knows no limits: older than R615
     CGROUP = "cgroup-v1"
     MIG = "mig"
-    UNSTAMPED = "not-stamped"  # no limit, and the pod does not ask for one: it is from before the pool enforced
-    UNLIMITED = "no-limit"  # no limit though the pod asks for one: the container toolkit is older than 1.20.1
-    INHERITED = "inherited-limit"  # the limit is one of a group above, which others share
+    UNSTAMPED = "not-stamped"  # no limit, and the pod asks for none: it is older than the pool's `enforce: driver`
+    UNLIMITED = "no-limit"  # no limit although the pod asks for one: the container toolkit is older than 1.20.1
+    INHERITED = "inherited-limit"  # the limit is of a group above, which others share
     OTHER = "other-limit"
     UNREADABLE = "unreadable"
     GROUPLESS = "no-cgroup"
-    BUDGETLESS = "no-budget"  # it uses the device, and has no gpumem of its own in a pod whose other containers have
-    UNKNOWN = "unknown-container"  # it uses the device, and the API has not said yet which it is
+    BUDGETLESS = "no-budget"  # uses the device without gpumem, in a pod whose other containers have some
+    UNKNOWN = "unknown-container"  # uses the device, and the API has not reported it yet
 
     @property
     def of_node(self) -> bool:
@@ -38,8 +38,10 @@ class Uncapped(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One device's memory. `gpu` is its index on the node; `used_bytes` includes what the driver reserves. `fault` is
-    known where it was measured, on the node; so is `cannot_cap`, where anybody asked."""
+    """One device's memory. `gpu` is its index on the node; `used_bytes` includes the driver's own memory.
+
+    Only the exporter knows `fault` and `cannot_cap`.
+    """
 
     gpu: int
     uuid: str
@@ -52,7 +54,7 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The node's devices: those that NVML read, and the indices of those that it could not."""
+    """The devices that NVML read, and the indices of those that it could not read."""
 
     devices: tuple[Device, ...]
     unreadable: tuple[int, ...] = ()
@@ -60,7 +62,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class Process:
-    """A process with memory on a device; `used_bytes` None: NVML does not tell, which is not 0."""
+    """A process with memory on a device. `used_bytes` is None if NVML does not report it."""
 
     pid: int
     used_bytes: int | None
@@ -68,7 +70,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """A device and the processes on it, by process id as the reader's PID namespace counts."""
+    """A device and its processes, with PIDs of the exporter's PID namespace."""
 
     device: Device
     processes: tuple[Process, ...] = ()
@@ -76,7 +78,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class Scan:
-    """What NVML read of the node's devices, and why not of the others, by index."""
+    """The devices that NVML read, and the reason for each other one by index."""
 
     occupancies: tuple[Occupancy, ...]
     unreadable: Mapping[int, str] = field(default_factory=dict)

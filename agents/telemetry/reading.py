@@ -1,7 +1,8 @@
-"""One exporter's answer, accepted only if it is fresh and possible: each device for itself."""
+"""Reads one exporter's answer. Each device is believed only if its figures are fresh and possible."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,32 +10,16 @@ from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device
-from tenancy.names import (
-    METRIC_CAPPED,
-    METRIC_DEVICE_FREE,
-    METRIC_DEVICE_TOTAL,
-    METRIC_DEVICE_USED,
-    METRIC_POD_DECLARED,
-    METRIC_POD_USED,
-    METRIC_POOL_FLOOR,
-    METRIC_SAMPLE_AGE,
-    METRIC_SEAT,
-    METRIC_UNATTRIBUTED,
-    METRIC_UNHEALTHY,
-    METRIC_UNKNOWN_PROCESSES,
-    METRIC_UNREADABLE,
-)
+from tenancy import names
+from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# Older samples tell nothing of the memory that is free now.
-FRESH_SECONDS = 30.0
-
-# Of the ledger's seats there may be a thousand, and each exporter of the pool serves them.
-_NOT_OF_DEVICES = (METRIC_SEAT,)
+# Skipped: the ledger may have a thousand seats, and each exporter of the pool serves them.
+_NOT_OF_DEVICES = (names.METRIC_SEAT,)
 
 
 class Trouble(StrEnum):
-    """Why nothing is known."""
+    """Why nothing is known of a node or a device."""
 
     MISSING = "missing"  # no exporter, or no answer of status 200
     STALE = "stale"
@@ -53,8 +38,10 @@ class TelemetryError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class PodUse:
-    """What one pod has of one device; the names are empty where the exporter does not know them yet. `declares` is
-    False where the exporter knows that it declared none."""
+    """A pod's use of one device. The names are empty if the exporter does not know them yet.
+
+    `declares` is False if the exporter knows that the pod requests no gpumem.
+    """
 
     uid: str
     namespace: str
@@ -66,7 +53,7 @@ class PodUse:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerCap:
-    """A container that the driver is to hold to its budget, on one device; `why_not` is "" where it does."""
+    """A container with a budget on one device. `why_not` is "" if the driver caps it at that budget."""
 
     uid: str
     namespace: str
@@ -89,9 +76,12 @@ class LostDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The devices of which something is known, and those that are `lost`, by index. `uses` is who uses which, where
-    that is wholly known; `unknown_uses` are, by uuid, the devices where it is not, and why. `excluded`
-    are the uuids of devices with a fault, which take no new pod. `caps` are of a pool whose driver holds budgets."""
+    """The devices of which something is known, and the `lost` ones.
+
+    `uses` has the pods on each device, if all of them are known. Otherwise `unknown_uses` has the reason, by UUID.
+    `excluded` has the UUIDs of devices with a fault, which take no new pod. `caps` has the containers with a budget, if
+    the pool's driver caps them.
+    """
 
     devices: tuple[Device, ...]
     age_seconds: float
@@ -102,15 +92,22 @@ class Reading:
     caps: tuple[ContainerCap, ...] = ()
 
 
+_Samples = Mapping[str, Sequence[Sample]]  # by the metric's name
+_Key = tuple[int, str]  # a device's index and UUID
+
+
 def parse(text: str) -> Reading:
-    """Raises TelemetryError, and exposition.ExpositionError for a text that breaks off."""
-    samples = exposition.parse(text, _NOT_OF_DEVICES)
+    """Reads an exporter's answer. Raises TelemetryError, and ExpositionError for a text that breaks off."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for sample in exposition.parse(text, _NOT_OF_DEVICES):
+        samples[sample.name].append(sample)
     age_seconds, devices = _age_seconds(samples), _devices(samples)
     lost = [*_unreadable(samples, devices), *filter(None, map(_contradiction, devices))]
     keys = {(device.gpu, device.uuid) for device in devices}
-    unattributed, unknown = _by_device(samples, METRIC_UNATTRIBUTED), _by_device(samples, METRIC_UNKNOWN_PROCESSES)
+    unattributed = _by_device(samples, names.METRIC_UNATTRIBUTED)
+    unknown = _by_device(samples, names.METRIC_UNKNOWN_PROCESSES)
     if unattributed.keys() - keys:
-        raise TelemetryError(Trouble.IMPLAUSIBLE, f"{METRIC_UNATTRIBUTED} is there for a device that is not")
+        raise TelemetryError(Trouble.IMPLAUSIBLE, f"{names.METRIC_UNATTRIBUTED} is there for a device that is not")
     uses = _uses(samples, keys)
     unknown_uses = {}
     for device in devices:
@@ -118,7 +115,8 @@ def parse(text: str) -> Reading:
         if key not in unattributed:
             unknown_uses[device.uuid] = "the exporter does not report who uses it"
             continue
-        if doubt := _sum_doubt(device, (use.used_bytes for use in uses if use.uuid == device.uuid), unattributed[key]):
+        used_bytes = sum(use.used_bytes for use in uses if use.uuid == device.uuid)
+        if doubt := _sum_doubt(device, used_bytes, unattributed[key]):
             lost.append(LostDevice(gpu=device.gpu, trouble=Trouble.IMPLAUSIBLE, problem=doubt))
         if unknown.get(key):
             unknown_uses[device.uuid] = f"NVML does not report the memory of {unknown[key]} processes"
@@ -130,40 +128,32 @@ def parse(text: str) -> Reading:
         age_seconds=age_seconds,
         uses=tuple(use for use in uses if use.uuid in whole),
         unknown_uses=unknown_uses,
-        excluded=frozenset(uuid for _, uuid in _by_device(samples, METRIC_UNHEALTHY)),
-        caps=tuple(_caps(samples)),
+        excluded=frozenset(uuid for _, uuid in _by_device(samples, names.METRIC_UNHEALTHY)),
+        caps=tuple(map(_cap, samples[names.METRIC_CAPPED])),
         lost=tuple(sorted({each.gpu: each for each in reversed(lost)}.values(), key=lambda each: each.gpu)),
     )
 
 
-def _caps(samples: Iterable[Sample]) -> Iterator[ContainerCap]:
-    """Anything but a 1 is no cap."""
-    for sample in samples:
-        if sample.name == METRIC_CAPPED:
-            labels = sample.labels
-            yield ContainerCap(
-                uid=labels.get("pod_uid", ""),
-                namespace=labels.get("namespace", ""),
-                pod=labels.get("pod", ""),
-                container=labels.get("container", ""),
-                why_not="" if sample.value == 1 else labels.get("reason", "") or "for a reason that is not told",
-            )
+def _cap(sample: Sample) -> ContainerCap:
+    """Takes any other value than 1 as no cap."""
+    uid, namespace, pod, container = map(_label(sample), ("pod_uid", "namespace", "pod", "container"))
+    why_not = "" if sample.value == 1 else _label(sample)("reason") or "no reason is reported"
+    return ContainerCap(uid=uid, namespace=namespace, pod=pod, container=container, why_not=why_not)
 
 
-def _age_seconds(samples: Iterable[Sample]) -> float:
-    ages = [sample.value for sample in samples if sample.name == METRIC_SAMPLE_AGE]
+def _age_seconds(samples: _Samples) -> float:
+    ages = [sample.value for sample in samples[names.METRIC_SAMPLE_AGE]]
     if len(ages) != 1 or not 0 <= ages[0] <= FRESH_SECONDS:
         raise TelemetryError(
             Trouble.STALE if len(ages) == 1 and ages[0] > FRESH_SECONDS else Trouble.PARTIAL,
-            f"{METRIC_SAMPLE_AGE} is {ages or 'missing'}; needed is one of at most {FRESH_SECONDS:g} s",
+            f"{names.METRIC_SAMPLE_AGE} is {ages or 'missing'}; needed is one of at most {FRESH_SECONDS:g} s",
         )
     return ages[0]
 
 
-def _devices(samples: Sequence[Sample]) -> tuple[Device, ...]:
-    totals, used, free = (
-        _by_device(samples, name) for name in (METRIC_DEVICE_TOTAL, METRIC_DEVICE_USED, METRIC_DEVICE_FREE)
-    )
+def _devices(samples: _Samples) -> tuple[Device, ...]:
+    wanted = (names.METRIC_DEVICE_TOTAL, names.METRIC_DEVICE_USED, names.METRIC_DEVICE_FREE)
+    totals, used, free = (_by_device(samples, name) for name in wanted)
     if not totals or not totals.keys() == used.keys() == free.keys():
         raise TelemetryError(Trouble.PARTIAL, "the devices' series are partial")
     for identities in ({gpu for gpu, _ in totals}, {uuid for _, uuid in totals}):
@@ -175,15 +165,14 @@ def _devices(samples: Sequence[Sample]) -> tuple[Device, ...]:
     )
 
 
-def _unreadable(samples: Iterable[Sample], devices: Iterable[Device]) -> Iterator[LostDevice]:
-    """Those that NVML could not read."""
+def _unreadable(samples: _Samples, devices: Iterable[Device]) -> Iterator[LostDevice]:
+    """Yields the devices that NVML could not read."""
     read = {device.gpu for device in devices}
-    for sample in samples:
-        if sample.name == METRIC_UNREADABLE:
-            gpu = sample.labels.get("gpu", "")
-            if not (gpu.isascii() and gpu.isdigit()) or int(gpu) in read:
-                raise _impossible(sample)
-            yield LostDevice(gpu=int(gpu), trouble=Trouble.MISSING, problem="its exporter cannot read it")
+    for sample in samples[names.METRIC_UNREADABLE]:
+        gpu = sample.labels.get("gpu", "")
+        if not (gpu.isascii() and gpu.isdigit()) or int(gpu) in read:
+            raise _impossible(sample)
+        yield LostDevice(gpu=int(gpu), trouble=Trouble.MISSING, problem="its exporter cannot read it")
 
 
 def _contradiction(device: Device) -> LostDevice | None:
@@ -195,34 +184,32 @@ def _contradiction(device: Device) -> LostDevice | None:
     return LostDevice(gpu=device.gpu, trouble=Trouble.IMPLAUSIBLE, problem=problem)
 
 
-def _sum_doubt(device: Device, used: Iterable[int], unattributed: int) -> str | None:
-    attributed = sum(used)
-    if abs(attributed + unattributed - device.used_bytes) <= device.total_bytes * TOLERANCE:
+def _sum_doubt(device: Device, used_bytes: int, unattributed: int) -> str | None:
+    if abs(used_bytes + unattributed - device.used_bytes) <= device.total_bytes * TOLERANCE:
         return None
     return (
-        f"pods use {attributed // MIB} MiB and {unattributed // MIB} are unattributed, the device says "
+        f"pods use {used_bytes // MIB} MiB and {unattributed // MIB} are unattributed, the device says "
         f"{device.used_bytes // MIB}"
     )
 
 
-def _uses(samples: Sequence[Sample], devices: Collection[tuple[int, str]]) -> tuple[PodUse, ...]:
-    """By pod and device, its containers added up."""
-    declaring = {sample.labels.get("pod_uid") for sample in samples if sample.name == METRIC_POD_DECLARED}
-    has_ledger = any(sample.name == METRIC_POOL_FLOOR for sample in samples)
+def _uses(samples: _Samples, devices: Collection[_Key]) -> tuple[PodUse, ...]:
+    """Adds up the containers of each pod, by device."""
+    declaring = {sample.labels.get("pod_uid") for sample in samples[names.METRIC_POD_DECLARED]}
+    has_ledger = bool(samples[names.METRIC_POOL_FLOOR])
     seen = set()
     found: dict[tuple[str, str], PodUse] = {}
-    for sample in samples:
-        if sample.name != METRIC_POD_USED:
-            continue
-        device, series, uid = _device(sample), frozenset(sample.labels.items()), sample.labels.get("pod_uid", "")
+    for sample in samples[names.METRIC_POD_USED]:
+        uid, namespace, pod = map(_label(sample), ("pod_uid", "namespace", "pod"))
+        device, series = _device(sample), frozenset(sample.labels.items())
         if device not in devices or device is None or not uid or not _is_amount(sample) or series in seen:
             raise _impossible(sample)
         seen.add(series)
         before = found.get((uid, device[1]))
         found[uid, device[1]] = PodUse(
             uid=uid,
-            namespace=sample.labels.get("namespace", ""),
-            pod=sample.labels.get("pod", ""),
+            namespace=namespace,
+            pod=pod,
             uuid=device[1],
             used_bytes=int(sample.value) + (before.used_bytes if before else 0),
             declares=uid in declaring or not has_ledger,
@@ -230,20 +217,23 @@ def _uses(samples: Sequence[Sample], devices: Collection[tuple[int, str]]) -> tu
     return tuple(found[key] for key in sorted(found))
 
 
-def _by_device(samples: Iterable[Sample], name: str) -> Mapping[tuple[int, str], int]:
-    found: dict[tuple[int, str], int] = {}
-    for sample in samples:
-        if sample.name == name:
-            device = _device(sample)
-            if device is None or not _is_amount(sample) or device in found:
-                raise _impossible(sample)
-            found[device] = int(sample.value)
+def _by_device(samples: _Samples, name: str) -> Mapping[_Key, int]:
+    found: dict[_Key, int] = {}
+    for sample in samples[name]:
+        device = _device(sample)
+        if device is None or not _is_amount(sample) or device in found:
+            raise _impossible(sample)
+        found[device] = int(sample.value)
     return found
 
 
-def _device(sample: Sample) -> tuple[int, str] | None:
-    gpu, uuid = sample.labels.get("gpu", ""), sample.labels.get("uuid", "")
+def _device(sample: Sample) -> _Key | None:
+    gpu, uuid = map(_label(sample), ("gpu", "uuid"))
     return (int(gpu), uuid) if gpu.isascii() and gpu.isdigit() and uuid else None
+
+
+def _label(sample: Sample) -> Callable[[str], str]:
+    return lambda name: sample.labels.get(name, "")
 
 
 def _is_amount(sample: Sample) -> bool:

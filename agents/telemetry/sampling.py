@@ -1,4 +1,4 @@
-"""The run that watchdog and gate share: sample the devices' telemetry periodically, decide on each sample."""
+"""Runs watchdog and gate: samples the devices' telemetry periodically and decides on each sample."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,16 +11,16 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import PORT, RUN_SECONDS, SECONDS, flag, text, variable
 from agents.telemetry import client
-from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.client import NodeTelemetry, Scraper
 from tenancy.ledger import Ledger
 
-# Before the one more pass of a run that would leave something unsettled: what the Job's deadline leaves after a run.
+# The wait before an extra last pass. The Job's deadline leaves no more time.
 _ONCE_MORE_SECONDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Where the ledger and the exporters are, and how long a run lasts."""
+    """The places of ledger and exporters, and the length of a run."""
 
     pod_name: str = variable(text)
     ledger_namespace: str = variable(text)
@@ -32,7 +32,7 @@ class Settings:
 
 
 class UnsoundError(AgentError):
-    """A pass did what it could, and that was not all: a run that ends with it is no success."""
+    """A pass could not do all that it should: a run that ends with it is no success."""
 
     @property
     def transient(self) -> bool:
@@ -40,7 +40,7 @@ class UnsoundError(AgentError):
 
 
 def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
-    """The ledger; None where there is none, or none much longer. Raises AgentError."""
+    """Reads the ledger; None if there is none or it is being deleted. Raises AgentError."""
     stored = ledger.read(api, settings.ledger_namespace)
     if stored is None or stored.deleting:
         log.info("nothing to do: there is no ledger")
@@ -49,15 +49,16 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 
 
 def read_telemetry(
-    settings: Settings, api: Api, clock: Clock, promised: Ledger, nodes: Sequence[Node]
+    settings: Settings, api: Api, promised: Ledger, nodes: Sequence[Node], *, clock: Clock, scraper: Scraper
 ) -> tuple[NodeTelemetry, ...]:
-    """What the exporters measure on these nodes of the ledger's pools. Raises AgentError."""
+    """Reads the exporters on these nodes of the ledger's pools. Raises AgentError."""
     return client.read(
         api,
         promised,
         nodes,
         namespace=settings.exporter_namespace,
         port=settings.exporter_port,
+        scraper=scraper,
         monotonic=clock.monotonic,
     )
 
@@ -69,8 +70,10 @@ def run(
     decide: Callable[[], None],
     unsettled: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Calls `decide` for each sample, and once more at the end while `unsettled`, so that what began late is not left
-    to the next run. 0 if the last pass was sound, else 1. Raises AgentError."""
+    """Calls `decide` for each sample, and once more at the end if `unsettled`. Raises AgentError.
+
+    Returns 0 if the last pass was sound, else 1.
+    """
     log.info("starts", **asdict(settings))
     status = 0
     run_seconds = seconds_left(settings.run_seconds, settings.pod_name, clock.now())

@@ -1,7 +1,6 @@
-"""What the API tells the exporter, apart from the measuring: its node and the node's pods, the ledger, the watchdog's
-recycles, and the node's ResourceSlices.
+"""Follows what the API knows of the exporter's node: pods, ledger, recycles and ResourceSlices.
 
-An API that is away takes nothing off the measurements: the last answer stays, and its age is served with it.
+While the API is away the last answer stays, and its age is served with the measurements.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES
 from agents.kube.pods import PODS, on_node
+from agents.kube.slices import SLICES
 from agents.node.pods import NodePod, Roster, node_pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
-from agents.telemetry.resourceslice import SLICES
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.workload import at
@@ -26,7 +25,7 @@ from tenancy.workload import at
 
 @dataclass(frozen=True)
 class Recycle:
-    """One that the watchdog's journal tells of."""
+    """An entry of the watchdog's journal."""
 
     at: datetime
     tenant: str
@@ -42,30 +41,33 @@ class OwnNode:
 
 @dataclass(frozen=True)
 class Registry:
-    """What the API has told so far. Without a ledger nobody's budget is known; `recycled` is what the watchdog
-    recycled, None where it keeps no journal; `node` is None until it is known; `slices` are the node's, by name, of
-    every driver."""
+    """The last answers of the API. None means not known; `recycled` is also None if there is no journal."""
 
     roster: Roster = field(default_factory=Roster)
     ledger: Ledger | None = None
     recycled: tuple[Recycle, ...] | None = None
     node: OwnNode | None = None
-    slices: Mapping[str, Object] = field(default_factory=dict)
+    slices: Mapping[str, Object] = field(default_factory=dict)  # of every driver, by name
 
     @property
     def pool(self) -> Pool | None:
-        """The node's; None where it is in none, or in several."""
+        """The node's pool; None if it is in none, or in several."""
         try:
             return self.ledger.pool_of(self.node.labels) if self.ledger and self.node else None
         except SeveralPoolsError:
             return None
 
+    @property
+    def caps(self) -> bool:
+        """True if the driver must hold containers of the node's pool to their budgets."""
+        return self.pool is not None and self.pool.caps
+
 
 @dataclass(kw_only=True)
-class Registrar:
-    """An informer on what concerns the node; one thread runs it and writes `last`, all read.
+class RegistryInformer:
+    """Watches the objects that concern the node. One thread runs it and writes `last`; all threads read that.
 
-    Watches, and no polls: on hundreds of nodes these would be most of what the API server does.
+    It does not poll: on hundreds of nodes polls would be most of the API server's work.
     """
 
     api: Api
@@ -73,7 +75,7 @@ class Registrar:
     ledger_namespace: str
     clock: Clock
     log: Log
-    slices: bool = False  # whether the node's ResourceSlices are wanted
+    slices: bool = False  # watches the node's ResourceSlices, too
     last: Registry = field(default_factory=Registry)
     informer: Informer = field(init=False)
 
@@ -110,21 +112,20 @@ class Registrar:
         return [ledgers.source, journals.source, nodes.source, *(each.source for each in slices), pods.source]
 
     def _apply(self, event: Object) -> None:
-        found, gone = event["object"], event["type"] == "DELETED"
-        stored = None if gone else found
+        found = event["object"]
+        name, stored = found["metadata"]["name"], None if event["type"] == "DELETED" else found
         match found["kind"]:
             case "Pod":
                 roster = self.last.roster.without(found["metadata"]["uid"])
                 if stored:
-                    roster = Roster((*roster.pods, self._pod(found, self.last.ledger)))
+                    roster = Roster((*roster.pods, node_pod(stored, self.last.ledger, self.log)))
                 self.last = replace(self.last, roster=roster)
             case "Node":
-                self.last = replace(self.last, node=_own_node(found) if stored else None)
+                self.last = replace(self.last, node=_own_node(stored) if stored else None)
             case "ResourceSlice":
-                name = found["metadata"]["name"]
                 others = {key: other for key, other in self.last.slices.items() if key != name}
                 self.last = replace(self.last, slices={**others, name: stored} if stored else others)
-            case "ConfigMap" if found["metadata"]["name"] == names.LEDGER:
+            case "ConfigMap" if name == names.LEDGER:
                 ledger = self._ledger(stored)
                 self.last = replace(self.last, ledger=ledger, roster=Roster(self._pods(ledger).items))
             case "ConfigMap":
@@ -132,13 +133,10 @@ class Registrar:
 
     def _pods(self, ledger: Ledger | None) -> Listed[NodePod]:
         bound = {"fieldSelector": on_node(self.node)}
-        return read_list(self.api, PODS, lambda item: self._pod(item, ledger), bound)
-
-    def _pod(self, item: Object, ledger: Ledger | None) -> NodePod:
-        return node_pod(item, ledger, self.log)
+        return read_list(self.api, PODS, lambda item: node_pod(item, ledger, self.log), bound)
 
     def _ledger(self, stored: Object | None) -> Ledger | None:
-        """None where there is none, or none much longer. One that cannot be read leaves the last."""
+        """The stored ledger; None if it is being deleted. If it cannot be read, the last one stays."""
         if stored is None:
             return None
         found = stored_ledger(stored, self.ledger_namespace)
@@ -150,7 +148,7 @@ class Registrar:
 
 
 def _named(name: str) -> Mapping[str, str]:
-    """The selector by which RBAC's resourceNames allow a list and a watch, too."""
+    """The field selector that RBAC's resourceNames need for a list and a watch."""
     return {"fieldSelector": f"metadata.name={name}"}
 
 
@@ -163,7 +161,7 @@ def _own_node(item: Object) -> OwnNode:
 
 
 def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
-    """From the watchdog's journal. One that cannot be read ends the watchdog's runs, which has its own alert."""
+    """The recycles in the watchdog's journal; None if it cannot be read, for which the watchdog has an alert."""
     if stored is None:
         return None
     try:
