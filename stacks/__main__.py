@@ -1,147 +1,128 @@
-"""`python -m stacks`: what an operator asks of the configuration without the engine."""
+"""`python -m stacks`: previews a stack under the policy pack, applies it, removes it, and starts a new one."""
 
 import argparse
 import io
-import os
-import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from components.host_memory import host_memory_pools
-from stacks import kubeconfig, schema, settings, typed
-from stacks.parts import Parts
-from stacks.preview import run as preview
-from stacks.preview.progress import Progress
-from stacks.preview.remedies import remedies
-from stacks.preview.report import report
-from stacks.settings import StackSettings
-from tenancy.chart import seating_chart
-from tenancy.host_memory.chart import host_memory_chart
+from stacks import commands, schema
+from stacks.engine import Engine, EngineError
+from stacks.kubeconfig import KubeconfigError
+from stacks.settings import ConfigError
+from toolchain.recovery.cli import CliError
+from toolchain.recovery.recover import RecoveryError
 
-ROOT = Path(__file__).resolve().parents[1]
-EXAMPLE = Path("examples") / "template" / "gpus.yaml"
-_SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
+_ABOUT = "Preview a stack under the policy pack, apply it, remove it, start a new one."
+_EXIT_CODES = """exit codes:
+  0    done
+  1    refused or failed; the reasons are on stderr, or at the end of the report
+  2    the command line is wrong
+  130  interrupted
+  any other code is Pulumi's own"""
 
 
-def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    """Runs one command on the project at `root`; 0, or 1: with the reasons on stderr, or for a report that contradicts
-    the stack. A preview's is Pulumi's."""
-    parser = argparse.ArgumentParser(prog="python -m stacks", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in (("chart", "print a stack's seating chart"), ("new", "start a stack with one GPU")):
-        command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
-    command = commands.add_parser("preview", help="preview a stack under the policy pack")
-    command.add_argument("--stack", required=True, type=_stack_name, help="NAME of Pulumi.NAME.yaml")
-    command.add_argument("--full", action="store_true", help="let Pulumi list every resource")
-    command.add_argument("arguments", nargs="*", metavar="-- ARGUMENT", help="for pulumi preview")
-    command = commands.add_parser("schema", help="print the JSON schema of a stack file")
-    command.add_argument("--parts", action="store_true", help="of a file that the key files names")
-    command = commands.add_parser("cluster", help="print the cluster that kubectl's configuration leads to")
-    command.add_argument("--optional", action="store_true", help="having none that answers is no error")
-    given = parser.parse_args(arguments)
-    code = 0
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--stack": {"required": True, "metavar": "NAME", "help": "NAME of Pulumi.NAME.yaml"},
+    "--full": {"action": "store_true", "help": "let Pulumi list every resource"},
+    "--yes": {"action": "store_true", "help": "do not ask: for pipelines with an approval of their own"},
+    "flags": {"nargs": "*", "metavar": "-- FLAG", "help": "for Pulumi's command of the same name"},
+}
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A subcommand: its summary, the arguments of its examples, and its options by name."""
+
+    run: Callable[..., int]
+    summary: str
+    examples: Sequence[str]
+    options: Sequence[str]
+
+
+def _schema() -> int:
+    for path, text in schema.files(Path.cwd()).items():
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+COMMANDS: Mapping[str, _Command] = {
+    "preview": _Command(
+        commands.preview,
+        "show what would change, the seating chart and the policy pack's verdict; needs no cluster",
+        ("--stack lab", "--stack lab --full", "--stack lab -- --diff"),
+        ("--stack", "--full", "flags"),
+    ),
+    "up": _Command(
+        commands.up,
+        "preview a stack, ask, and apply it to the current kubeconfig's cluster",
+        ("--stack lab", "--stack lab --yes -- --refresh"),
+        ("--stack", "--full", "--yes", "flags"),
+    ),
+    "destroy": _Command(
+        commands.destroy,
+        "show what would go, ask, and remove a stack from the current kubeconfig's cluster",
+        ("--stack lab", "--stack lab --yes"),
+        ("--stack", "--yes", "flags"),
+    ),
+    "refresh": _Command(
+        commands.refresh,
+        "bring Pulumi's state up to date with the cluster; changes nothing in the cluster",
+        ("--stack lab", "--stack lab --yes"),
+        ("--stack", "--yes", "flags"),
+    ),
+    "recover": _Command(
+        commands.recover,
+        "put a stack right after a run that was killed; up, destroy and refresh begin with this",
+        ("--stack lab", "--stack lab --yes"),
+        ("--stack", "--yes"),
+    ),
+    "new": _Command(
+        commands.new, "write Pulumi.NAME.yaml from an example with one GPU", ("--stack lab",), ("--stack",)
+    ),
+    "chart": _Command(commands.chart, "print a stack's seating chart", ("--stack lab",), ("--stack",)),
+    "schema": _Command(
+        _schema,
+        "write docs/config.schema.json, docs/parts.schema.json, docs/settings.md and Pulumi.yaml from the settings",
+        ("",),
+        (),
+    ),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line. No option may be abbreviated."""
+    texts: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    top = argparse.ArgumentParser(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
+    subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        examples = "\n".join(f"  python -m stacks {name} {example}" for example in command.examples)
+        epilog = f"examples:\n{examples}\n\n{_EXIT_CODES}"
+        one = subparsers.add_parser(name, help=command.summary, description=command.summary, epilog=epilog, **texts)
+        for option in command.options:
+            one.add_argument(option, **_OPTIONS[option])
+    return top
+
+
+def main(arguments: Sequence[str], root: Path | None = None) -> int:
+    """Runs one command on the project in `root`, by default the current folder. Returns the exit code."""
+    options = vars(parser().parse_args(arguments))
+    command = COMMANDS[options.pop("command")]
     try:
-        match given.command:
-            case "preview":
-                text, code = _preview(root, given.stack, given.arguments, full=given.full)
-            case "chart":
-                text = _chart(_declared(root, given.stack)[0])
-            case "new":
-                text = _new(root, given.stack)
-            case "schema":
-                text = schema.render(parts=given.parts)
-            case _:
-                text = _cluster(optional=given.optional)
-    except (settings.ConfigError, kubeconfig.KubeconfigError, _CommandError) as error:
+        if "stack" in options:
+            options["engine"] = Engine.of(options.pop("stack"), root or Path.cwd())
+        return command.run(**options)
+    except (ConfigError, EngineError, KubeconfigError, RecoveryError, CliError) as error:
         print(error, file=sys.stderr)
         return 1
-    sys.stdout.write(text)
-    return code
-
-
-class _CommandError(Exception):
-    """The command cannot be done; the message is a sentence."""
-
-
-def _stack_name(text: str) -> str:
-    if wrong := typed.stack_name(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: {wrong}")
-    return text
-
-
-def _stack_file(root: Path, stack: str) -> Path:
-    return root / f"Pulumi.{stack}.yaml"
-
-
-def _declared(root: Path, stack: str) -> tuple[StackSettings, Parts]:
-    path = _stack_file(root, stack)
-    if not path.exists():
-        raise _CommandError(f"{path} is not there; begin with make new-stack STACK={stack}")
-    return settings.declared(path)
-
-
-def _chart(declared: StackSettings) -> str:
-    """Overruns are marked, not refused: the gate is the policy pack."""
-    width = min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
-    host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
-    return seating_chart(declared.ledger(), width=width, colour=_colour()) + host_memory
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _preview(root: Path, stack: str, arguments: Sequence[str], *, full: bool) -> tuple[str, int]:
-    """The report and the exit code. What the configuration alone refuses is refused before Pulumi starts."""
-    if wrong := [*typed.flags(arguments, "preview"), *typed.options(os.environ, "preview")]:
-        raise _CommandError("\n".join(wrong))
-    declared, parts = _declared(root, stack)
-    chart = _chart(declared)
-    print(_cluster(optional=True), flush=True)
-    pulumi = root / ".toolchain" / "bin" / "pulumi"
-    if not pulumi.exists():
-        raise _CommandError(f"{pulumi} is not there; run make toolchain")
-    if full or preview.wants_pulumis_display(arguments):
-        run = preview.displayed(pulumi, stack, arguments, root=root)
-        print()
-    else:
-        progress = Progress(stack)
-        run = preview.quietly(pulumi, stack, arguments, root=root, watch=progress)
-        progress.clear()
-    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
-    return report(run, chart, colour=_colour(), remedies=lowered), run.exit_code
-
-
-def _new(root: Path, stack: str) -> str:
-    path = _stack_file(root, stack)
-    try:
-        example = (root / EXAMPLE).read_text(encoding="utf-8")
-        with path.open("x", encoding="utf-8") as file:
-            file.write(f"{_SCHEMA}{example}")
-    except FileExistsError:
-        raise _CommandError(f"{path.name} is there already; remove it or choose another name") from None
-    except OSError as error:
-        raise _CommandError(f"{path.name} cannot be written from {EXAMPLE}: {error.strerror}") from None
-    return f"{path.name} is written: put your GPU's numbers into it, then run\n  make preview STACK={stack}\n"
-
-
-def _cluster(*, optional: bool) -> str:
-    try:
-        cluster = kubeconfig.current(kubeconfig.files(os.environ))
-        kubeconfig.reach(cluster, os.environ)
-    except kubeconfig.KubeconfigError as error:
-        if optional:
-            return f"{error}; the program is judged without one\n"
-        raise
-    return f"{cluster}\n"
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nor does Ctrl-C need a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader such as `head` may stop early
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # nor is a terminal without block characters
+        sys.stdout.reconfigure(errors="replace")  # for a terminal without block characters
     sys.exit(main(sys.argv[1:]))

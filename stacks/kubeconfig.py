@@ -1,12 +1,12 @@
-"""Which cluster a command would reach, as kubectl finds it.
+"""Finds the cluster that a command would reach, as kubectl does. A preview installs no kubectl.
 
-Source: k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load): of several files the first that says
-something wins, and files that are not there are passed over.
+Source: k8s.io/client-go tools/clientcmd/loader.go (ClientConfigLoadingRules.Load). Of several files the first that has
+an entry wins, and missing files are skipped.
 """
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ class KubeconfigError(ValueError):
 
 @dataclass(frozen=True)
 class CurrentCluster:
-    """The current context and the server behind it; `proxy` is what lies between, if the file names one."""
+    """The current context and the server behind it. `proxy` is the proxy before the server, if the file names one."""
 
     context: str
     server: str
@@ -31,31 +31,49 @@ class CurrentCluster:
         return f"context {self.context} at {self.server}"
 
 
-def files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """KUBECONFIG's files, else ~/.kube/config."""
+def sources(environment: Mapping[str, str], given: str = "") -> tuple[Path | str, ...]:
+    """Kubeconfigs, as paths or as text. `given` is the stack's kubernetes:kubeconfig, which may be either."""
+    if given:
+        return (Path(given) if "\n" not in given and Path(given).is_file() else given,)
     listed = [name for name in environment.get("KUBECONFIG", "").split(os.pathsep) if name]
     return tuple(Path(name) for name in listed) or (Path(environment.get("HOME", "~")) / ".kube" / "config",)
 
 
-def current(paths: Sequence[Path]) -> CurrentCluster:
-    """The cluster of the current context. Raises KubeconfigError."""
-    configs = list(_documents(paths))
-    where = ", ".join(map(str, paths))
-    context = next((name for config in configs if (name := config.get("current-context"))), None)
-    if not any(path.exists() for path in paths):
+def current(configs: Sequence[Path | str], context: str = "") -> CurrentCluster:
+    """The cluster of this context, by default of the current one. Raises KubeconfigError."""
+    where = ", ".join(_name(config) for config in configs)
+    if not any(isinstance(config, str) or config.exists() for config in configs):
         raise KubeconfigError(f"no cluster: {where} is not there; set KUBECONFIG, or start a throw-away: make cluster")
-    if context is None:
+    contexts, clusters = dict[str, Any](), dict[str, Any]()
+    for config in configs:
+        try:
+            found = yaml.safe_load(_text(config))
+            context = context or found.get("current-context") or ""
+            contexts = {each["name"]: each["context"] for each in found.get("contexts") or ()} | contexts
+            clusters = {each["name"]: each["cluster"] for each in found.get("clusters") or ()} | clusters
+        except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError):
+            raise KubeconfigError(f"no cluster: {_name(config)} cannot be read as a kubeconfig") from None
+    if not context:
         raise KubeconfigError(f"no cluster: {where} names no current-context; run kubectl config use-context")
-    cluster = _entry(configs, "contexts", "context", context).get("cluster")
-    entry = _entry(configs, "clusters", "cluster", cluster)
-    server, proxy = entry.get("server"), entry.get("proxy-url")
-    if not server:
+    named: dict[str, Any] = contexts.get(context) or {}
+    cluster = clusters.get(named.get("cluster", "")) or {}
+    if not cluster.get("server"):
         raise KubeconfigError(f"no cluster: {where} has no server for the context {context}")
-    return CurrentCluster(str(context), str(server), str(proxy) if proxy else None)
+    return CurrentCluster(context, cluster["server"], cluster.get("proxy-url"))
+
+
+def _name(config: Path | str) -> str:
+    return "kubernetes:kubeconfig" if isinstance(config, str) else str(config)
+
+
+def _text(config: Path | str) -> str:
+    if isinstance(config, str):
+        return config
+    return config.read_text(encoding="utf-8") if config.exists() else "{}"
 
 
 def reach(cluster: CurrentCluster, environment: Mapping[str, str], timeout_seconds: float = 3.0) -> None:
-    """Raises KubeconfigError where nobody listens at the server's address. Behind a proxy nothing can be said."""
+    """Raises KubeconfigError if nothing listens at the server's address. Behind a proxy nothing is tried."""
     if cluster.proxy or environment.get("HTTPS_PROXY") or environment.get("https_proxy"):
         return
     address = urlsplit(cluster.server if "://" in cluster.server else f"https://{cluster.server}")
@@ -65,23 +83,3 @@ def reach(cluster: CurrentCluster, environment: Mapping[str, str], timeout_secon
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise KubeconfigError(f"no cluster: {cluster} does not answer ({reason})") from None
-
-
-def _documents(paths: Sequence[Path]) -> Iterator[Mapping[str, Any]]:
-    for path in paths:
-        try:
-            document = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, yaml.YAMLError):
-            raise KubeconfigError(f"no cluster: {path} cannot be read as YAML") from None
-        if isinstance(document, Mapping):
-            yield document
-
-
-def _entry(configs: Sequence[Mapping[str, Any]], plural: str, singular: str, name: object) -> Mapping[str, Any]:
-    """The named entry of the first file that has it; empty where none has."""
-    lists = [config[plural] for config in configs if isinstance(config.get(plural), list)]
-    entries = (entry for listed in lists for entry in listed if isinstance(entry, Mapping))
-    found = next((entry.get(singular) for entry in entries if entry.get("name") == name), None)
-    return found if isinstance(found, Mapping) else {}

@@ -29,7 +29,7 @@ PROGRAM = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind: its exit code and everything it said."""
+    """The exit code and the whole output of a command."""
 
     code: int
     text: str
@@ -43,7 +43,7 @@ class Workspace:
     env: Mapping[str, str]
 
     def pulumi(self, *arguments: str, cwd: Path, **env: str) -> Outcome:
-        """Runs the pinned CLI; what it prints on both streams is the outcome's text."""
+        """Runs the pinned CLI."""
         return self.run(str(TOOLCHAIN / "bin" / "pulumi"), *arguments, "--non-interactive", cwd=cwd, **env)
 
     def run(self, *command: str, cwd: Path, **env: str) -> Outcome:
@@ -77,14 +77,14 @@ class Workspace:
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
     def copy(self, folder: Path) -> "Workspace":
-        """Another workspace, which begins with this one's state and stack file. Neither locks the other's stacks."""
+        """Returns a copy of this workspace, with a state of its own."""
         other = workspace(folder)
         shutil.copytree(self.folder / "state", folder / "state", dirs_exist_ok=True)
         shutil.copy(self.stack_file, other.project)
         return other
 
     def unreachable(self) -> Path:
-        """A kubeconfig that leads to where nobody listens."""
+        """Writes a kubeconfig for a server that does not exist."""
         path = self.folder / "unreachable"
         path.write_text(
             "apiVersion: v1\nkind: Config\ncurrent-context: gone\n"
@@ -103,11 +103,11 @@ class Workspace:
         return self.project / "Pulumi.prod.yaml"
 
     def reset(self) -> None:
-        """The stack file is the checkout's again."""
+        """Restores the checkout's stack file."""
         shutil.copy(CHECKOUT / "Pulumi.prod.yaml", self.project)
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Changes the configuration in the stack file; the keys come without the project's name."""
+        """Changes the configuration in the stack file. `change` gets the keys without the project's name."""
         document = yaml.safe_load(self.stack_file.read_text())
         config = {key.partition(":")[2]: value for key, value in document["config"].items()}
         change(config)
@@ -116,9 +116,9 @@ class Workspace:
 
 
 def workspace(folder: Path) -> Workspace:
-    """A workspace in `folder`, with no cluster in reach: only what a fresh machine has, and the project's tools.
+    """Creates a workspace in `folder` with the project's tools and no cluster.
 
-    The program is this checkout's own, by links; the stack file is a copy, because the engine finds it by its place.
+    The program is linked from this checkout. The stack file is a copy, because the engine expects it in the project.
     """
     project, state = folder / "project", folder / "state"
     for made in (project, state):

@@ -1,8 +1,7 @@
-"""What only `--debug` shows.
+"""Debug messages, which only `--debug` shows.
 
-The SDK tells the engine of each step of each resource, at least four, and waits for each answer: half of the program's
-time at 1,000 tenants (docs/benchmarks.md). The engine throws them away unless it was started with --debug, and does not
-say whether it was.
+The SDK sends at least four messages for each resource, and waits for each answer: half of the program's time at 1,000
+tenants (docs/benchmarks.md). The engine drops them unless it was started with --debug, which the program cannot see.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +13,17 @@ VARIABLE = "GPU_TENANCY_DEBUG"
 
 
 def drop_unread(environ: Mapping[str, str]) -> None:
-    """From now on this process sends no debug messages, unless somebody said that they are wanted."""
+    """Stops this process from sending debug messages, unless VARIABLE is set."""
     if not environ.get(VARIABLE):
         pulumi.log.debug = _nothing
 
 
 def wanted(arguments: Sequence[str]) -> Mapping[str, str]:
-    """What says so to the program of a preview with these arguments, in its environment."""
+    """The environment that asks a preview's program for debug messages, if one of the arguments does."""
     return {VARIABLE: "1"} if any(argument.partition("=")[0] in _FLAGS for argument in arguments) else {}
 
 
 def _nothing(
     msg: str, resource: pulumi.Resource | None = None, stream_id: int | None = None, ephemeral: bool | None = None
 ) -> None:
-    """In the place of pulumi.log.debug."""
+    """Replaces pulumi.log.debug."""

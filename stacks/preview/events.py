@@ -1,8 +1,9 @@
-"""What a preview reports: Pulumi's engine events, one JSON object a line (sdk/go/common/apitype/events.go)."""
+"""The events of a preview, as Pulumi's engine writes them: one JSON object a line
+(sdk/go/common/apitype/events.go)."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -11,7 +12,7 @@ _STACK_TYPE = "pulumi:pulumi:Stack"
 
 
 class Op(StrEnum):
-    """What is to become of a resource, the gravest first."""
+    """The changes of a resource, the gravest first."""
 
     REPLACE = "replace"
     DELETE = "delete"
@@ -21,21 +22,13 @@ class Op(StrEnum):
     SAME = "same"
 
 
-# A replacement is several steps of one resource. What a later Pulumi may add counts as an update, never as nothing.
+# A replacement is several steps of one resource. A step that a later Pulumi adds counts as an update.
 _OPS = {
-    "replace": Op.REPLACE,
-    "create-replacement": Op.REPLACE,
-    "import-replacement": Op.REPLACE,
-    "read-replacement": Op.REPLACE,
-    "delete": Op.DELETE,
-    "delete-replaced": Op.DELETE,
+    **dict.fromkeys(("replace", "create-replacement", "import-replacement", "read-replacement"), Op.REPLACE),
+    **dict.fromkeys(("delete", "delete-replaced"), Op.DELETE),
     "create": Op.CREATE,
     "import": Op.IMPORT,
-    "same": Op.SAME,
-    "read": Op.SAME,
-    "refresh": Op.SAME,
-    "discard": Op.SAME,
-    "discard-replaced": Op.SAME,
+    **dict.fromkeys(("same", "read", "refresh", "discard", "discard-replaced"), Op.SAME),
 }
 _ADVISORY = ("advisory", "warning")
 _COLOURS = re.compile(r"<\{%[^%]*%\}>")  # Pulumi's own marks, which its display turns into a terminal's
@@ -80,8 +73,8 @@ class PolicyEvent:
 
 @dataclass
 class Events:
-    """What the events so far tell. `judged` names each stack policy that saw the whole graph, with its pack: the engine
-    says so only of a policy that is enforced. `strays` are lines that are no event."""
+    """The events so far. `judged` has each stack policy that saw the whole graph, with its pack, if it is
+    enforced. `strays` are lines that are no event."""
 
     resources: dict[str, Resource] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
@@ -102,20 +95,27 @@ class Events:
 
     def _add(self, event: Mapping[str, Any]) -> None:
         event["sequence"]  # every event has one
-        takers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-            "resourcePreEvent": self._step,
-            "diagnosticEvent": self._diagnose,
-            "stdoutEvent": self._print,
-            "errorEvent": lambda said: self._say("error", said["error"]),
-            "policyEvent": self._violate,
-            "policyAnalyzeStackSummaryEvent": self._judge,
-            "summaryEvent": self._end,
-        }
-        for kind in event.keys() & takers.keys():
-            takers[kind](event[kind])
+        match event:
+            case {"resourcePreEvent": {"metadata": step}}:
+                self._step(step)
+            case {"diagnosticEvent": diagnostic}:
+                self._diagnose(diagnostic)
+            case {"stdoutEvent": {"message": text}}:
+                self.cancelled |= "^C received" in text
+                self._add_diagnostic("info", text)
+            case {"errorEvent": {"error": text}}:
+                self._add_diagnostic("error", text)
+            case {"policyEvent": found}:
+                mandatory = found["enforcementLevel"] not in _ADVISORY
+                message = _COLOURS.sub("", found["message"]).strip()
+                self.violations.append(PolicyEvent(found["policyPackName"], mandatory, message))
+            case {"policyAnalyzeStackSummaryEvent": judged}:
+                policies = [*(judged.get("passed") or ()), *(judged.get("failed") or ())]
+                self.judged |= {(judged["policyPackName"], policy) for policy in policies}
+            case {"summaryEvent": {"result": result}}:
+                self.succeeded = result == "succeeded"
 
-    def _step(self, event: Mapping[str, Any]) -> None:
-        step = event["metadata"]
+    def _step(self, step: Mapping[str, Any]) -> None:
         op = _OPS.get(step["op"], Op.UPDATE)
         urn, state = step["urn"], step.get("new") or step.get("old") or {}
         known = self.resources.get(urn)
@@ -128,27 +128,11 @@ class Events:
             return
         urn = event.get("urn", "")
         of = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
-        self._say(event["severity"], of + event.get("prefix", "") + event["message"])
+        self._add_diagnostic(event["severity"], of + event.get("prefix", "") + event["message"])
 
-    def _say(self, severity: str, text: str) -> None:
+    def _add_diagnostic(self, severity: str, text: str) -> None:
         if text := _COLOURS.sub("", text).rstrip("\n"):
             self.diagnostics.append(Diagnostic(severity, text))
-
-    def _print(self, event: Mapping[str, Any]) -> None:
-        self.cancelled |= "^C received" in event["message"]
-        self._say("info", event["message"])
-
-    def _violate(self, event: Mapping[str, Any]) -> None:
-        mandatory = event["enforcementLevel"] not in _ADVISORY
-        message = _COLOURS.sub("", event["message"]).strip()
-        self.violations.append(PolicyEvent(event["policyPackName"], mandatory, message))
-
-    def _judge(self, event: Mapping[str, Any]) -> None:
-        for result in ("passed", "failed"):
-            self.judged |= {(event["policyPackName"], policy) for policy in event.get(result) or ()}
-
-    def _end(self, event: Mapping[str, Any]) -> None:
-        self.succeeded = event["result"] == "succeeded"
 
 
 def _label(urn: str) -> str:
@@ -162,7 +146,7 @@ def _is_stack(urn: str) -> bool:
 
 
 def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths that differ; of a replacement those that force it, where the engine tells them."""
+    """The paths that differ. Of a replacement the paths that force it, if the engine names them."""
     detailed: Mapping[str, Mapping[str, Any]] = step.get("detailedDiff") or {}
     forcing = [path for path, diff in detailed.items() if str(diff.get("diffKind")).endswith("-replace")]
     return tuple(forcing or step.get("keys") or detailed or step.get("diffs") or ())

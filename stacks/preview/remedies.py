@@ -1,4 +1,4 @@
-"""What a refused preview proposes: the fewest seats to lower so that a pool keeps its promises. Pure."""
+"""The proposal of a refused preview: the fewest seats to lower so that a pool keeps its promises. Pure."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,14 +7,14 @@ from tenancy.fit.plan import Change, Plan
 from tenancy.ledger import Ledger
 
 _MOST_LISTED = 3
-# Who is refused does not wait long: steps of the search, of all pools; of one pool, the replicas and devices.
+# Bounds of the search, so that a refusal comes soon: its steps for all pools; the replicas and devices of one pool.
 _WORK = 100_000
 _MOST_PODS, _MOST_DEVICES = 40, 64
 
 
 def remedies(ledger: Ledger, file_of: Callable[[str], str] = lambda _: "") -> Iterator[str]:
-    """A sentence for each pool whose seats do not fit; none where lowering seats does not help, or none is found soon:
-    kubectl gpumem fit searches longer. `file_of` names the file of a seat that is not in the stack file, else ""."""
+    """A sentence for each overfull pool in which lowering seats helps, if the search soon finds a change. `file_of`
+    returns the file of a seat, empty for the stack file. (kubectl gpumem fit searches longer.)"""
     for pool in ledger.shared_pools:
         pods = sum(seat.replicas for seat in ledger.seats if seat.pool == pool.name)
         if pods > _MOST_PODS or pool.nodes * pool.device_count > _MOST_DEVICES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stacks.preview.events import Events, Op, PolicyEvent, Resource
 from tenancy.names import POLICY, POLICY_PACK
 
-_INTERRUPTED = 128 + signal.SIGINT  # as the shell says it
+_INTERRUPTED = 128 + signal.SIGINT  # as the shell reports it
 _SIGNS = {Op.CREATE: "+", Op.UPDATE: "~", Op.REPLACE: "+-", Op.DELETE: "-", Op.IMPORT: "="}
 _ORDER = (Op.CREATE, Op.IMPORT, Op.UPDATE, Op.REPLACE, Op.DELETE)
 _ALWAYS_LISTED = (Op.REPLACE, Op.DELETE)
@@ -18,17 +18,17 @@ _MOST_UPDATES = 8  # that are listed of one component
 _MOST_PROPERTIES = 3
 _LABEL_COLUMNS = 44
 _INDENT = "   "
-_REASONS = ("info#err", "error")  # severities of what explains a failure
-_HOLLOW = "error: preview failed"  # what the engine says after every failure
+_REASONS = ("info#err", "error")  # severities of messages that explain a failure
+_HOLLOW = "error: preview failed"  # the engine's last message after every failure
 _GREEN, _RED, _YELLOW, _MAGENTA, _BOLD_GREEN, _BOLD_RED, _DIM = "32", "31", "33", "35", "1;32", "1;31", "2"
 _COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE: _MAGENTA, Op.DELETE: _RED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """How a preview of `stack` went: its events, Pulumi's exit code as the shell says it, its stderr, and its time.
+    """The outcome of a preview of `stack`: its events, its stderr, and Pulumi's exit code as the shell reports it.
 
-    `displayed` says that the terminal has Pulumi's own display, with the changes, every remark and its stderr.
+    `displayed` is true where the terminal has Pulumi's own display, with the changes, every remark and its stderr.
     """
 
     stack: str
@@ -36,17 +36,21 @@ class Run:
     code: int
     stderr: str = ""
     seconds: float = 0.0
-    interrupted: bool = False
+    signalled: bool = False
     displayed: bool = False
 
     @property
+    def interrupted(self) -> bool:
+        """True for a signal, and where Pulumi's display read Ctrl-C from the keyboard itself."""
+        return self.signalled or self.events.cancelled
+
+    @property
     def refusals(self) -> list[PolicyEvent]:
-        """What refuses it: of the project's own pack each finding, whatever its configuration makes of that."""
-        return [found for found in self.events.violations if found.mandatory or found.pack == POLICY_PACK]
+        return [found for found in self.events.violations if found.mandatory]
 
     @property
     def advice(self) -> list[PolicyEvent]:
-        return [found for found in self.events.violations if found not in self.refusals]
+        return [found for found in self.events.violations if not found.mandatory]
 
     @property
     def judged(self) -> bool:
@@ -55,13 +59,13 @@ class Run:
 
     @property
     def exit_code(self) -> int:
-        """Pulumi's, but never 0 for a preview that was interrupted, refused, cut short or not judged, nor next to an
-        error, whatever the engine makes of it."""
+        """Pulumi's own exit code; another one if Pulumi ended with 0 although the preview was interrupted, refused, cut
+        short, not judged, or had an error."""
         if self.code:
             return self.code
         if self.interrupted:
             return _INTERRUPTED
-        failed = any(said.severity == "error" for said in self.events.diagnostics)
+        failed = any(message.severity == "error" for message in self.events.diagnostics)
         return 0 if self.judged and self.events.succeeded and not self.refusals and not failed else 1
 
 
@@ -79,12 +83,12 @@ def report(run: Run, chart: str, *, colour: bool, remedies: Iterable[str] = ()) 
     return "\n\n".join(text for text in texts if text) + "\n"
 
 
-@dataclass(frozen=True)
 class _Paint:
-    colour: bool
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
 
     def __call__(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,8 @@ class _Row:
     @property
     def label(self) -> str:
         if len(self.names) == 1:
-            said = self.names[0].replace("-", "") == self.type.lower()
-            return self.type if said else f"{self.type} {self.names[0]}"
+            alike = self.names[0].replace("-", "") == self.type.lower()
+            return self.type if alike else f"{self.type} {self.names[0]}"
         room = _LABEL_COLUMNS - len(f"{self.type} x{len(self.names)}: ")
         return f"{self.type} x{len(self.names)}: {textwrap.shorten(', '.join(self.names), room, placeholder=' …')}"
 
@@ -169,11 +173,11 @@ def _differing(properties: Sequence[str]) -> str:
 
 
 def _remarks(run: Run, paint: _Paint) -> Iterator[str]:
-    """What the program and its plugins said, less what belongs to the verdict."""
+    """Messages of the program and its plugins, without those that the verdict repeats."""
     reasons = _REASONS if run.exit_code else ()
-    for said in run.events.diagnostics:
-        if said.severity not in reasons:
-            yield paint(said.text, _YELLOW) if said.severity == "warning" else said.text
+    for message in run.events.diagnostics:
+        if message.severity not in reasons:
+            yield paint(message.text, _YELLOW) if message.severity == "warning" else message.text
     if not run.exit_code:
         yield from run.events.strays
         yield from run.stderr.rstrip("\n").splitlines()
@@ -192,17 +196,15 @@ def _verdict(run: Run, paint: _Paint) -> Iterator[str]:
     if reasons or not run.refusals:
         yield paint(f"❌ the preview of {run.stack} failed {time}", _BOLD_RED)
         reasons = reasons or [_unexplained(run)]
-        if run.displayed and not run.judged:
-            reasons.append("the policy pack did not come to its judgement: a tick beside it above is Pulumi's")
     yield from textwrap.indent("\n".join(reasons), _INDENT).splitlines()
     yield from _findings(run.refusals, lambda pack: paint(f"❌ {pack} refuses {run.stack} {time}", _BOLD_RED))
 
 
 def _reasons(run: Run) -> Iterator[str]:
     """Why a preview failed, other than by a policy's refusal."""
-    for said in run.events.diagnostics:
-        if said.severity in _REASONS and said.text != _HOLLOW:
-            yield said.text
+    for message in run.events.diagnostics:
+        if message.severity in _REASONS and message.text != _HOLLOW:
+            yield message.text
     yield from run.events.strays
     if run.stderr.strip():
         yield run.stderr.rstrip("\n")
@@ -210,14 +212,9 @@ def _reasons(run: Run) -> Iterator[str]:
 
 def _unexplained(run: Run) -> str:
     why = "above it says why" if run.displayed else "it gave no reason; FULL=1 shows its own display"
-    if run.code:
-        return f"Pulumi ended with {run.code}; {why}"
-    if not run.events.succeeded:
-        return f"Pulumi ended before the preview was complete; {why}"
-    return (
-        f"the policy {POLICY} of the pack {POLICY_PACK} did not judge it: no --policy-pack loads it, "
-        "or a --policy-pack-config disables it"
-    )
+    if run.code or not run.events.succeeded:
+        return f"Pulumi ended with {run.code} before the preview was complete; {why}"
+    return f"the policy {POLICY} of the pack {POLICY_PACK} did not judge it"
 
 
 def _findings(violations: Iterable[PolicyEvent], headline: Callable[[str], str]) -> Iterator[str]:

@@ -1,0 +1,160 @@
+"""The commands on one stack. Each returns an exit code, and raises an error of one line or more before it begins."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from components.host_memory import host_memory_pools
+from stacks import kubeconfig, settings, stackfile
+from stacks.engine import GATED, Engine, EngineError, refuse
+from stacks.kubeconfig import KubeconfigError
+from stacks.parts import Parts
+from stacks.preview import run
+from stacks.preview.remedies import remedies
+from stacks.preview.report import report
+from stacks.settings import StackSettings
+from tenancy.chart import seating_chart
+from tenancy.host_memory.chart import host_memory_chart
+from toolchain.recovery.cli import Stack
+from toolchain.recovery.recover import is_locked_by_the_dead
+from toolchain.recovery.recover import recover as put_right
+
+EXAMPLE = Path("examples") / "template" / "gpus.yaml"
+_SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
+
+
+def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
+    """Prints a report; the code is 0 where the policy pack accepts the stack."""
+    refuse(flags, engine.environment, gated=True)
+    declared, parts = settings.declared(engine.existing_stack_file())
+    engine.select()
+    try:
+        cluster = _cluster(engine)
+    except KubeconfigError as error:
+        cluster = f"{error}; the program is judged without one"
+    return _judge(engine, flags, declared, parts, cluster, full=full)
+
+
+def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
+    """Previews, asks and applies.
+
+    `pulumi up` previews once more under the pack before it changes anything, so that what was confirmed is judged again
+    as it is then. Not --skip-preview: in an update the pack sees the whole graph last, after the cluster has changed.
+    Not --plan: it is experimental, and stops at the first value that only the real cluster knows (a Namespace's uid).
+    """
+    refuse(flags, engine.environment, gated=True)
+    declared, parts = settings.declared(engine.existing_stack_file())
+    recover(engine, yes=yes)
+    cluster = _cluster(engine)
+    if code := _judge(engine, flags, declared, parts, cluster, full=full):
+        return code
+    _confirm(f"Apply {engine.stack}", cluster, yes=yes)
+    return run.attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
+
+
+def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
+    """Previews, asks and removes."""
+    refuse(flags, engine.environment, gated=False)
+    recover(engine, yes=yes)
+    cluster = _cluster(engine)
+    if code := run.attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
+        return code
+    _confirm(f"Destroy {engine.stack}", cluster, yes=yes)
+    return run.attended(engine, "destroy", "--skip-preview", "--yes", *flags)
+
+
+def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
+    """Reads the cluster into the state; Pulumi itself asks."""
+    refuse(flags, engine.environment, gated=False)
+    recover(engine, yes=yes)
+    return run.attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
+
+
+def recover(engine: Engine, *, yes: bool) -> int:
+    """Puts the stack right after a run that was killed. Prints nothing if the last run ended by itself. Raises
+    RecoveryError and CliError."""
+    engine.existing_stack_file()
+    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
+    is_locked_by_the_dead(stack)  # before Pulumi reads the state
+    engine.select()
+    put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
+    return 0
+
+
+def new(engine: Engine) -> int:
+    """Writes a stack file. The first preview creates its stack."""
+    path = engine.stack_file
+    try:
+        example = (engine.root / EXAMPLE).read_text(encoding="utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(f"{_SCHEMA}{example}")
+    except FileExistsError:
+        raise EngineError(f"{path.name} is there already; remove it or choose another name") from None
+    except OSError as error:
+        raise EngineError(f"{path.name} cannot be written from {EXAMPLE}: {error.strerror}") from None
+    print(f"{path.name} is written: put your GPU's numbers into it, then run\n  make preview STACK={engine.stack}")
+    return 0
+
+
+def chart(engine: Engine) -> int:
+    """Prints the seating chart. Overruns are marked, not refused: the gate is the policy pack."""
+    sys.stdout.write(_chart(settings.load_file(engine.existing_stack_file())))
+    return 0
+
+
+def _chart(declared: StackSettings) -> str:
+    width = min(max(shutil.get_terminal_size().columns, 80), 120) if sys.stdout.isatty() else 100
+    host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
+    return seating_chart(declared.ledger(), width=width, colour=_colour()) + host_memory
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _judge(
+    engine: Engine, flags: Sequence[str], declared: StackSettings, parts: Parts, cluster: str, *, full: bool
+) -> int:
+    """Previews under the policy pack, and prints the report."""
+    given = [*GATED, *flags]
+    print(cluster, flush=True)
+    if full or run.wants_pulumis_display(given):
+        ended = run.displayed(engine, given)
+        print()
+    else:
+        if sys.stderr.isatty():
+            print(f"previewing {engine.stack} …", file=sys.stderr)
+        ended = run.quietly(engine, given)
+    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
+    sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered))
+    sys.stdout.flush()
+    return ended.exit_code
+
+
+def _cluster(engine: Engine) -> str:
+    """Describes the cluster that Pulumi would write to: that of the stack's own kubeconfig and context, else kubectl's
+    current one. Raises KubeconfigError if it does not answer."""
+    provider = stackfile.read(engine.stack_file).foreign
+    config = provider.get("kubernetes:kubeconfig")
+    if config == "":
+        return "the cluster of kubernetes:kubeconfig, which is encrypted"
+    found = kubeconfig.sources(engine.environment, config or "")
+    cluster = kubeconfig.current(found, provider.get("kubernetes:context", ""))
+    kubeconfig.reach(cluster, engine.environment)
+    return str(cluster)
+
+
+def _confirm(question: str, cluster: str, *, yes: bool) -> None:
+    """Asks for a typed yes before a change. Raises EngineError without one."""
+    if yes:
+        print(f"{question}: {cluster} (--yes)", flush=True)
+        return
+    try:
+        answer = input(f"\n{question}: {cluster}\nType yes to go on: ")
+    except EOFError:
+        answer = ""
+        print()
+    if answer != "yes":
+        raise EngineError("Nothing was changed.")

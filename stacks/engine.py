@@ -1,0 +1,135 @@
+"""The pinned Pulumi on one stack: the environment that it runs in, the flags that it is not given, a stack's start."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Loaded next to any pack of the operator's own. The outputs are long, and `pulumi stack output` prints them.
+GATED = ("--policy-pack", "policy", "--suppress-outputs")
+
+_STATE = ".state"
+_STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
+_ELSEWHERE = "the stack is --stack NAME (STACK=NAME) in this folder; leave it out"
+_PART = "the policy pack judges a stack as a whole; leave it out"
+_PREVIEW = "the policy pack judges the preview; leave it out"
+_ANY = {"--stack": _ELSEWHERE, "-s": _ELSEWHERE, "--cwd": _ELSEWHERE, "-C": _ELSEWHERE}
+_GATED = {
+    "--target": _PART,
+    "-t": _PART,
+    "--target-dependents": _PART,
+    "--target-replace": _PART,
+    "--exclude": _PART,
+    "-x": _PART,
+    "--exclude-dependents": _PART,
+    "--policy-pack-config": "it can switch the policy pack off; leave it out",
+    "--skip-preview": _PREVIEW,
+    "-f": _PREVIEW,
+    "--plan": _PREVIEW,
+}
+_OPTION = "PULUMI_OPTION_"  # and a flag's name: Pulumi takes every flag from the environment too
+
+
+class EngineError(Exception):
+    """A command cannot begin; the message has a line for each reason."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Pulumi for one stack of the project in `root`."""
+
+    root: Path
+    stack: str
+    environment: Mapping[str, str]
+
+    @classmethod
+    def of(cls, stack: str, root: Path) -> "Engine":
+        """Pulumi in the environment of this process. Raises EngineError where no stack may have the name."""
+        if not _STACK_NAME.fullmatch(stack):
+            raise EngineError(f"{stack!r} is no stack's name: write the NAME of a Pulumi.NAME.yaml, such as lab")
+        return cls(root, stack, environment(root, os.environ))
+
+    @property
+    def pulumi(self) -> Path:
+        """The pinned program. Raises EngineError where it is not installed."""
+        program = self.root / ".toolchain" / "bin" / "pulumi"
+        if not program.exists():
+            raise EngineError(f"{program} is not there; run make toolchain")
+        return program
+
+    @property
+    def stack_file(self) -> Path:
+        return self.root / f"Pulumi.{self.stack}.yaml"
+
+    def existing_stack_file(self) -> Path:
+        """The same. Raises EngineError where there is none."""
+        if not self.stack_file.exists():
+            raise EngineError(f"{self.stack_file} is not there; begin with make new-stack STACK={self.stack}")
+        return self.stack_file
+
+    def select(self) -> None:
+        """Creates the stack in the backend where it is not there yet. Raises EngineError.
+
+        Pulumi rewrites the stack file when it adds the salt of a new stack, and drops its blank lines. So Pulumi gets a
+        copy of the project, and the salt is appended to the real file.
+        """
+        file = self.existing_stack_file()
+        (self.root / _STATE).mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(shutil.copy(file, folder))
+            shutil.copy(self.root / "Pulumi.yaml", folder)
+            command = [str(self.pulumi), "-C", folder, "stack", "select", "--create", "--stack", self.stack]
+            done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise EngineError((done.stderr + done.stdout).strip())
+            salt, text = _salt(copy.read_text(encoding="utf-8")), file.read_text(encoding="utf-8")
+        if salt and not _salt(text):  # some secrets providers have none
+            file.write_text(f"{text.removesuffix(chr(10))}\n{salt}\n", encoding="utf-8")
+
+
+def _salt(text: str) -> str:
+    found = re.search(r"^encryptionsalt:.*$", text, re.MULTILINE)
+    return found[0] if found else ""
+
+
+def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The `given` environment, with the project's own tools, and with its own state where `given` names no other."""
+    passphrase = {} if given.get("PULUMI_CONFIG_PASSPHRASE_FILE") else {"PULUMI_CONFIG_PASSPHRASE": ""}
+    return {
+        "PULUMI_BACKEND_URL": f"file://{root / _STATE}",
+        **passphrase,  # the stacks hold no secrets
+        "PULUMI_HOME": str(root / ".toolchain" / "pulumi-home"),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_ERROR_OUTPUT_STRING": "1",
+        "PULUMI_IGNORE_AMBIENT_PLUGINS": "true",  # only the pinned provider, also where another one is on PATH
+        **given,
+        "PATH": os.pathsep.join(
+            [str(root / ".toolchain" / "bin"), str(root / ".venv" / "bin"), given.get("PATH", os.defpath)]
+        ),
+    }
+
+
+def refuse(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
+    """Raises EngineError with a line for each refused flag: it leads to another stack, or if `gated`, it withholds a
+    part of the stack from the policy pack."""
+    refused = _ANY | (_GATED if gated else {})
+    lines = [f"{flag}: {refused[flag]}" for word in flags for flag in _named(word) if flag in refused]
+    for name in sorted(environ) if gated else ():
+        flag = "--" + name.removeprefix(_OPTION).lower().replace("_", "-")
+        if name.startswith(_OPTION) and flag in _GATED:
+            lines.append(f"{name} in the environment: {_GATED[flag]}")
+    if lines:
+        raise EngineError("\n".join(lines))
+
+
+def _named(word: str) -> Iterator[str]:
+    """The flags in a word: -dt is two."""
+    name = word.partition("=")[0]
+    if name.startswith("-") and not name.startswith("--"):
+        yield from (f"-{letter}" for letter in name[1:])
+    else:
+        yield name
