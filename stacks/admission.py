@@ -1,23 +1,22 @@
-"""What the admission policies must know of the whole stack: who is exempt, who needs no budget, who goes where."""
+"""The arguments of the admission policies, from the whole stack: exemptions, tenants without a budget, placement."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from components.admission.pods import AdmissionArgs, AdmissionSpec, PoolPlacement
+from components.admission.pods import AdmissionArgs, AdmissionSpec, ByDevice, PoolPlacement
 from components.admission.queued import Queued
 from components.admission.seats import Seats
-from components.agents.scheduler import by_device
 from components.host_memory import tenants_by_priority
 from components.queues import QueuesSpec, tenants_of
 from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
-from tenancy.names import EXEMPT_BY_NAME, kueue_account
+from tenancy.names import EXEMPT_BY_NAME, SCHEDULER, kueue_account
 
 _LONGEST_JOINED = 200
 
 
 def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
-    """Tenants without a budget are those on record as on demand or unbudgeted, and those that queue."""
+    """The arguments. Tenants without a budget have on-demand or unbudgeted workloads, or a queue."""
     return AdmissionArgs(
         spec=spec,
         names=ledger.names,
@@ -37,15 +36,20 @@ def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger)
             account=kueue_account(settings.kueue_namespace or ""),
         ),
         pools=ledger.pools,
-        by_device=by_device(settings.extender, settings.cluster, ledger) if settings.extender else None,
+        by_device=_by_device(settings, ledger) if settings.extender else None,
+    )
+
+
+def _by_device(settings: StackSettings, ledger: Ledger) -> ByDevice:
+    return ByDevice(
+        account=f"system:serviceaccount:{settings.cluster.system_namespace}:{SCHEDULER}",
+        devices=max(pool.device_count for pool in ledger.shared_pools),
     )
 
 
 def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:
-    """Queue tenants by the pools of whole devices that their queues stand for, with the labels these have in common.
-
-    Where a queue spans pools, Kueue adds the labels of the flavor that it chose.
-    """
+    """Queue tenants by the pools of whole devices of their queues, with the labels that these pools share. If a queue
+    spans pools, Kueue adds the labels of the flavor that it chose."""
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
     pools: dict[str, set[str]] = {}
     for queue, tenants in tenants_of(queues).items():
@@ -56,8 +60,8 @@ def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:
 
 
 def seated(ledger: Ledger) -> list[PoolPlacement]:
-    """The other tenants by the pools of their seats, and of what they have on record without a budget. Of a tenant that
-    queues as well it is not known of which pool a pod is."""
+    """The other tenants by the pools of their workloads. Queue tenants are left out: their pods may belong to another
+    pool."""
     pools: dict[str, set[str]] = {}
     users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for user in users:
@@ -78,7 +82,7 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
 
 
 def _joined(pools: Sequence[str]) -> str:
-    """One name for several pools, no two alike: no pool's has a dot. Policies' names have at most 253 characters."""
+    """A unique name for several pools; no pool's own name has a dot. A policy's name has at most 253 characters."""
     joined = ".".join(pools)
     if len(joined) <= _LONGEST_JOINED:
         return joined
@@ -87,6 +91,6 @@ def _joined(pools: Sequence[str]) -> str:
 
 
 def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The labels that every selector has with the same value; none for no selector."""
+    """The labels that every selector has with the same value."""
     first, *rest = selectors or [{}]
     return {key: value for key, value in first.items() if all(other.get(key) == value for other in rest)}

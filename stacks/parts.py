@@ -1,19 +1,20 @@
-"""A stack's parts in files of their own: what stands under config in `Pulumi.<stack>.yaml`, and in the files that its
-key `files` names. These the engine does not hand on, so that they may be as large as they like.
+"""A stack's parts in files of their own: the keys under config, in files that the key `files` of the stack file names.
 
-Each entry has one home. A path leads to no place outside the project's folder.
+The engine does not pass these files on, so that they may be of any size. Each entry has one home. No path leads out of
+the project's folder.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from components.base.spec import Form
 from stacks import stackfile
-from stacks.problems import KeyPath, dotted, got, key
-from stacks.stackfile import Contents, Problem
+from stacks.problems import KeyPath, dotted, key
+from stacks.stackfile import Contents, Problem, StackFileError
 from tenancy.names import PROJECT
 
 FILES = "files"
@@ -21,8 +22,7 @@ INSIDE = Form(
     "a path within the project's folder, without .., such as stacks.d/prod",
     r"(?!/)(?!(?:[^\n]*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+",
 )
-_SUFFIX = ".yaml"
-# Maps of names, and how deep their entries are: they may stand in several files. Every other part stands in one.
+# Maps of names, and how deep their entries are. Such a map may be spread over files; any other part has one file.
 ENTRIES = {
     "pools": 2,
     "tenants": 2,
@@ -38,150 +38,104 @@ ENTRIES = {
 @dataclass(frozen=True)
 class Parts:
     """`values` of the stack file and of its files together; `problems` of the files alone. `homes` has the file of each
-    entry that does not stand in the stack file, by its dotted path."""
+    entry that is not in the stack file, by the entry's dotted path."""
 
-    folder: Path
+    stack_file: Path
     values: dict[str, Any]
-    problems: tuple[Problem, ...]
-    homes: Mapping[str, Contents]
+    problems: list[Problem] = field(default_factory=list)
+    homes: dict[str, Path] = field(default_factory=dict)
 
     def home(self, path: KeyPath) -> Path | None:
         """The file that has the entry at, above or below this path; None for the stack file."""
-        found = self._home(dotted(*path)) or next(
-            (home for entry, home in self.homes.items() if entry.startswith(f"{dotted(*path)}.")), None
-        )
-        return found.file if found else None
+        named = dotted(*path)
+        below = (home for entry, home in self.homes.items() if entry.startswith(f"{named}."))
+        return self._home(named) or next(below, None)
 
     def shown(self, path: KeyPath) -> str:
         """The same by its path in the project's folder; empty for the stack file."""
         file = self.home(path)
-        return file.relative_to(self.folder).as_posix() if file else ""
+        return file.relative_to(self.stack_file.parent).as_posix() if file else ""
 
     def placed(self, line: str) -> str:
-        """A problem's line with its file, line and column, where its key stands in a file of its own."""
+        """A problem's line, which begins with the file of its key if that is not the stack file."""
         named, colon, text = line.removeprefix(f"{PROJECT}:").partition(": ")
         home = self._home(named) if line.startswith(f"{PROJECT}:") else None
-        return f"{home.place(named)}: {named}{colon}{text}" if home else line
+        return f"{home}: {named}{colon}{text}" if home else line
 
-    def _home(self, named: str) -> Contents | None:
-        """Names have dots in them where they are wrong."""
-        names = named.split(".")
+    def _home(self, named: str) -> Path | None:
+        names = named.split(".")  # the names themselves may have dots in them
         prefixes = (".".join(names[:length]) for length in range(1, len(names) + 1))
         return next((self.homes[prefix] for prefix in prefixes if prefix in self.homes), None)
 
 
 def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
     """The parts that are `values` in the stack file, with those of the files that it names, relative to its folder."""
-    gathered = _Gathered(dict(values), stack_file)
+    parts = Parts(stack_file, dict(values))
+    read: dict[str, str] = {}
     listed = values.get(FILES)
     for index, name in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(name, str) and re.fullmatch(INSIDE.pattern, name):  # else the settings say what it must be
-            gathered.read((FILES, index), name)
-    return Parts(stack_file.parent, gathered.values, tuple(gathered.problems), gathered.homes)
-
-
-class _Gathered:
-    def __init__(self, values: dict[str, Any], stack_file: Path) -> None:
-        self.values = values
-        self.problems: list[Problem] = []
-        self.homes: dict[str, Contents] = {}
-        self._stack_file = stack_file
-        self._folder = stack_file.parent
-        self._real = self._folder.resolve()
-        self._read: dict[Path, str] = {}
-
-    def read(self, where: KeyPath, name: str) -> None:
-        """One entry of the key files."""
+        if not isinstance(name, str) or not re.fullmatch(INSIDE.pattern, name):
+            continue  # the settings refuse it
         try:
-            for path in self._paths(name):
-                real = path.resolve()
-                if real in self._read:
-                    raise _RefusedError(f"{self._read[real]!r} has this file already; remove one")
-                self._read[real] = name
-                self._add(stackfile.read_parts(path))
-        except _RefusedError as refused:
-            self._say(where, f"{key(*where)}: {refused}{got(name)}")
-        except stackfile.StackFileError as error:
-            self._say(where, str(error))
-
-    def _paths(self, name: str) -> Iterator[Path]:
-        """The files at a path, in the order of their names."""
-        path = self._within(self._folder / name)
-        if not path.is_dir():
-            yield self._file(path)
-            return
-        inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
-        if unread := [each.name for each in inside if each.is_dir() or each.suffix == ".yml"]:
-            raise _RefusedError(
-                f"has {unread[0]!r} in it, which is not read: a folder's {_SUFFIX} files are; rename it, or name it "
-                f"under {FILES} itself"
-            )
-        files = [each for each in inside if each.suffix == _SUFFIX]
-        if not files:
-            raise _RefusedError(f"has no {_SUFFIX} file in it; write one, or remove this")
-        for each in files:
-            yield self._file(self._within(each))
-
-    def _within(self, path: Path) -> Path:
-        """Raises where it leads out of the folder by a link, also to nowhere."""
-        try:
-            inside = path.resolve().is_relative_to(self._real)
-        except (OSError, RuntimeError):
-            inside = False
-        if not inside:
-            there = self._shown(path)
-            raise _RefusedError(f"{there} is a link that leads out of the project's folder; put the file there")
-        return path
-
-    def _file(self, path: Path) -> Path:
-        if not path.exists():
-            raise _RefusedError(f"{self._shown(path)} is not there; write it, or remove this")
-        if not path.is_file() or path.suffix != _SUFFIX:
-            raise _RefusedError(f"{self._shown(path)} is neither a {_SUFFIX} file nor a folder of them")
-        return path
-
-    def _shown(self, path: Path) -> str:
-        return repr(path.relative_to(self._folder).as_posix())
-
-    def _add(self, home: Contents) -> None:
-        self.problems += home.problems
-        for name in home.foreign:
-            self._refuse(home, (name,), f"is not read here; write it into {self._stack_file.name}")
-        if encrypted := [*stackfile.encrypted(home.values)]:
-            for name in encrypted:
-                self._refuse(home, (name,), "is encrypted, but nothing here is secret; write it plainly")
-            return  # before anything else is judged, since a problem's line shows the value
-        for name, value in home.values.items():
-            if name == FILES:
-                self._refuse(home, (name,), f"stands in {self._stack_file.name} alone; remove it")
-            else:
-                self._merge(self.values, (name,), value, home)
-
-    def _merge(self, into: dict[str, Any], path: tuple[str, ...], value: Any, home: Contents) -> None:
-        """Entry by entry; what is empty says nothing, as the engine's own default."""
-        name, named = path[-1], dotted(*path)
-        there = into.get(name, {})
-        if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):
-            inner = into[name] = dict(there)
-            for each, item in value.items():
-                self._merge(inner, (*path, each), item, home)
-        elif name not in into or (len(path) == 1 and there == {}):
-            into[name] = value
-            self.homes[named] = home
-        elif value is None:
-            self._refuse(home, path, "has no value; write one, or remove the key")
-        elif len(path) > 1 or value != {}:
-            first = self.homes.get(named)
-            other = first.place(named) if first else self._stack_file.name
-            self._refuse(home, path, f"is in {other} as well; remove one")
-
-    def _refuse(self, home: Contents, path: KeyPath, text: str) -> None:
-        named = dotted(*path)
-        self._say(path, f"{home.place(named)}: {named}: {text}")
-
-    def _say(self, path: KeyPath, line: str) -> None:
-        self.problems.append(Problem(path, line))
+            for path in _files(stack_file.parent, name):
+                real = os.path.realpath(path)
+                if real in read:
+                    raise StackFileError(f"{key(FILES)}: {read[real]!r} has the file of {name!r} already; remove one")
+                read[real] = name
+                _add(parts, stackfile.read_parts(path))
+        except StackFileError as error:
+            parts.problems.append(Problem((FILES, index), str(error)))
+    return parts
 
 
-class _RefusedError(Exception):
-    """An entry of files cannot be read; the message is the end of a sentence about it."""
+def _files(folder: Path, name: str) -> Iterator[Path]:
+    """The file at a path, or the .yaml files of a folder in the order of their names. Raises StackFileError for other
+    files in the folder, so that none is passed over by mistake."""
+    path = folder / name
+    found = [path]
+    if path.is_dir():
+        shown = [each for each in path.iterdir() if not each.name.startswith(".")]
+        found = [each for each in shown if each.is_dir() or each.suffix in (".yaml", ".yml")]
+    if not found:
+        raise StackFileError(f"{key(FILES)}: {name!r} has no .yaml file in it; write one, or remove this")
+    for each in sorted(found):
+        there = each.relative_to(folder).as_posix()
+        if not Path(os.path.realpath(each)).is_relative_to(folder.resolve()):
+            raise StackFileError(f"{key(FILES)}: {there!r} is a link that leads out of the project's folder")
+        if each.suffix != ".yaml" or not each.is_file():
+            raise StackFileError(f"{key(FILES)}: {there!r} is no .yaml file")
+        yield each
+
+
+def _add(parts: Parts, home: Contents) -> None:
+    parts.problems.extend(home.problems)
+    for name in home.foreign:
+        _refuse(parts, home.file, (name,), f"is not read here; write it into {parts.stack_file.name}")
+    secret = set(stackfile.encrypted(home.values))  # a problem's line would show the value
+    for name, value in home.values.items():
+        if name in secret:
+            _refuse(parts, home.file, (name,), "is encrypted, but nothing here is secret; write it plainly")
+        elif name == FILES:
+            _refuse(parts, home.file, (name,), f"stands in {parts.stack_file.name} alone; remove it")
+        else:
+            _merge(parts, parts.values, (name,), value, home.file)
+
+
+def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any, file: Path) -> None:
+    """Adds the value entry by entry. An empty part is the engine's own default, and is skipped."""
+    name, named = path[-1], dotted(*path)
+    there = into.get(name, {})
+    if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):
+        inner = into[name] = dict(there)
+        for each, item in value.items():
+            _merge(parts, inner, (*path, each), item, file)
+    elif name not in into or (len(path) == 1 and there == {}):
+        into[name] = value
+        parts.homes[named] = file
+    elif len(path) > 1 or value != {}:
+        other = parts.homes.get(named, parts.stack_file.name)
+        _refuse(parts, file, path, f"is in {other} as well; remove one")
+
+
+def _refuse(parts: Parts, file: Path, path: KeyPath, text: str) -> None:
+    parts.problems.append(Problem(path, f"{file}: {dotted(*path)}: {text}"))

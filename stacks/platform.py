@@ -1,8 +1,8 @@
 """The platform: every part that the settings name, in the order in which each can work, and the stack's outputs."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,24 +31,23 @@ from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
 from stacks.problems import key
-from stacks.references import borrowed_from_elsewhere
 from stacks.settings import StackSettings, provider
 from tenancy import names
 from tenancy.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger, PlacementMode
+from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 
 # Where the installer puts the pinned chart, in the project's folder. It stays relative: the address is in the state.
 PINNED_CHART = Path(".toolchain") / "charts" / "kueue"
-# Where the wheel has it (toolchain/wheel.py).
+# The chart's folder in the wheel (toolchain/wheel.py).
 _SHIPPED_CHART = Path(__file__).resolve().parents[1] / "charts" / "kueue"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What the stack exports. `ledger` is a configuration of the policy pack, with the memory pools in it; `residents`
-    and `memory` are what the pods of each workload must carry; `seating_chart` is for people."""
+    """The stack's outputs. `ledger` is a configuration of the policy pack, and includes the memory pools. `residents`
+    and `memory` have the fields that the pods of each workload need; `seating_chart` is for people."""
 
     ledger: Mapping[str, Any]
     residents: pulumi.Output[Mapping[str, Any]]
@@ -58,7 +57,7 @@ class Outputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where the parts are declared: in the stack itself, or below a component, whose name theirs then begin with."""
+    """The parent of the parts: the stack itself, or a component. The parts' names then begin with `prefix`."""
 
     parent: pulumi.Resource | None = None
     prefix: str = ""
@@ -82,7 +81,10 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         cluster=settings.cluster, code=code, node_code=node_code, claims_devices=ledger.claimed is not None
     )
     system = System(place.named("system"), system_args, place.after())
-    priorities = _declare_priorities(settings, place)
+    priorities = []
+    if settings.priorities:
+        priorities_args = PrioritiesArgs(classes=settings.priorities, provider=provider())
+        priorities = [Priorities(place.named("priorities"), priorities_args, place.after())]
     queues = _declare_queues(settings, root, place)
     tenants = _declare_tenants(settings, ledger, queues, place)
     capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
@@ -111,23 +113,20 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         Exporter(place.named("exporter"), exporter_args, place.after(system))
         _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code, place=place)
     if settings.readers is not None:
-        readers_args = ReadersArgs(
-            spec=settings.readers,
-            system_namespace=settings.cluster.system_namespace,
-            measured=settings.exporter is not None,
-        )
+        system_namespace = settings.cluster.system_namespace
+        exporters = names.node_agent_namespace(system_namespace) if settings.exporter is not None else None
+        readers_args = ReadersArgs(spec=settings.readers, exporters=exporters)
         Readers(place.named("readers"), readers_args, place.after(system))
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
     if settings.admission is not None:
-        # Last: it stamps the classes, asks for budgets that must be there to be had, sends pods to the scheduler, and
-        # refuses those of a namespace that is not labelled yet. It does not wait for Kueue, and so not for who queues.
+        # Admission comes last: it needs the classes, the budgets, the scheduler and the labels of the namespaces. It
+        # does not wait for Kueue, nor for the tenants with a queue, which do.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = admission_args(settings.admission, settings, ledger)
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
-    claimed = _claimed(settings, ledger)
     claims = (
-        [Claims(place.named("claims"), ClaimsArgs(ledger=claimed), place.after(*tenants.values()))]
-        if claimed.seats
+        [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]
+        if ledger.claimed is not None and ledger.seats
         else []
     )
     ready = [
@@ -151,9 +150,12 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
 
 
 async def declare(settings: StackSettings) -> Mapping[str, Any]:
-    """The platform in the project's folder, and the stack's outputs, for pulumi.run. In the pause every registration
-    begins, and the SDK then waits for one after the other. Without it the SDK waits for all outputs of all resources
-    at once, anew for each that is there: a third of a preview's time at 1,000 tenants (docs/benchmarks.md)."""
+    """Declares the platform in the project's folder, for pulumi.run. Returns the stack's outputs.
+
+    During the pause every registration begins, and the SDK then waits for one after the other. Without the pause the
+    SDK waits for all outputs again for each resource: a third of a preview's time at 1,000 tenants
+    (docs/benchmarks.md).
+    """
     outputs = build(settings)
     await asyncio.sleep(0)
     return vars(outputs)
@@ -162,7 +164,7 @@ async def declare(settings: StackSettings) -> Mapping[str, Any]:
 def watchdog_args(
     spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, exporter: ExporterSpec, *, code: Zipapp
 ) -> WatchdogArgs:
-    """The watchdog of these tenants: whoever has a seat, or a queue that hands gpumem out."""
+    """The watchdog's arguments. It serves the tenants with a seat, or with a queue that hands out gpumem."""
     queued = handed_out(settings.queues, ledger.names.gpumem) if settings.queues else {}
     return WatchdogArgs(
         spec=spec,
@@ -175,10 +177,9 @@ def watchdog_args(
 
 
 def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """What the pods of each resident must carry, and how many of them there may be. Where no extender chooses the
-    device and the seat is no claim, the device plugin does, of which the container asks a turn."""
-    claims = claim_stanzas(_claimed(settings, ledger))
-    stanzas = {**resident_stanzas(ledger), **claims}
+    """The fields that the pods of each resident need, and the number of pods. Without the scheduler the device plugin
+    chooses the device, so that a container requests one of NVIDIA's resource as well."""
+    stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
     for seat in ledger.seats:
         stanza = stanzas[seat.name]
         stanza["replicas"] = seat.replicas
@@ -186,14 +187,15 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
         if settings.admission is not None:
             priorities = settings.admission.tenant_priorities
             stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
-        if settings.extender is None and seat.name not in claims:
+        if settings.scheduler is None:
             turn = {names.GPU: "1"}
             stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
     return stanzas
 
 
 def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """What the pods of each resident must carry. Requests equal limits: Kubernetes overcommits no extended resource."""
+    """The node selector and resources of each resident's pods. Requests equal limits, as Kubernetes requires of
+    extended resources."""
     pools = {pool.name: pool for pool in ledger.pools}
     stanzas = {}
     for seat in ledger.seats:
@@ -208,11 +210,8 @@ def resident_stanzas(ledger: Ledger) -> dict[str, dict[str, Any]]:
 
 
 def kueue_chart(version: str, root: Path) -> Chart:
-    """The chart of that version: the copy that the installer pinned or the wheel brought, else the one in Kueue's
-    registry.
-
-    Without a cluster only a copy can be previewed: the registry's chart is fetched even then.
-    """
+    """The chart of that version: the copy of the installer or the wheel, else the chart in Kueue's registry. A preview
+    fetches the registry's chart, so that it needs the network."""
     copies = {_chart_version(root / path): path for path in (_SHIPPED_CHART, PINNED_CHART)}
     if version in copies:
         return Chart(address=_address(copies[version], root))
@@ -239,16 +238,6 @@ def _address(chart: Path, root: Path) -> str:
     return str(inside) if inside.is_absolute() else f"./{inside.as_posix()}"
 
 
-def _declare_priorities(settings: StackSettings, place: Place) -> list[Priorities]:
-    if not settings.priorities:
-        return []
-    return [
-        Priorities(
-            place.named("priorities"), PrioritiesArgs(classes=settings.priorities, provider=provider()), place.after()
-        )
-    ]
-
-
 def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[pulumi.Resource]:
     """Kueue, then its objects, which its webhooks judge."""
     kueue = []
@@ -257,8 +246,6 @@ def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[p
         kueue = [Kueue(place.named("kueue"), KueueArgs(spec=settings.kueue, chart=chart), place.after())]
     if settings.queues is None:
         return [*kueue]
-    for warning in borrowed_from_elsewhere({"queues": settings.queues.model_dump(mode="json")}):
-        pulumi.log.warn(warning)
     return [Queues(place.named("queues"), settings.queues, place.after(*kueue))]
 
 
@@ -297,12 +284,15 @@ def _declare_readers(
     code: Zipapp,
     place: Place,
 ) -> None:
-    """What acts on the exporter's measurements, and the alerts on all of it."""
+    """Declares watchdog, gate and alerts, which read the exporter's measurements."""
     cluster = settings.cluster
+    cron_jobs = [names.RECONCILE] if settings.reconcile is not None else []
     if settings.watchdog is not None:
+        cron_jobs.append(names.WATCHDOG)
         args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
         Watchdog(place.named("watchdog"), args, place.after(system, *(tenants[name] for name in args.budgeted)))
     if settings.gate is not None and settings.on_demand:
+        cron_jobs.append(names.GATE)
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(
             spec=settings.gate, cluster=cluster, code=code, exporter=exporter, on_demand=settings.on_demand
@@ -313,11 +303,10 @@ def _declare_readers(
             spec=settings.alerts,
             cluster=cluster,
             ledger=ledger,
-            cron_jobs=list(_cron_jobs(settings)),
+            cron_jobs=cron_jobs,
             recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
-            total_recycles_per_hour=settings.watchdog.total_evictions_per_hour if settings.watchdog else None,
             places_by_device=settings.extender is not None,
-            advertised=settings.advertises,
+            advertised=ledger.claimed is None,
             guards=[names.guard(pool.name) for pool in _guarded(settings)],
             host_memory=host_memory_pools(settings.memory_pools).pools,
         )
@@ -335,21 +324,5 @@ def _declare_scheduler(
     return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
 
 
-def _claimed(settings: StackSettings, ledger: Ledger) -> Ledger:
-    """With the seats alone that are claims on devices."""
-    seats = (seat for seat in ledger.seats if settings.placement_of(settings.pools[seat.pool]) is PlacementMode.DRA)
-    return replace(ledger, seats=tuple(seats))
-
-
 def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
     return tuple(pool for pool in host_memory_pools(settings.memory_pools).pools if pool.guard)
-
-
-def _cron_jobs(settings: StackSettings) -> Iterator[str]:
-    """The agents whose runs are watched: those that are declared."""
-    if settings.reconcile is not None:
-        yield names.RECONCILE
-    if settings.watchdog is not None:
-        yield names.WATCHDOG
-    if settings.gate is not None and settings.on_demand:
-        yield names.GATE

@@ -1,4 +1,4 @@
-"""Names that belong to somebody else already: to Kubernetes, to the stack itself, or to another key."""
+"""Checks for names that are taken: by Kubernetes, by the stack itself, or by another key."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,24 +9,15 @@ from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key
 from stacks.references import at, matches
 from tenancy import reach
-from tenancy.names import EXEMPT_BY_NAME, SYSTEM_PRIORITIES, Names, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-# Whose labels and resources these are, with their subdomains. Of the first Kubernetes takes any resource whose domain
-# ends so for its own (pkg/apis/core/v1/helper IsNativeResource).
+# Owners of these domains and of their subdomains. Kubernetes takes a resource for its own if its domain ends in the
+# first (pkg/apis/core/v1/helper IsNativeResource).
 _OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com": "NVIDIA's"}
 _ANYTHING_BEFORE = ("kubernetes.io",)
-# Such a name is no extended resource (IsExtendedResourceName, IsHugePageResourceName).
-_NO_DOMAIN = ("requests.", "hugepages-")
-# In a ResourceQuota, and in text that names a resource by its path, it is read as a limit on another one.
-_LIKE_A_LIMIT = "limits."
-# What names.py puts around a namespace's name, and around the domain of a driver of devices
-# (DriverNameMaxLength in k8s.io/api resource/v1), must still fit.
-_LONGEST_NAMESPACE = 63
-_LONGEST_DOMAIN = 200  # of which the settings themselves speak
-_LONGEST_DRIVER = 63
-# Where a stack gives somebody a class.
+# Keys by which a stack gives pods a class.
 _PRIORITIES = (
     "admission.gpu_priority",
     "admission.tenant_priorities.*",
@@ -46,7 +37,6 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_exempt_priorities(raw),
         *_trusted_groups(raw),
         *_groups(raw),
-        *_priorities(raw),
         *_local_queues(raw),
         *_workloads(raw),
     ]
@@ -59,39 +49,31 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
     for owned, owner in _OWNED.items():
         if domain == owned or domain.endswith(owned if owned in _ANYTHING_BEFORE else f".{owned}"):
             yield f"{where}: {owned} is {owner} own; name a domain of yours{got(domain)}"
-    for prefix in _NO_DOMAIN:
-        if domain.startswith(prefix):
-            yield f"{where}: a resource that begins with {prefix} is Kubernetes' own; name it otherwise{got(domain)}"
-    if domain.startswith(_LIKE_A_LIMIT):
-        yield f"{where}: {_LIKE_A_LIMIT} reads as a limit on the resource after it; name it otherwise{got(domain)}"
-    if "scheduler" in raw and len(domain) <= _LONGEST_DOMAIN and len(Names(domain).device_driver) > _LONGEST_DRIVER:
-        longest = _LONGEST_DRIVER - len(Names("").device_driver)
-        yield f"{where}: must be at most {longest} characters where scheduler is there{got(domain)}"
 
 
-def _system(raw: Mapping[str, Any]) -> Any:
-    return at(raw, "cluster").get("system_namespace", ClusterSpec.model_fields["system_namespace"].default)
+def _admission_names(raw: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:
+    """The names in a list under admission, each with its key."""
+    listed = at(raw, "admission").get(field)
+    for index, name in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(name, str):
+            yield key("admission", field, index), name
+
+
+def _system(raw: Mapping[str, Any]) -> str:
+    return str(at(raw, "cluster").get("system_namespace", ClusterSpec.model_fields["system_namespace"].default))
 
 
 def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
-    system = _system(raw)
-    kueue = at(raw, "kueue").get("namespace", KueueSpec.model_fields["namespace"].default)
+    system, kueue = _system(raw), str(at(raw, "kueue").get("namespace", KueueSpec.model_fields["namespace"].default))
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
-    if isinstance(kueue, str):
-        if kueue in taken:
-            yield f"{key('kueue', 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
-        taken[kueue] = "Kueue's"
-    if isinstance(system, str):
-        if system in taken or node_agent_namespace(system) in taken:
-            yield f"{key('cluster', 'system_namespace')}: is taken already; name another{got(system)}"
-        if len(node_agent_namespace(system)) > _LONGEST_NAMESPACE:
-            longest = _LONGEST_NAMESPACE - len(node_agent_namespace(""))
-            yield f"{key('cluster', 'system_namespace')}: must be at most {longest} characters{got(system)}"
-        taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
+    if kueue in taken:
+        yield f"{key('kueue', 'namespace')}: is Kubernetes' own; name another{got(kueue)}"
+    taken[kueue] = "Kueue's"
+    if system in taken or node_agent_namespace(system) in taken:
+        yield f"{key('cluster', 'system_namespace')}: is taken already; name another{got(system)}"
+    taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
     for field, why in (("exempt_namespaces", "exempt from admission"), ("trusted_namespaces", "trusted by admission")):
-        listed = at(raw, "admission").get(field)
-        if isinstance(listed, list):
-            taken |= {each: why for each in listed if isinstance(each, str) and each not in taken}
+        taken = {name: why for _, name in _admission_names(raw, field)} | taken
     for tenant in at(raw, "tenants"):
         if tenant in taken:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
@@ -99,40 +81,35 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
     """Everybody is of some group of Kubernetes' own (system:authenticated)."""
-    trusted = at(raw, "admission").get("trusted_groups")
     tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}
-    for index, group in enumerate(trusted if isinstance(trusted, list) else ()):
-        where = key("admission", "trusted_groups", str(index))
-        if isinstance(group, str) and group.startswith("system:"):
+    for where, group in _admission_names(raw, "trusted_groups"):
+        if group.startswith("system:"):
             yield f"{where}: groups that begin with system: are Kubernetes' own; name people{got(group)}"
-        elif isinstance(group, str) and group in tenants:
+        elif group in tenants:
             yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{got(group)}"
 
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What is exempt in any case may be listed."""
+    """A namespace that is exempt in any case may be listed."""
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
         "default": "is where whatever names no namespace ends, and would be exempt with it",
         _system(raw): "is the agents'",
     }
-    del taken[EXEMPT_BY_NAME]
-    namespaces = at(raw, "admission").get("exempt_namespaces")
-    for index, namespace in enumerate(namespaces if isinstance(namespaces, list) else ()):
-        if isinstance(namespace, str) and namespace in taken:
+    for where, namespace in _admission_names(raw, "exempt_namespaces"):
+        if namespace in taken and namespace != EXEMPT_BY_NAME:
             yield (
-                f"{key('admission', 'exempt_namespaces', index)}: {taken[namespace]}; remove it, and give what needs "
-                f"the exemption a namespace of its own{got(namespace)}"
+                f"{where}: {taken[namespace]}; remove it, and give what needs the exemption a namespace of its own"
+                f"{got(namespace)}"
             )
 
 
 def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
-    domain, listed = at(raw, "cluster").get("resource_domain"), at(raw, "admission").get("device_classes")
-    names = Names(domain if isinstance(domain, str) else "")
-    for index, name in enumerate(listed if isinstance(listed, list) else ()):
-        if isinstance(name, str) and reach.hands_out_gpus(name, names):
+    names = Names(str(at(raw, "cluster").get("resource_domain", "")))
+    for where, name in _admission_names(raw, "device_classes"):
+        if reach.hands_out_gpus(name, names):
             yield (
-                f"{key('admission', 'device_classes', index)}: hands out GPUs, which claims would take beside the "
-                f"ledger; remove it: listed are classes that give no GPU, such as a network card's{got(name)}"
+                f"{where}: hands out GPUs, which claims would take beside the ledger; remove it: listed are classes "
+                f"that give no GPU, such as a network card's{got(name)}"
             )
 
 
@@ -140,13 +117,9 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     """A class that the stack gives to somebody is not for the exempt alone."""
     users = [match for pattern in _PRIORITIES for match in matches(raw, pattern)]
     used = {priority: dotted(*path) for path, priority in users if isinstance(priority, str)}
-    listed = at(raw, "admission").get("exempt_priorities")
-    for index, name in enumerate(listed if isinstance(listed, list) else ()):
-        where = key("admission", "exempt_priorities", index)
-        if isinstance(name, str) and name in used:
+    for where, name in _admission_names(raw, "exempt_priorities"):
+        if name in used:
             yield f"{where}: is that of {used[name]}; remove it{got(name)}"
-        elif isinstance(name, str) and name.startswith(SYSTEM_PRIORITIES):
-            yield f"{where}: is the agents' as well, and kept from all others already; remove it{got(name)}"
 
 
 def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -157,13 +130,6 @@ def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
                 f"{key(*path)}: groups that begin with system: are Kubernetes' own, most with everybody in them; name "
                 "a group of your identity provider"
             )
-
-
-def _priorities(raw: Mapping[str, Any]) -> Iterator[str]:
-    """https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/#priorityclass"""
-    for name in at(raw, "priorities"):
-        if name.startswith("system-"):
-            yield f"{key('priorities', name)}: names that begin with system- are Kubernetes' own; name it otherwise"
 
 
 def _local_queues(raw: Mapping[str, Any]) -> Iterator[str]:

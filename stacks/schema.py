@@ -5,8 +5,10 @@ Draft 7, which the YAML language server reads. References and relations are the 
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
+from stacks import settings_page
 from stacks.parts import FILES
 from stacks.problems import PROVIDERS
 from stacks.settings import StackSettings
@@ -14,9 +16,15 @@ from stacks.stackfile import PULUMI_KEYS
 from tenancy.names import PROJECT
 
 
+def settings_schema() -> dict[str, Any]:
+    """The schema of all settings, without the project's name."""
+    found: dict[str, Any] = _tidied(StackSettings.model_json_schema())
+    return found
+
+
 def stack_file_schema() -> dict[str, Any]:
-    """Draft 7, deterministic."""
-    settings = _tidied(StackSettings.model_json_schema())
+    """The schema of a stack file."""
+    settings = settings_schema()
     definitions, parts = settings["$defs"], settings["properties"]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -43,7 +51,7 @@ def stack_file_schema() -> dict[str, Any]:
 
 
 def parts_file_schema() -> dict[str, Any]:
-    """Of a file that the key files names: what may stand under config, by reference to the schema of that."""
+    """The schema of a file of parts. It refers to the schema of config in a stack file."""
     names = [name for name in StackSettings.model_fields if name != FILES]
     under_config = "config.schema.json#/properties/config/properties"
     return {
@@ -73,9 +81,19 @@ def _once(name: str, *, required: bool = False) -> dict[str, Any]:
     return {"if": {"anyOf": _spellings(FILES)}, "then": at_most, "else": {"oneOf": _spellings(name)}}
 
 
-def render(*, parts: bool = False) -> str:
-    """As docs/config.schema.json holds it, and docs/parts.schema.json that of the parts."""
-    return json.dumps(parts_file_schema() if parts else stack_file_schema(), indent=2) + "\n"
+def files(root: Path) -> dict[Path, str]:
+    """Every file of the project that is made from the settings, with its text."""
+    project = root / "Pulumi.yaml"
+    return {
+        root / "docs/config.schema.json": _json(stack_file_schema()),
+        root / "docs/parts.schema.json": _json(parts_file_schema()),
+        root / "docs/settings.md": settings_page.render(settings_schema()),
+        project: settings_page.render_project(project.read_text(encoding="utf-8")),
+    }
+
+
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def _tidied(node: Any) -> Any:

@@ -1,13 +1,14 @@
-"""What an operator may write into `Pulumi.<stack>.yaml`, and the only reader of it.
+"""The settings of a stack, and the only reader of `Pulumi.<stack>.yaml`.
 
-Shapes and references are judged here, all errors at once, each with the path of its key. Sums, placement and everything
-between resources are the policy pack's, so that there is one gate and it is the one that really refuses.
+This module checks shapes and references, and reports all errors at once, each with the path of its key. The policy pack
+checks sums, placement and everything between resources.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pulumi
 from pydantic import Field, ValidationError
@@ -27,11 +28,11 @@ from components.priorities import PrioritySpec
 from components.queues import QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import limits, partial, parts, problems, references, reserved, stackfile
+from stacks import parts, problems, references, reserved, stackfile
 from stacks.parts import Parts
-from tenancy import sums
 from tenancy.ledger import (
     AdmissionTerms,
+    ConsumableShares,
     Ledger,
     LocalQueue,
     OnDemand,
@@ -47,9 +48,9 @@ from tenancy.ledger import (
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 
 _MOST_LINES = 100
-# Of the provider: a ConfigMap is changed, and not deleted and made again.
+# The provider's key with which it changes a ConfigMap instead of replacing it.
 CHANGE_CONFIG_MAPS = "kubernetes:enableConfigMapMutable"
-# Which cluster it writes to, how it reaches it, and what it does where it cannot.
+# The provider's keys for the cluster and its address.
 REACHES = (
     "alwaysRender",
     "cluster",
@@ -121,6 +122,7 @@ class StackSettings(Spec):
     files: list[Annotated[str, parts.INSIDE]] = Field(
         default_factory=list,
         description="Files and folders of .yaml files with more of these keys, by their paths in the project's folder.",
+        examples=[["stacks.d/prod"]],
     )
 
     @property
@@ -129,64 +131,36 @@ class StackSettings(Spec):
         return self.scheduler if self.scheduler and self.scheduler.placement is PlacementMode.EXTENDER else None
 
     @property
-    def claims_seats(self) -> bool:
-        """Whether any seat is a claim on a device instead of an extended resource."""
-        return PlacementMode.DRA in map(self.placement_of, self.pools.values())
-
-    @property
-    def advertises(self) -> bool:
-        """Whether any seat is an extended resource."""
-        return any(self.placement_of(pool) is not PlacementMode.DRA for pool in self.pools.values())
-
-    def placement_of(self, pool: PoolSpec) -> PlacementMode | None:
-        """Who places on the pool's nodes; None where the stack has no scheduler of its own."""
-        default = self.scheduler.placement if self.scheduler else None
-        return pool.placement or default if pool.sharing is Sharing.MEMORY else default
+    def claimed(self) -> ConsumableShares | None:
+        """The shares that seats claim of devices; None where each seat is an extended resource."""
+        claims = self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
+        return self.scheduler.consumable_shares if self.scheduler and claims else None
 
     @property
     def publishes_devices(self) -> bool:
-        """Whether the exporter publishes each node's devices: for whoever places by them, or advertises by them."""
-        by_ours = self.scheduler is not None and self.scheduler.claimed is None
-        return by_ours or any(pool.source is not Source.LABELS for pool in self.pools.values())
+        """True if the exporter publishes each node's devices, because scheduler or reconcile reads them."""
+        return self.extender is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
     def kueue_namespace(self) -> str | None:
-        """Where Kueue is: installed by somebody else, where its own instructions put it; None where nobody queues."""
+        """Kueue's namespace. None if nobody queues; the default of Kueue's instructions if others installed it."""
         if self.kueue is None and self.queues is None:
             return None
         default: str = KueueSpec.model_fields["namespace"].default
         return self.kueue.namespace if self.kueue else default
-
-    def _pool(self, name: str, spec: PoolSpec) -> Pool:
-        """Where one pool says who places on it, each that shares memory does."""
-        said = any(pool.placement is not None for pool in self.pools.values())
-        says = said and spec.sharing is Sharing.MEMORY
-        return _pool(name, spec, self.placement_of(spec) if says else None)
 
     def ledger(self) -> Ledger:
         """The promises these settings make, by name: the engine gives the maps of a configuration in its own order."""
         queues = self.queues
         return Ledger(
             domain=self.cluster.resource_domain,
-            pools=tuple(self._pool(name, spec) for name, spec in sorted(self.pools.items())),
-            seats=tuple(
-                Seat(name=n, tenant=s.tenant, pool=s.pool, gpumem_mib=s.gpumem_mib, replicas=s.replicas)
-                for n, s in sorted(self.residents.items())
-            ),
-            on_demand=tuple(
-                OnDemand(name=n, tenant=s.tenant, pool=s.pool, need_mib=s.need_mib, gpus=s.gpus)
-                for n, s in sorted(self.on_demand.items())
-            ),
-            unbudgeted=tuple(
-                Unbudgeted(name=n, tenant=s.tenant, pool=s.pool, measured_mib=s.measured_mib, gpus=s.gpus)
-                for n, s in sorted(self.unbudgeted.items())
-            ),
+            pools=_entries(Pool, self.pools),
+            seats=_entries(Seat, self.residents),
+            on_demand=_entries(OnDemand, self.on_demand),
+            unbudgeted=_entries(Unbudgeted, self.unbudgeted),
             quotas=_quotas(queues) if queues else (),
             queue_tenants=tuple(sorted({q.tenant for q in queues.local_queues.values()})) if queues else (),
-            tenants=tuple(
-                Tenant(name=n, pod_security=s.pod_security, pod_security_reason=s.pod_security_reason)
-                for n, s in sorted(self.tenants.items())
-            ),
+            tenants=_entries(Tenant, self.tenants),
             exempt_namespaces=_exempt(self.admission, self.cluster),
             trusted_namespaces=tuple(sorted(set(self.admission.trusted_namespaces))) if self.admission else (),
             trusted_groups=tuple(sorted(set(self.admission.trusted_groups))) if self.admission else (),
@@ -195,12 +169,18 @@ class StackSettings(Spec):
                 for n, q in sorted(queues.local_queues.items() if queues else ())
             ),
             admission=_terms(self, self.admission) if self.admission else None,
-            claimed=self.scheduler.claimed if self.scheduler else None,
+            claimed=self.claimed,
         )
 
 
+def specs() -> dict[str, type[Spec]]:
+    """The Spec of each part that is one map of settings."""
+    kinds = {name: problems.kind_at(StackSettings, [name]) for name in StackSettings.model_fields}
+    return {name: kind for name, kind in kinds.items() if problems.is_model(kind)}
+
+
 def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str, ...]:
-    """The operator's, and those of Kubernetes and of the agents that see every device."""
+    """The operator's exempt namespaces, that of Kubernetes, and that of the agents on the nodes."""
     always = {EXEMPT_BY_NAME, node_agent_namespace(cluster.system_namespace)}
     return tuple(sorted(always | set(admission.exempt_namespaces if admission else ())))
 
@@ -223,24 +203,15 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
     )
 
 
-def _pool(name: str, spec: PoolSpec, placement: PlacementMode | None) -> Pool:
-    return Pool(
-        name=name,
-        placement=placement,
-        node_selector=spec.node_selector,
-        nodes=spec.nodes,
-        device_count=spec.device_count,
-        sharing=spec.sharing,
-        memory_mib=spec.memory_mib or 0,
-        reserve_mib=spec.reserve_mib,
-        driver_reserved_mib=spec.driver_reserved_mib,
-        floor_mib=spec.floor_mib,
-        source=spec.source,
-        enforce=spec.enforce,
-        require_cap=spec.require_cap,
-        driver_version=spec.driver_version or "",
-        toolkit_version=spec.toolkit_version or "",
-        price_per_gib_hour=spec.price_per_gib_hour,
+_Entry = TypeVar("_Entry", Pool, Seat, OnDemand, Unbudgeted, Tenant)
+
+
+def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...]:
+    """The ledger's entries of one kind, sorted by name. An entry has the fields of its Spec that the ledger knows."""
+    known = {field.name for field in fields(kind)}
+    return tuple(
+        kind(name=name, **{key: value for key, value in spec if key in known and value is not None})
+        for name, spec in sorted(specs.items())
     )
 
 
@@ -262,8 +233,8 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
 
 
 def load() -> StackSettings:
-    """The settings of the running stack, as the engine has read them. Raises ConfigError, also where its stack file is
-    there and says otherwise: the chart and whoever reviews a change read the file."""
+    """The settings of the running stack, as the engine has read them. Raises ConfigError, also if the stack file
+    differs: the chart and the reviewers of a change read the file."""
     given = pulumi.runtime.config.get_config_env()
     own = {key: name for key in given if (name := stackfile.own_name(key)) is not None}
     secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
@@ -274,12 +245,13 @@ def load() -> StackSettings:
     if not path.exists():
         return _parsed(raw, path, foreign=foreign)[0]
     contents = _read(path)
-    if _said(raw) == _said(contents.values):  # as ever; then what is large is judged once
-        foreign = [*dict.fromkeys([*contents.foreign, *foreign])]
-        return _parsed(contents.values, path, foreign=foreign, found=contents.problems)[0]
-    written, _ = _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)
-    settings, _ = _parsed(raw, path, foreign=foreign)
-    _refuse_difference(path, written, settings)
+    both = [*dict.fromkeys([*contents.foreign, *foreign])]
+    settings, _ = _parsed(contents.values, path, foreign=both, found=contents.problems)
+    given_values, written = _without_empty(raw), _without_empty(contents.values)
+    if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
+        # --config-file, an environment or Pulumi.yaml gave the engine values that the stack file does not show.
+        different = (f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
+        raise ConfigError("\n".join(different))
     return settings
 
 
@@ -290,7 +262,7 @@ def changes_config_maps() -> bool:
 
 
 def provider() -> dict[str, pulumi.Input[str]]:
-    """By what the stack's own provider reaches its cluster, where the configuration says it."""
+    """The configuration by which the stack's own provider reaches its cluster."""
     config = pulumi.Config("kubernetes")
     given = {key: config.get_secret(key) if key == "kubeconfig" else config.get(key) for key in REACHES}
     return {key: value for key, value in given.items() if value is not None}
@@ -308,7 +280,8 @@ def declared(path: Path) -> tuple[StackSettings, Parts]:
 
 
 def from_file(path: Path) -> StackSettings:
-    """The settings in a stack file, or in a file that holds what stands under config in one. Raises ConfigError."""
+    """The settings in a stack file, or in a file with the keys that a stack file has under config. Raises
+    ConfigError."""
     contents = _opened(path, stackfile.read_either)
     return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)[0]
 
@@ -326,37 +299,28 @@ def parse(
     found: Sequence[stackfile.Problem] = (),
     placed: Callable[[str], str] = str,
 ) -> StackSettings:
-    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem: those
-    `found` in the file already, each instead of what would be said of the same key, and keys `foreign` to the project.
-    `placed` says of a line where its key stands.
+    """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem.
 
-    An optional part that is an empty map counts as left out: the engine fills absent keys with the default {}.
+    `found` are problems that the file's reader found: a key with one gets no second line. `foreign` are keys of others.
+    `placed` adds the file of a line's key. An empty optional part counts as left out, as the engine fills absent keys
+    with the default {}.
     """
     given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
     empty = list(problems.empty(given))
-    said = {*empty, *(problem.path for problem in found)}
-    lines = [*(problem.line for problem in found), *problems.foreign(foreign, StackSettings)]
+    lines = [*(problem.line for problem in found), *problems.foreign(foreign)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
-    dangling = references.problems(given)
-    readable: StackSettings | None
     try:
-        readable = settings = StackSettings.model_validate_json(json.dumps(given))
+        settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        lines += problems.from_validation(error, StackSettings, but=said, dangling=dangling)
-        readable = partial.without(given, error, StackSettings)
-    lines += dangling
-    lines += reserved.problems(given)
-    if lines:
+        lines += problems.from_validation(error, StackSettings, but={*empty, *(problem.path for problem in found)})
+    lines += [*references.problems(given, specs()), *reserved.problems(given)]
+    if lines:  # sums are the policy pack's to refuse, which judges the whole graph
         more = len(lines) - _MOST_LINES
-        lines = [placed(line) for line in lines[:_MOST_LINES]] + ([f"and {more} more"] if more > 0 else [])
-        # Else the sums are the policy pack's to refuse, which judges the whole graph.
-        lines += [f"{rule}: {line}" for rule, line in sums.contradictions(readable.ledger())] if readable else []
-        raise ConfigError("\n".join(lines))
+        raise ConfigError("\n".join([placed(line) for line in lines[:_MOST_LINES]] + [f"and {more} more"] * (more > 0)))
     return settings
 
 
 def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfile.Contents:
-    """What a file says."""
     try:
         contents = reader(path)
     except stackfile.StackFileError as error:
@@ -366,26 +330,24 @@ def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfi
 
 
 def _read(path: Path) -> stackfile.Contents:
-    """What the stack file itself says, which the engine hands on."""
+    """The contents of a stack file, which the engine passes on."""
     contents = _opened(path, stackfile.read)
-    if found := limits.problems(contents.values):
-        raise ConfigError("\n".join(f"{path}: {each}" for each in found))
+    if problem := stackfile.too_large(contents.values):
+        raise ConfigError(f"{path}: {problem}")
     return contents
 
 
 def _parsed(
     values: Mapping[str, Any], path: Path, *, foreign: Iterable[str], found: Sequence[stackfile.Problem] = ()
 ) -> tuple[StackSettings, Parts]:
-    """With the files that the values of the stack file at `path` name."""
+    """The settings of the stack file at `path` and of the files that it names."""
     gathered = parts.gather(values, path)
     settings = parse(gathered.values, foreign=foreign, found=[*found, *gathered.problems], placed=gathered.placed)
-    if gathered.homes and (found_large := limits.ledger_problems(settings.ledger())):
-        raise ConfigError("\n".join(f"{path}: {each}" for each in found_large))
     return settings, gathered
 
 
-def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is left out: the engine fills it with an empty default."""
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without empty ones, which are the engine's default for absent keys."""
     return {name: value for name, value in values.items() if value not in ({}, [])}
 
 
@@ -394,15 +356,6 @@ def _refuse_encrypted(names: Iterable[str]) -> None:
     found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
     if found:
         raise ConfigError("\n".join(found))
-
-
-def _refuse_difference(path: Path, written: StackSettings, given: StackSettings) -> None:
-    """By --config-file, an environment or Pulumi.yaml the engine has values that the stack file does not show."""
-    names = [name for name in StackSettings.model_fields if getattr(written, name) != getattr(given, name)]
-    if names:
-        raise ConfigError(
-            "\n".join(f"{problems.key(name)}: {path} says otherwise than the engine; write it there" for name in names)
-        )
 
 
 def _from_json(text: str) -> Any:

@@ -1,0 +1,136 @@
+"""docs/settings.md and the list of keys in Pulumi.yaml, from the settings' own schema."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stacks.settings import StackSettings
+
+_HEAD = """# Settings
+
+Every key of a stack file, by part. This page is made from the code: `make schema`. NAME is a name that you choose, `[]`
+an item of a list. 1 MiB is 2^20 bytes.
+"""
+_UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
+_WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
+# The provider's own key, which the program needs.
+_CONFIG_MAPS = """\
+  # A change of the ledger is an update. By default the provider would replace the ConfigMap, and while it is gone
+  # reconcile would take the capacity off every node.
+  kubernetes:enableConfigMapMutable:
+    value: true
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One key that takes a value. `default` and `example` are as YAML has them in one line; no default is None."""
+
+    path: str
+    kind: str
+    unit: str
+    default: str | None
+    example: str
+    description: str
+
+
+def settings(part: str, schema: Mapping[str, Any]) -> Iterator[Setting]:
+    """The settings of a part, in the order of the Spec. `schema` is that of all settings, tidied."""
+    yield from _settings(schema["properties"][part], schema["$defs"], part, required=part in schema["required"])
+
+
+def _settings(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], path: str, *, required: bool
+) -> Iterator[Setting]:
+    found = _resolved(node, definitions)
+    inside = found.get("additionalProperties") if found.get("type") == "object" else found.get("items", {})
+    inside = inside if isinstance(inside, dict) else {}
+    if "properties" in found:
+        for name, each in found["properties"].items():
+            yield from _settings(each, definitions, f"{path}.{name}", required=name in found.get("required", ()))
+    elif _has_keys(inside, definitions):
+        step = "[]" if found["type"] == "array" else ".NAME"
+        yield from _settings(inside, definitions, f"{path}{step}", required=True)
+    else:
+        yield Setting(
+            path=path,
+            kind=_kind(found),
+            unit=next((unit for suffix, unit in _UNITS if path.endswith(suffix)), ""),
+            default=None if required else _line(found["default"]) if "default" in found else "",
+            example=_example(found),
+            description=found.get("description", ""),
+        )
+
+
+def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """A node merged with the definition that it refers to; the node's own keys win."""
+    name = node.get("$ref", "").rpartition("/")[2]
+    return {**definitions[name], **node} if name else dict(node)
+
+
+def _has_keys(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """True if the values of a map, or the items of a list, have settings of their own."""
+    found = _resolved(node, definitions)
+    return "properties" in found or isinstance(found.get("additionalProperties"), dict)
+
+
+def _kind(found: Mapping[str, Any]) -> str:
+    if "enum" in found:
+        return " or ".join(f"`{each}`" for each in found["enum"])
+    return _WORDS.get(found["type"], str(found["type"]))
+
+
+def _example(found: Mapping[str, Any]) -> str:
+    """The field's own example; of a choice the first value that is not the default."""
+    given = found.get("examples") or [
+        each
+        for each in found.get("enum", (True, False) if found["type"] == "boolean" else ())
+        if each != found.get("default")
+    ]
+    return _line(given[0]) if given else ""
+
+
+def _line(value: object) -> str:
+    """YAML in one line: JSON is YAML."""
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def render(schema: Mapping[str, Any]) -> str:
+    """docs/settings.md."""
+    lines = [_HEAD]
+    for part, field in StackSettings.model_fields.items():
+        lines += [f"## {part}", "", f"{field.description}", ""]
+        lines += ["| key | type | unit | default | example | meaning |", "|---|---|---|---|---|---|"]
+        lines += [_row(each) for each in settings(part, schema)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _row(found: Setting) -> str:
+    default = "required" if found.default is None else f"`{found.default}`" if found.default else ""
+    cells = (
+        f"`{found.path}`",
+        found.kind,
+        found.unit,
+        default,
+        f"`{found.example}`",
+        found.description.replace("<", "&lt;"),
+    )
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+def render_project(written: str) -> str:
+    """Pulumi.yaml: what is written by hand before `config:`, and the settings' keys below it."""
+    head, key, _ = written.partition("\nconfig:\n")
+    parts = [_entry(name, str(field.description)) for name, field in StackSettings.model_fields.items()]
+    return f"{head}{key}{_CONFIG_MAPS}{''.join(parts)}"
+
+
+def _entry(name: str, description: str) -> str:
+    """A list's items must be described to the engine; what a map may hold is in docs/config.schema.json."""
+    if name == "files":
+        kind, items, default = "array", "    items:\n      type: string\n", "[]"
+    else:
+        kind, items, default = "object", "", "{}"
+    return f"  {name}:\n    type: {kind}\n{items}    description: {json.dumps(description)}\n    default: {default}\n"
