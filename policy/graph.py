@@ -1,4 +1,4 @@
-"""What rules share: the ledger, the objects by kind, and what each workload claims of the ledger."""
+"""The graph that rules share: the ledger, the objects by kind, and the gpumem that each workload requests."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A workload whose pods ask for `resource`: `request_mib` each. `seat` is its own, if it has one. With a
-    ResourceClaim on a seat it asks for all that the seat holds."""
+class Request:
+    """The MiB of `resource` that each pod of a workload asks for. `seat` is the workload's own, if it has one. A
+    ResourceClaim on a seat asks for the seat's whole budget."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
     resource: str
-    request_mib: int
+    mib: int
     seat: Seat | None
 
     @property
@@ -43,8 +43,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Graph:
-    """The objects that a program declares. `configured` is the pack's configuration: the ledger and the memory pools
-    in it rule, and those of the objects are the same or refused."""
+    """The objects that a program declares. A ledger or memory pools in `configured`, the pack's configuration, win over
+    those in the objects."""
 
     objects: tuple[Object, ...]
     configured: Mapping[str, object] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Graph:
         return [found for kind in kinds for found in self._by_kind.get(kind, ())]
 
     def named(self, kind: str, name: str, namespace: str | None = None) -> Object | None:
-        """The object of that name. Raises UnprovenError where any name of the kind is unknown: it may be this one."""
+        """Returns the object of that name. Raises UnprovenError if any name of the kind is unknown."""
         if kind not in self._by_name:
             grouped: dict[str, list[Object]] = {}
             for found in self.of(kind):
@@ -66,8 +66,7 @@ class Graph:
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
     def beside(self, found: Object, *kinds: str) -> list[Object]:
-        """The objects of these kinds that may be in its namespace: those that are, and those of which it is not known,
-        or cannot be read. Of an object of which that is so itself, all such."""
+        """Returns the objects of these kinds in its namespace, and those with an unknown or unreadable namespace."""
         namespace = _namespace(found)
         indexes = [self._in_namespaces(kind) for kind in kinds]
         there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
@@ -103,18 +102,17 @@ class Graph:
 
     @property
     def ledger_objects(self) -> list[Object]:
-        """The ConfigMaps that hold the ledger; none of those that are refused for the configured one. Without those
-        whose name is unknown: no ledger is the strictest case."""
+        """The ConfigMaps that hold the ledger, without those that differ from the configured one."""
         return self._read[2]
 
     @property
     def host_memory_objects(self) -> list[Object]:
-        """The memory pools, likewise."""
+        """The ConfigMaps that hold the memory pools, without those that differ from the configured ones."""
         return self._read_host_memory[2]
 
     @property
     def ledger_source(self) -> str:
-        """Where the ledger that is judged by comes from, for the reader of the verdict."""
+        """The source of the ledger, for the reader of the verdict."""
         if self.configured.get("ledger") is not None:
             stack = self.configured.get("stack")
             return f"the pack's configuration{f' (output of {stack})' if stack else ''}"
@@ -122,7 +120,7 @@ class Graph:
 
     @property
     def is_beside(self) -> bool:
-        """Whether it is a program beside the platform's, which declares no ledger and is judged by the platform's."""
+        """True for a program that declares no ledger and is judged by the platform's."""
         return self.ledger is not None and not self._config_maps(names.LEDGER)
 
     def _config_maps(self, name: str) -> list[Object]:
@@ -140,7 +138,7 @@ class Graph:
 
     @property
     def ledger(self) -> Ledger | None:
-        """The ledger, where there is one that can be read."""
+        """The ledger; None if there is none that can be read."""
         return self._read[0]
 
     @property
@@ -150,7 +148,7 @@ class Graph:
 
     @property
     def host_memory(self) -> HostMemoryPools | None:
-        """The memory pools, where there are some that can be read."""
+        """The memory pools; None if there are none that can be read."""
         return self._read_host_memory[0]
 
     @property
@@ -159,38 +157,38 @@ class Graph:
         return self._read_host_memory[1]
 
     @cached_property
-    def _claims(self) -> tuple[list[Claim], list[Finding]]:
-        claims: list[Claim] = []
+    def _requests(self) -> tuple[list[Request], list[Finding]]:
+        requests: list[Request] = []
         unread: list[Finding] = []
         for workload in self.workloads:
             try:
-                claims.extend(self._claims_of(workload))
+                requests.extend(self._requests_of(workload))
             except UNREADABLE as error:
                 unread.append(unproven(workload, error))
-        return claims, unread
+        return requests, unread
 
     @property
-    def claims(self) -> list[Claim]:
+    def requests(self) -> list[Request]:
         """Every workload that asks for gpumem, as far as it can be read."""
-        return self._claims[0]
+        return self._requests[0]
 
     @property
-    def unread_claims(self) -> list[Finding]:
-        """The workloads of which it cannot be proven what they ask for."""
-        return self._claims[1]
+    def unread_requests(self) -> list[Finding]:
+        """A finding for each workload with requests that cannot be read."""
+        return self._requests[1]
 
-    def _claims_of(self, workload: Object) -> Iterator[Claim]:
+    def _requests_of(self, workload: Object) -> Iterator[Request]:
         template = pod_template(workload.manifest) or {}
         pod_spec = at(template, "spec")
         for resource in sorted(requested(pod_spec)):
             if is_gpumem(resource):
                 seat = self._seat_of(workload, template)
-                yield Claim(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
+                yield Request(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
         if self.ledger is not None:
             for claim in maps_at(pod_spec, "resourceClaims"):
                 template_name = text(claim, "resourceClaimTemplateName")
                 for seat in self._seats_claimed(self.ledger, workload.namespace, template_name):
-                    yield Claim(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
+                    yield Request(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
 
     def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
         """The seats that each pod gets a device of by a claim of that ResourceClaimTemplate."""
@@ -204,7 +202,7 @@ class Graph:
         ]
 
     def _seat_of(self, workload: Object, template: Mapping[str, Any]) -> Seat | None:
-        """The seat in the workload's namespace that has its name, or that of its app.kubernetes.io/name label."""
+        """Returns the seat in the namespace with the workload's name, or with its app.kubernetes.io/name label."""
         if self.ledger is None:
             return None
         seats = {seat.name: seat for seat in self.ledger.seats_of(workload.namespace)}
@@ -216,7 +214,7 @@ class Graph:
         return next((seats[name] for name in called if isinstance(name, str) and name in seats), None)
 
     def reachable_pools(self, pod_spec: Mapping[str, Any]) -> list[Pool]:
-        """The pools that share memory and whose nodes the pod's nodeSelector does not rule out."""
+        """The pools that share memory and that the pod's nodeSelector allows."""
         wanted = at(pod_spec, "nodeSelector")
         return [
             pool
@@ -226,20 +224,20 @@ class Graph:
 
 
 def _namespace(found: Object) -> str | None:
-    """None where it is unknown or unreadable."""
+    """Returns None for a namespace that is unknown or unreadable."""
     try:
         return None if is_unknown(found.namespace) else str(found.namespace)
     except ShapeError:
         return None
 
 
-_Read = tuple[T | None, list[Finding], list[Object]]  # what it is, what is wrong, the objects that hold it
+_Read = tuple[T | None, list[Finding], list[Object]]  # the value, findings, the objects that hold it
 
 
 def _decoded(
     declared: Sequence[Object], key: str, configured: object, from_data: Callable[[object], T]
 ) -> tuple[T | None, list[Finding], list[Object]]:
-    """What the pack's configuration holds, else a ConfigMap of the graph under `key`. Raises nothing."""
+    """Decodes the pack's configuration, or a ConfigMap's value under `key`. Raises nothing."""
     if configured is None:
         return _of_graph(declared, key, from_data)
     try:
@@ -299,12 +297,12 @@ def _difference(configured: Any, declared: Any, path: str = "") -> str:
 
 
 def runs_pods(found: Object) -> bool:
-    """Whether it is a built-in workload; a kind of the same name in another group is not."""
+    """True for a built-in workload. A kind of the same name in another group is none."""
     return found.kind in TEMPLATES and found.group in _BUILT_IN
 
 
 def is_gpumem(resource: str) -> bool:
-    """Whether the resource is gpumem under some domain: without a ledger the domain is not known."""
+    """True for gpumem under any domain: without a ledger the domain is not known."""
     return resource.endswith(names.GPUMEM_SUFFIX)
 
 

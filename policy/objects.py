@@ -5,31 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from policy.unknown import is_unknown
 from tenancy.workload import ShapeError, at, given, text, texts
 
-_LONGEST = 64 * 1024  # characters of YAML within a value
-__all__ = ["Object", "all_from_yaml", "from_json", "text", "texts"]
-
-
-def all_from_yaml(written: str) -> list[Any]:
-    """Every document. Raises ShapeError, also for text that is too long to read, too deep, or that uses aliases, by
-    which a few lines stand for millions."""
-    if len(written) > _LONGEST:
-        raise ShapeError(f"it has {len(written)} characters, {_LONGEST} at most are read")
-    try:
-        return list(yaml.load_all(written, Loader=_Plain))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ShapeError(f"it is no YAML that can be read: {error}") from None
-
-
-class _Plain(yaml.SafeLoader):
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("it uses an alias")
-        return super().compose_node(parent, index)
+__all__ = ["Object", "from_json", "text", "texts"]
 
 
 def from_json(written: str) -> Any:
@@ -41,7 +20,7 @@ def from_json(written: str) -> Any:
 
 
 def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
-    """Raises ShapeError for what is neither: names are looked up."""
+    """Returns a string or an unknown value; raises ShapeError for anything else."""
     value = given(metadata, field, default)
     if not is_unknown(value) and not isinstance(value, str):
         raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
@@ -50,8 +29,8 @@ def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> A
 
 @dataclass(frozen=True)
 class Object:
-    """A resource that the program declares. `manifest` is what the API gets; `kind` is the type token's, so that a
-    `DeploymentPatch` is told from a Deployment. `urn` is the Pulumi resource."""
+    """A resource that the program declares, with the API's manifest. `kind` is from the type token: a `DeploymentPatch`
+    is no Deployment. `urn` is the Pulumi resource."""
 
     kind: str
     group: str
@@ -69,7 +48,7 @@ class Object:
 
     @property
     def namespace(self) -> Any:
-        """For a namespaced kind; the API's default where none is given."""
+        """The namespace, or the API's default."""
         return _text_or_unknown(at(self.manifest, "metadata"), "namespace", "default")
 
     @property

@@ -1,4 +1,4 @@
-"""Rules over every pod: what the cluster's admission would refuse is refused before."""
+"""The rule over every pod: a preview refuses the pods that the cluster's admission would refuse."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,25 +7,27 @@ from typing import Any
 from policy.finding import Finding, each
 from policy.graph import Graph, is_gpumem, queue_of, requested
 from policy.objects import Object, text
+from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
-from tenancy import names
+from tenancy import names, policy_names
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
 from tenancy.workload import TEMPLATES, at, pod_template
 
-# Of pods that ask for gpumem the rule on seats says who may.
-_SAID_BY_SEATS = (names.GPU_TENANTS, names.QUEUED_PODS)
+# The rule on seats reports pods that ask for gpumem without a right to it.
+_SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
 _REMOVED = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "batch/v2alpha1")
 
 
+@rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
 def admitted(graph: Graph) -> Iterator[Finding]:
-    """Every pod that the program declares is one that admission lets in, and no object helps it past."""
+    """Admission lets in every pod that the program declares, and no object leads past it."""
     yield from each((o for o in graph.objects if o.kind in TEMPLATES), _served)
     ledger = graph.ledger
     if ledger is None:
-        return  # said by the rule on the ledger
-    handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_claims}
+        return  # the rule on the ledger reports it
+    handlers, unread = _handlers(graph), {finding.urn for finding in graph.unread_requests}
     readable = (workload for workload in graph.workloads if workload.urn not in unread)
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
     yield from each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
@@ -40,12 +42,12 @@ def _served(workload: Object) -> Iterator[Finding]:
 
 
 def _handlers(graph: Graph) -> Mapping[str, str]:
-    """Of the RuntimeClasses in the graph; others are the cluster's."""
+    """Returns the handler of each RuntimeClass in the graph."""
     return {o.name: _handler(o) for o in graph.of("RuntimeClass.node.k8s.io")}
 
 
 def _handler(found: Object) -> Any:
-    """Where it is unknown, a pod of the class is what cannot be judged."""
+    """Keeps an unknown handler: only a pod of that class cannot be proven then."""
     handler = found.manifest.get("handler")
     return handler if is_unknown(handler) else text(found.manifest, "handler")
 
@@ -62,8 +64,10 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
-    """The stack's own namespaces may name the system's classes, also where its ledger does not list them."""
-    return refusal.policy == names.PRIORITY_SYSTEM and workload.namespace in {o.namespace for o in graph.ledger_objects}
+    """True for a system class in the agents' namespace, which the ledger need not list."""
+    return refusal.policy == policy_names.PRIORITY_SYSTEM and workload.namespace in {
+        o.namespace for o in graph.ledger_objects
+    }
 
 
 def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
@@ -78,7 +82,7 @@ def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Pod Security looks at a pod's own volumes, not behind its claims."""
+    """Pod Security judges the volumes in a pod's spec, not those behind its volume claims."""
     spec = at(found.manifest, "spec")
     path = text(at(spec, "hostPath"), "path") or text(at(spec, "local"), "path")
     is_everything = bool(path) and not path.strip("/.")

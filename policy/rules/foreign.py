@@ -1,46 +1,43 @@
-"""Rules over what is not a built-in workload: custom kinds, charts and values as text, patches. Each is counted, or
-refused where it cannot be."""
+"""Rules over what is not a built-in workload: custom kinds, charts, patches. Each is counted, or refused where it
+cannot be. Text within them is not searched (docs/adr/0032)."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, each, unproven
 from policy.graph import KUEUE, Graph, is_gpumem, runs_pods
-from policy.objects import Object, all_from_yaml, text
-from policy.rules.subjects import own_namespaces
+from policy.objects import Object, text
+from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
+from policy.rules.writers import own_namespaces
 from policy.unknown import is_unknown, unknown, unknowns
 from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import TEMPLATES, ShapeError, at, pod_template
+from tenancy.workload import TEMPLATES, at, pod_template
 
-# Components that declare objects of what they read; while that is unknown their objects are not in the graph.
+# Components that render other objects. While their input is unknown, those objects are not in the graph.
 _RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# The API's own groups with a dot in them, beside Kueue's: none of their kinds has pods but those that are counted.
+# The API's own groups with a dot in their name. None of their kinds runs pods.
 _BUILT_IN = {
     *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
     *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
     *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
 }
-# Kinds of which rules read the whole; a Patch shows a part.
+# Rules read the whole object of these kinds; a Patch shows a part.
 _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
 # Of a workload that is no tenant's: fields of which a rule reads more than a patch shows, and those where the memory of
 # nodes is proven.
 _READ_OF_ANY = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
-# Kinds that have another program make the objects: what the graph holds of these is their values alone.
+# Another program makes the objects of these kinds; the graph holds their values alone.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
-# Fields under which a foreign kind keeps its pods; unknown, they may hide a request.
+# Custom kinds keep their pods under these fields. An unknown value there may hide a request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
-_IN_TEXT = ("/gpumem", reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES, names.VISIBLE_DEVICES)
-# A resource in text that is no YAML (a template), or in the name of a value: resources.limits.nvidia\.com/gpu.
-_NAME = r"((?:[a-z0-9-]+\\?\.)+[a-z]+/[A-Za-z0-9._-]+)"
-_RESOURCE = re.compile(rf"(?:limits|requests)\.{_NAME}|^\s*[\"']?{_NAME}[\"']?\s*:", re.M)
+_GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)
 _ITS_INPUT = "its input"
 _HOW = (
     "declare these, or what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or "
@@ -48,14 +45,30 @@ _HOW = (
 )
 
 
+_POD = {"spec": {"containers": [{"name": "main", "resources": {"limits": {"viktorbarzin.me/gpumem": 1000}}}]}}
+
+
+@rule(
+    "counted",
+    Example(
+        f"{MAIN}.resources.limits",
+        {"viktorbarzin.me/gpumem": "5000MB"},
+        {"viktorbarzin.me/gpumem": "5000"},
+        of=A_RESIDENT,
+    ),
+    Example(
+        of=an_object("argoproj.io/v1alpha1", "Rollout", "x", "immich", spec={"template": _POD}),
+        instead="a Deployment, which can be counted",
+    ),
+)
 def judgeable(graph: Graph) -> Iterator[Finding]:
-    """What may ask for gpumem is in the graph in a form that can be counted."""
-    yield from graph.unread_claims
+    """Gpumem is requested in a form that can be counted."""
+    yield from graph.unread_requests
     yield from each((o for o in graph.objects if not runs_pods(o)), lambda found: _judgeable(graph, found))
 
 
 def opaque(graph: Graph) -> list[Object]:
-    """What runs pods that no rule sees: only admission judges them. The platform's own Kueue is pinned here."""
+    """Returns objects with pods that only admission sees, but for the platform's own Kueue."""
     known = names.KUEUE if graph.ledger_objects else None
     unseen = (o for o in graph.objects if o.qualified_kind in _OPAQUE or o.group in _OPAQUE_GROUPS)
     return [o for o in unseen if is_unknown(name := o.manifest.get("name")) or name != known or known is None]
@@ -77,18 +90,18 @@ def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _is_unrendered(found: Object) -> bool:
-    """Of what it rendered, `resources`, the parts are unknown until the update, as of any new object."""
+    """True if its input is unknown. Parts of `resources`, its rendered objects, are always unknown until the update."""
     return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
 
 
 def _input(found: Object) -> str:
-    """The key of its input that is unknown, as far as the graph shows it."""
+    """Returns the unknown key of its input, if the graph shows it."""
     given = {key: value for key, value in found.manifest.items() if key != "resources"}
     return next(unknowns(given), _ITS_INPUT)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
-    """Whether rules read the whole of what a patch changes a part of: of a tenant's every custom resource."""
+    """True if rules read the whole object that the patch changes."""
     ledger = graph.ledger
     if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
         read = _READ_OF_ANY | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
@@ -117,13 +130,12 @@ def _refused(found: Object, judge: PodJudge) -> Iterator[Finding]:
 
 
 def _is_in_a_namespace(found: Object) -> bool:
-    """What names none is the cluster's, such as a NodePool, but for a release, which is in `default` then."""
+    """False for objects of the whole cluster, such as a NodePool. A release without a namespace is in `default`."""
     return "namespace" in at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
 
 
 def _may_run_pods(found: Object) -> bool:
-    """A custom kind or a Helm release may, Kueue's do not; of the built-in ones those that are counted, and their
-    PodTemplate."""
+    """True for custom kinds, Helm releases and PodTemplate; Kueue's kinds and the other built-in ones run no pods."""
     return found.kind == "PodTemplate" if _is_built_in(found) else found.group != KUEUE
 
 
@@ -136,36 +148,16 @@ def _is_a_tenants(ledger: Ledger | None, found: Object) -> bool:
 
 
 def _names_gpumem(value: Any, field: str = "") -> bool:
-    """Whether a map within, or text in it, asks for gpumem. Raises UnprovenError where the unknown may hide it."""
+    """True if a map in it has a gpumem key. An unknown value under a field of _STRUCTURE raises UnprovenError."""
     if is_unknown(value):
         return field in _STRUCTURE and bool(value)
     if isinstance(value, dict):
         return any(is_gpumem(key) or _names_gpumem(item, key) for key, item in value.items())
-    if isinstance(value, str) and "/gpumem" in value:
-        return _names_gpumem(_of_text(value))
     return isinstance(value, list) and any(_names_gpumem(item, field) for item in value)
 
 
-def _of_text(text: str) -> Any:
-    """The maps that text holds, as YAML or by their lines; text within text is not looked at."""
-    try:
-        held = [found for found in all_from_yaml(text) if isinstance(found, dict | list)]
-    except ShapeError:
-        held = []
-    lines = {"limits": {"".join(found).replace("\\", ""): 1 for found in _RESOURCE.findall(text)}}
-    return _without_text(held) if held else lines
-
-
-def _without_text(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _without_text(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_text(item) for item in value]
-    return value if not isinstance(value, str) or "\n" not in value else ""
-
-
 def _runs_another(graph: Graph, found: Object) -> str | None:
-    """The workload whose pods a Rollout runs by reference, where they reach a GPU or are not in the graph."""
+    """The workload that a Rollout runs by reference, if its pods reach a GPU or are not in the graph."""
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
@@ -181,7 +173,7 @@ def _runs_another(graph: Graph, found: Object) -> str | None:
 
 
 def _lands_in(found: Object) -> Any:
-    """The namespace of what it makes."""
+    """The namespace of the objects that it makes."""
     if found.qualified_kind == "Release.helm.sh":
         return text(found.manifest, "namespace") or "default"
     spec = found.manifest.get("spec")
@@ -191,12 +183,12 @@ def _lands_in(found: Object) -> Any:
 
 
 def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is asked for in a custom resource, wherever it stands, as one pod."""
+    """All requests of a custom resource, as one pod."""
     pod: dict[str, Any] = {"containers": [], "volumes": []}
     for field, value in _fields(dict(manifest)):
         container: dict[str, Any] = {"name": "of its pods"}
         if field in ("limits", "requests") and isinstance(value, Mapping):
-            container["resources"] = {"limits": {k: v for k, v in value.items() if k.startswith(_IN_TEXT[1:3])}}
+            container["resources"] = {"limits": {k: v for k, v in value.items() if k.startswith(_GPUS)}}
         elif field == "env" and isinstance(value, list | Mapping):
             listed = value if isinstance(value, list) else [{"name": k, "value": v} for k, v in value.items()]
             container["env"] = [v for v in listed if isinstance(v, Mapping) and v.get("name") == names.VISIBLE_DEVICES]
@@ -212,7 +204,7 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every field of every map within, and of the maps that text in it holds."""
+    """Every field of every map within."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not is_unknown(item):
@@ -222,5 +214,3 @@ def _fields(value: Any) -> Iterator[tuple[str, Any]]:
         for item in value:
             if not is_unknown(item):
                 yield from _fields(item)
-    elif isinstance(value, str) and any(token in value for token in _IN_TEXT):
-        yield from _fields(_of_text(value))

@@ -1,4 +1,4 @@
-"""Rules over roles: nobody gets past the budgets whom the stack does not trust, and our agents get what is listed."""
+"""The rule over roles: our agents get the listed rights, and only trusted accounts write the objects in KEPT_BY."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,21 +7,14 @@ from typing import Any
 from policy.finding import Finding, each, folded, unproven
 from policy.graph import Graph, runs_pods
 from policy.objects import Object, text, texts
-from policy.rules.past import (
+from policy.rule import Example, an_object, rule
+from policy.rules.writers import (
     ANYWHERE,
-    EVERYTHING,
+    BINDINGS,
     OURS,
     RBAC,
-    Rule,
-    UsableIn,
-    past,
-    rules_of_built_in,
-    wildcards,
-    with_wildcards,
-)
-from policy.rules.subjects import (
-    BINDINGS,
     ROLES,
+    Place,
     Subject,
     agents_namespaces,
     how_to_allow,
@@ -29,6 +22,8 @@ from policy.rules.subjects import (
     places_of,
     subjects_of,
     untrusted,
+    wildcards,
+    written,
 )
 from policy.unknown import is_unknown
 from tenancy import names
@@ -40,9 +35,11 @@ _BINDING = f"ValidatingAdmissionPolicyBinding.{_ADMISSION}"
 _OWN = "resourceNames"
 _OF_AGENTS = ("ConfigMap", "Lease.coordination.k8s.io", "Secret", "ServiceAccount")
 _OF_ACCOUNT = "kubernetes.io/service-account-token"
-# With this label its rules become those of the role that every tenant has.
+_ADMINISTRATOR = "cluster-admin"
+# Roles of Kueue's that write none of its queues and quotas.
+_HARMLESS = ("-viewer-role", "-batch-user-role")
+# With this label a ClusterRole's rules become those of the role that every tenant has.
 _AGGREGATED = tuple(f"{RBAC}/aggregate-to-{role}" for role in ("view", "edit", "admin"))
-_AGGREGATES = "what every ClusterRole may that aggregationRule selects, of which the graph may lack some"
 
 
 @dataclass(frozen=True)
@@ -62,15 +59,14 @@ _NODE_STATUS = Grant("", "nodes/status", "patch")
 _EVENTS = Grant("events.k8s.io", "events", "create")
 _DEVICES = names.RESOURCE_API.partition("/")[0]
 _WRITE_SLICES = frozenset({Grant(_DEVICES, "resourceslices", verb) for verb in ("create", "patch")})
-# Rights that reach further than RBAC can say: a ValidatingAdmissionPolicy on the resource must limit who has them.
+# Rights that RBAC cannot restrict enough: a ValidatingAdmissionPolicy on the resource must limit them.
 _LIMITED: Mapping[Grant, str] = {
     _NODE_STATUS: "the right to patch nodes/status is the right to rewrite a node",
     **dict.fromkeys(_WRITE_SLICES, "the right to write resourceslices is the right to make up any node's devices"),
 }
 _KUEUE = names.KUEUE_API.partition("/")[0]
-# What each agent may do, and all that it may do. A grant on listed objects is within the same grant on all. Written
-# again, on purpose, and not imported from components/: this list judges those rules. Were it derived from them, a right
-# too many would allow itself; and the pack judges graphs that other programs made.
+# All rights of each agent. A right on all objects covers the same right on listed ones. The list repeats the roles in
+# components/ on purpose: derived from them, it would allow every right that somebody adds there.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
         {
@@ -83,7 +79,6 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             _PODS,
             Grant("", "pods", "watch"),
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
-            *(Grant(_DEVICES, "resourceclaims", verb) for verb in ("list", "watch")),
             _EVENTS,
         }
     ),
@@ -95,7 +90,6 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             _PODS,
             _EVENTS,
             Grant("", "pods/eviction", "create"),
-            Grant("", "pods", "delete"),
             Grant(_KUEUE, "workloads", "get"),
             Grant(_KUEUE, "workloads", "patch"),
         }
@@ -141,12 +135,32 @@ BUILT_IN: Mapping[str, frozenset[str]] = {
 }
 
 
+@rule(
+    "rbac",
+    Example("rules.0.resources", ["secrets"], ["configmaps"], of=f"Role gpu-tenancy-system/{names.WATCHDOG}"),
+    Example(
+        "subjects",
+        [{"kind": "ServiceAccount", "name": "detector", "namespace": "monitoring"}],
+        [{"kind": "ServiceAccount", "name": "detector", "namespace": "kube-system"}],
+        of=an_object(
+            f"{RBAC}/v1", "ClusterRoleBinding", "detector", roleRef={"kind": "ClusterRole", "name": "cluster-admin"}
+        ),
+        instead="a role that lists what is needed, or `monitoring` under `admission.trusted_namespaces`",
+    ),
+    Example(
+        "rules",
+        [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["patch"]}],
+        [{"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["get"]}],
+        of=an_object(f"{RBAC}/v1", "Role", "quotas", "immich"),
+        instead="nothing: no account of a tenant may have such a right",
+        is_beside=True,
+    ),
+)
 def rbac(graph: Graph) -> Iterator[Finding]:
-    """Rights over what the budgets are kept by, to become who has them, or to do where admission refuses nothing what
-    `edit` gives a tenant in his own namespace, are for the platform's agents, each by its list and without a wildcard,
-    and for accounts of namespaces that the stack trusts."""
+    """Rights to write what the budgets are kept by are for the platform's agents, each by its list and without a
+    wildcard, and for accounts that the stack trusts."""
     yield from each(graph.of(*ROLES) if graph.ledger_objects else (), _no_wildcard)
-    yield from each(graph.of(*ROLES), lambda role: _reaches_past(graph, role))
+    yield from each(graph.of(*ROLES), lambda role: _writes_ours(graph, role))
     yield from each((o for o in graph.objects if o.group == _ADMISSION), lambda found: _in_force(graph, found))
     if graph.ledger is not None and not graph.ledger_objects:
         yield from each(graph.of(*_OF_AGENTS), lambda found: _in_own_namespace(graph, found))
@@ -156,66 +170,37 @@ def rbac(graph: Graph) -> Iterator[Finding]:
 
 def _no_wildcard(role: Object) -> Iterator[Finding]:
     """The platform's own program lists what each agent needs."""
-    for rule in maps_at(role.manifest, "rules"):
+    for listed in maps_at(role.manifest, "rules"):
         fields: dict[str, str] = {}
-        for field, value in wildcards(rule):
+        for field, value in wildcards(listed):
             fields.setdefault(field, value)
         for field, value in fields.items():
             yield Finding(f"{role}: {field} holds {value!r}; list what is needed", role.urn)
 
 
-def _reaches_past(graph: Graph, role: Object) -> Iterator[Finding]:
-    """Without a ledger there is nothing to get past, and what is refused is a wildcard."""
-    rules = _rules_of(role) if graph.ledger else with_wildcards(role.manifest)
-    if not past(rules, places_of(graph, role)):
-        return
-    for given_to in _given(graph, role):
-        if rights := past(rules, given_to.places, beyond_edit=given_to.beyond_edit):
-            what = _AGGREGATES if at(role.manifest, "aggregationRule") else folded(rights)
-            yield Finding(f"{role}: {_lets(graph, given_to, rules, what)}", role.urn)
+def _writes_ours(graph: Graph, role: Object) -> Iterator[Finding]:
+    """Yields one finding for a role with rights in KEPT_BY; without a ledger only for a wildcard."""
+    rules = [rule for rule in maps_at(role.manifest, "rules") if graph.ledger or any(wildcards(rule))]
+    for whom, places, strangers in _given(graph, role):
+        if rights := written(rules, places):
+            allow = how_to_allow(graph, strangers)
+            yield Finding(
+                f"{role}: lets {whom} {folded(rights)}, and so past every budget; take it away, or {allow}", role.urn
+            )
             return
 
 
-def _lets(graph: Graph, given_to: "_Given", rules: Sequence[Rule], what: str) -> str:
-    where, instead = "", "take it away"
-    if given_to.places == ANYWHERE and not past(rules, ANYWHERE, beyond_edit=True):
-        where = f", also where admission refuses nothing, such as in {names.EXEMPT_BY_NAME}"
-        instead = "bind it where it is needed by RoleBindings"
-    allow = how_to_allow(graph, given_to.strangers)
-    return f"lets {given_to.whom} {what}{where}, and so past every budget; {instead}, or {allow}"
-
-
-def _rules_of(role: Object) -> list[Rule]:
-    """Any where another role's become its own; and where it has none written, of a role that may be there already."""
-    if at(role.manifest, "aggregationRule") or role.manifest.get("rules") is None:
-        return [*EVERYTHING]
-    return [*maps_at(role.manifest, "rules")]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """To whom a role gives its rights, where, and who of them is not trusted."""
-
-    whom: str
-    places: frozenset[UsableIn]
-    strangers: Sequence[Subject] = ()
-    beyond_edit: bool = False
-
-
-def _given(graph: Graph, role: Object) -> Iterator[_Given]:
-    bound = [(binding, who) for binding in _bindings_of(graph, role) if (who := [*subjects_of(binding)])]
-    strangers = [(binding, found) for binding, who in bound if (found := untrusted(graph, who))]
-    everybody = list(dict.fromkeys(subject for _, found in strangers for subject in found))
-    reached = frozenset(place for binding, _ in strangers for place in places_of(graph, binding))
-    yield _Given(folded(everybody), reached, everybody)
+def _given(graph: Graph, role: Object) -> Iterator[tuple[str, frozenset[Place], Sequence[Subject]]]:
+    """Yields a description of the subjects, the places of their rights, and the subjects that are not trusted."""
+    bound = [(binding, untrusted(graph, subjects_of(binding))) for binding in _bindings_of(graph, role)]
+    strangers = list(dict.fromkeys(subject for _, found in bound for subject in found))
+    places = frozenset(place for binding, found in bound if found for place in places_of(graph, binding))
+    yield folded(strangers), places, strangers
     label = next((label for label in _AGGREGATED if text(role.labels, label) == "true"), None)
     if label is not None:
-        whom = f"whoever has the role {label.rpartition('-')[2]}, by the label {label},"
-        yield _Given(whom, places_of(graph, role), beyond_edit=not label.endswith("-view"))
-    elif role.kind == "ClusterRole" and rules_of_built_in(role.name) not in (None, EVERYTHING):
-        yield _Given(f"whoever has the role {role.name}, also from another program,", ANYWHERE)
+        yield f"whoever has the role {label.rpartition('-')[2]}, by the label {label},", ANYWHERE, ()
     elif not bound:
-        yield _Given("whoever it is bound to", places_of(graph, role), beyond_edit=True)
+        yield "whoever it is bound to", places_of(graph, role), ()
 
 
 def _bindings_of(graph: Graph, role: Object) -> Iterator[Object]:
@@ -237,7 +222,7 @@ def _takes_in(other: Object, role: Object) -> bool:
 
 
 def _are_together(role: Object, binding: Object) -> bool:
-    """In one namespace; not known of both, they are given it by one value."""
+    """True in one namespace. If both namespaces are unknown, they are taken for the same."""
     if is_unknown(role.namespace) or is_unknown(binding.namespace):
         return is_unknown(role.namespace) and is_unknown(binding.namespace)
     return bool(role.namespace == binding.namespace)
@@ -261,7 +246,7 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 
 
 def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
-    """Another program does itself there what it may let nobody do. Of an unknown namespace an own name is asked."""
+    """Another program may not act for the platform there. If the namespace is unknown, the name decides."""
     if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
         return  # of workloads said by the rule on admission
     own = own_namespaces(graph)
@@ -287,7 +272,7 @@ def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
 def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
     subjects, agents = [*subjects_of(binding)], agents_namespaces(graph)
     ours = [subject for subject in subjects if subject.namespace in agents]
-    yield from _not_declared(graph, binding, untrusted(graph, subjects), ours)
+    yield from _of_elsewhere(graph, binding, untrusted(graph, subjects), ours)
     for subject in ours:
         if subject.name is None:
             yield Finding(f"{binding}: binds every account of the agents' namespace; bind one", binding.urn)
@@ -295,26 +280,16 @@ def _binding(graph: Graph, binding: Object) -> Iterator[Finding]:
             yield from _account(graph, binding, subject)
 
 
-def _not_declared(graph: Graph, binding: Object, strangers: list[Subject], ours: list[Subject]) -> Iterator[Finding]:
-    """A role of Kubernetes, of which it is known what it may, or one of elsewhere, which may have any right."""
+def _of_elsewhere(graph: Graph, binding: Object, strangers: list[Subject], ours: list[Subject]) -> Iterator[Finding]:
+    """Judges bindings of cluster-admin, and of our or Kueue's roles that this program does not hold."""
     kind, name = _role_ref(binding)
     allow = f"bind a role that lists what is needed, or {how_to_allow(graph, strangers)}"
-    if name == "cluster-admin" and (strangers or ours):
+    if name == _ADMINISTRATOR and (strangers or ours):
         yield Finding(f"{binding}: binds cluster-admin, which may do everything; {allow}", binding.urn)
         return
-    rules = rules_of_built_in(name) if kind == "ClusterRole" else () if name == names.AUTHENTICATION_READER else None
-    if not strangers or graph.ledger is None or (rules is None and _declared(graph, binding) is not None):
-        return
-    places = places_of(graph, binding)
-    rights = past(EVERYTHING if rules is None else rules, places)
-    if rights and rules is None:
+    is_ours = name.startswith(OURS) and not name.endswith(_HARMLESS)
+    if is_ours and strangers and graph.ledger is not None and _declared(graph, binding) is None:
         yield unproven(binding, f"{folded(strangers)} gets {kind} {name}, which is not in the graph; {allow}")
-    elif rights and rules is EVERYTHING:
-        yield Finding(f"{binding}: binds {name}, whose rights reach past every budget; {allow}", binding.urn)
-    elif rights:
-        given_to = _Given(folded(strangers), places, strangers)
-        said = _lets(graph, given_to, rules or (), f"{folded(rights)} as {name}")
-        yield Finding(f"{binding}: {said}", binding.urn)
 
 
 def _declared(graph: Graph, binding: Object) -> Object | None:
@@ -347,7 +322,7 @@ def _account(graph: Graph, binding: Object, subject: Subject) -> Iterator[Findin
 
 
 def _unlimited(graph: Graph, grant: Grant, user: str) -> str | None:
-    """How far a right reaches that nothing limits; None for every other right."""
+    """The reach of a right without its limiting policy; None for every other right."""
     reach = next((words for limited, words in _LIMITED.items() if limited == replace(grant, named=False)), None)
     return None if reach is None or _is_limited(graph, grant.resource, user) else reach
 
@@ -357,15 +332,15 @@ def _named(grant: Grant) -> Grant:
 
 
 def _grants(role: Mapping[str, Any]) -> Iterator[Grant]:
-    for rule in maps_at(role, "rules"):
-        for group in texts(rule, "apiGroups"):
-            for resource in texts(rule, "resources"):
-                for verb in texts(rule, "verbs"):
-                    yield Grant(group, resource, verb, named=bool(texts(rule, _OWN)))
+    for listed in maps_at(role, "rules"):
+        for group in texts(listed, "apiGroups"):
+            for resource in texts(listed, "resources"):
+                for verb in texts(listed, "verbs"):
+                    yield Grant(group, resource, verb, named=bool(texts(listed, _OWN)))
 
 
 def _is_limited(graph: Graph, resource: str, user: str) -> bool:
-    """Whether a policy on the resource that is in force speaks of this user, and refuses."""
+    """True if a policy in force on the resource names this user, and refuses."""
     enforced = {
         text(at(binding.manifest, "spec"), "policyName")
         for binding in graph.of(_BINDING)

@@ -1,0 +1,191 @@
+"""Rights to write the objects that enforce budgets, and the accounts that may have them (docs/adr/0032)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from policy.graph import Graph
+from policy.objects import Object, text, texts
+from policy.unknown import is_unknown
+from tenancy import names
+from tenancy.workload import maps_at
+
+RBAC = "rbac.authorization.k8s.io"
+ROLES = (f"Role.{RBAC}", f"ClusterRole.{RBAC}")
+BINDINGS = (f"RoleBinding.{RBAC}", f"ClusterRoleBinding.{RBAC}")
+# Prefixes of the names of the platform's objects, and of Kueue's.
+OURS = (f"{names.PROJECT}-", names.KUEUE, names.RECONCILE, names.WATCHDOG, names.GATE, names.EXPORTER, names.GUARD)
+_DEVICES = names.RESOURCE_API.partition("/")[0]
+_KUEUE = names.KUEUE_API.partition("/")[0]
+_CHANGES = ("create", "update", "patch")
+_WRITES = (*_CHANGES, "delete", "deletecollection")
+# The user name of an account, and the group of all accounts of a namespace.
+_ACCOUNT, _ACCOUNTS = "system:serviceaccount:", "system:serviceaccounts:"
+_CONTROL_PLANE = (
+    ("User", "system:kube-controller-manager"),
+    ("User", "system:kube-scheduler"),
+    ("Group", "system:masters"),
+    ("Group", "system:nodes"),
+)
+
+
+class Place(Enum):
+    """The scope of a right. A right in the whole cluster has all of these."""
+
+    CLUSTER = "objects without a namespace"
+    TENANT = "a tenant's namespace"
+    OWN = "the platform's own namespaces"
+
+
+ANYWHERE = frozenset(Place)
+_CLUSTER, _TENANT = frozenset({Place.CLUSTER}), frozenset({Place.TENANT})
+_IN_NAMESPACES = ANYWHERE - _CLUSTER
+
+
+@dataclass(frozen=True)
+class Right:
+    """One of `verbs` on one of `resources`, in these places. With `called`, a rule that lists resourceNames has the
+    right only if one of the names begins so."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    places: frozenset[Place]
+    called: tuple[str, ...] = ()
+
+
+def _with_status(*resources: str) -> tuple[str, ...]:
+    return tuple(f"{resource}{end}" for resource in resources for end in ("", "/status"))
+
+
+_POLICIES = tuple(f"{kind}admissionpolic{end}" for kind in ("validating", "mutating") for end in ("ies", "ybindings"))
+KEPT_BY = (
+    # Labels decide a node's pool, its status the advertised memory.
+    Right("", _with_status("nodes"), _CHANGES, _CLUSTER),
+    Right(_DEVICES, ("resourceslices", "deviceclasses", "devicetaintrules"), _WRITES, _CLUSTER),
+    Right(_DEVICES, ("resourceclaims/status", "resourceclaims/binding"), _WRITES, _TENANT),
+    Right("", ("pods/binding", "bindings"), _WRITES, _IN_NAMESPACES),
+    Right("", _with_status("resourcequotas"), _WRITES, _IN_NAMESPACES),
+    Right("", ("configmaps",), _WRITES, frozenset({Place.OWN}), called=OURS),
+    Right(_KUEUE, _with_status("clusterqueues", "cohorts", "resourceflavors"), _WRITES, _CLUSTER),
+    Right(_KUEUE, _with_status("localqueues", "workloads"), _WRITES, _TENANT),
+    Right("admissionregistration.k8s.io", _POLICIES, _WRITES, _CLUSTER),
+    # Pods of a class above the GPU's preempt seats.
+    Right("scheduling.k8s.io", ("priorityclasses",), _CHANGES, _CLUSTER),
+)
+
+
+def written(rules: Sequence[Mapping[str, Any]], places: frozenset[Place]) -> list[str]:
+    """The rights of KEPT_BY that these rules give in these places, as `verb/verb resource`."""
+    rights = [right for right in KEPT_BY if right.places & places]
+    return list(dict.fromkeys(found for rule in rules for right in rights for found in _covered(rule, right)))
+
+
+def wildcards(rule: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields each value with a wildcard, with its field."""
+    for field in ("apiGroups", "resources", "verbs", "nonResourceURLs"):
+        yield from ((field, value) for value in texts(rule, field) if "*" in value)
+
+
+def _covered(rule: Mapping[str, Any], right: Right) -> Iterator[str]:
+    called = texts(rule, "resourceNames")
+    if called and right.called and not any(name.startswith(right.called) for name in called):
+        return
+    if not any("*" in group or group == right.group for group in texts(rule, "apiGroups")):
+        return
+    resources, verbs = texts(rule, "resources"), texts(rule, "verbs")
+    for resource in right.resources:
+        has = [verb for verb in right.verbs if verb in verbs or "*" in verbs]
+        if has and any(_stands_for(listed, resource) for listed in resources):
+            yield f"{'/'.join(has)} {resource}"
+
+
+def _stands_for(listed: str, resource: str) -> bool:
+    """Follows ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go. Any other text with a `*` matches all here."""
+    if "*" not in listed:
+        return listed == resource
+    subresource = listed.removeprefix("*/")
+    return "*" in subresource or subresource == resource.partition("/")[2]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A subject of a binding. `namespace` is set for ServiceAccounts; `name` is None for all of a namespace."""
+
+    kind: str
+    name: str | None
+    namespace: str | None = None
+
+    def __str__(self) -> str:
+        if self.namespace is None:
+            return f"{self.kind} {self.name}"
+        return f"every account of {self.namespace}" if self.name is None else f"{self.namespace}/{self.name}"
+
+
+def subjects_of(binding: Object) -> Iterator[Subject]:
+    for found in maps_at(binding.manifest, "subjects"):
+        kind, name = text(found, "kind"), text(found, "name")
+        if kind == "ServiceAccount":
+            yield Subject(kind, name, text(found, "namespace") or binding.namespace)
+        elif kind == "User" and name.startswith(_ACCOUNT):
+            namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
+            yield Subject(kind, account, namespace)
+        elif kind == "Group" and name.startswith(_ACCOUNTS):
+            yield Subject(kind, None, name.removeprefix(_ACCOUNTS))
+        else:
+            yield Subject(kind, name)
+
+
+def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
+    """Returns the subjects that are not the stack's own, not Kubernetes', and not in a trusted namespace or group."""
+    ledger = graph.ledger
+    homes = own_namespaces(graph) | {names.EXEMPT_BY_NAME}
+    homes |= {*ledger.exempt_namespaces, *ledger.trusted_namespaces} if ledger else set()
+    people = {("Group", group) for group in ledger.trusted_groups} if ledger else set()
+    return [
+        subject
+        for subject in subjects
+        if subject.namespace not in homes
+        and (subject.kind, subject.name) not in (*_CONTROL_PLANE, *people)
+        and not (subject.kind == "User" and (subject.name or "").startswith("system:node:"))
+    ]
+
+
+def how_to_allow(graph: Graph, strangers: Sequence[Subject]) -> str:
+    """The setting that allows it; no tenant is trusted."""
+    tenants = graph.ledger.tenants_by_name if graph.ledger else {}
+    homes = {subject.namespace for subject in strangers}
+    listed = sorted(home for home in homes if home is not None and home not in tenants)
+    people = [s.name for s in strangers if s.kind == "Group" and s.name and not s.name.startswith("system:")]
+    stack = "of the platform's stack"
+    if listed and len(listed) == len(homes):
+        return f"add {', '.join(listed)} to admission.trusted_namespaces {stack}"
+    if people and len(people) == len(strangers):
+        return f"add {', '.join(people)} to admission.trusted_groups {stack}"
+    return f"bind it, in this program, to accounts of namespaces under admission.trusted_namespaces {stack} alone"
+
+
+def places_of(graph: Graph, found: Object) -> frozenset[Place]:
+    """Where a binding gives its role's rights, or where a Role has them."""
+    if found.kind in ("ClusterRole", "ClusterRoleBinding"):
+        return ANYWHERE
+    if is_unknown(found.namespace):
+        return _IN_NAMESPACES
+    tenants = set(graph.ledger.tenants_by_name) if graph.ledger else set()
+    which = {Place.TENANT: tenants, Place.OWN: own_namespaces(graph)}
+    return frozenset(place for place, namespaces in which.items() if found.namespace in namespaces)
+
+
+def agents_namespaces(graph: Graph) -> set[str]:
+    """The namespaces of our agents: the ledger's, and that of the node agents."""
+    homes = {found.namespace for found in graph.ledger_objects}
+    if not homes and graph.ledger is not None and graph.ledger.admission is not None:
+        homes = set(graph.ledger.admission.own[:1])
+    return homes | {names.node_agent_namespace(home) for home in homes}
+
+
+def own_namespaces(graph: Graph) -> set[str]:
+    """The agents', and Kueue's."""
+    ledger = graph.ledger
+    return agents_namespaces(graph) | set(ledger.admission.own if ledger and ledger.admission else ())
