@@ -1,11 +1,11 @@
-"""Where Pulumi starts the pack: `--policy-pack <this folder>`. The rest of the code runs without an engine."""
+"""Pulumi starts the pack here: `--policy-pack <this folder>`. The rest of the code runs without an engine."""
 
 import io
 import sys
 from pathlib import Path
 
-# Pulumi puts the pack's folder on the path. In a checkout the repository's takes its place, so that no module has two
-# names; where the pack stands alone (toolchain/pack.py) the packages are in its folder.
+# Pulumi puts the pack's folder on the path. The repository's folder replaces it, so that no module has two names. A
+# pack that stands alone (toolchain/pack.py) has the packages in its own folder.
 _HERE = Path(__file__).resolve().parent
 sys.path[0] = str(_HERE if (_HERE / "policy").is_dir() else _HERE.parent)
 

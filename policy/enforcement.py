@@ -1,13 +1,14 @@
-"""How hard each rule binds: all are mandatory, but for those that the pack's configuration turns down, with a reason.
+"""The level of each rule: all are mandatory, but for those that the pack's configuration turns down, with a reason.
 
-`--policy-pack-config`: {"gpu-tenancy": {"rules": {"images": {"level": "advisory", "reason": "..."}}}}. Whatever is
-wrong with it turns nothing down.
+`--policy-pack-config`: {"gpu-tenancy": {"rules": {"images": {"level": "advisory", "reason": "..."}}}}. If any
+part of that is wrong, no rule is turned down.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
+
+from tenancy.decode import DecodeError, decode
 
 RULES = "rules"
 SCHEMA = {
@@ -17,11 +18,10 @@ SCHEMA = {
         "properties": {"level": {"type": "string"}, "reason": {"type": "string"}},
     },
 }
-_SHOWN = 100  # characters of a value
 
 
 class Level(StrEnum):
-    """As Pulumi names them: refuses, is printed, is not judged."""
+    """Pulumi's levels: a finding refuses, is printed, or the rule is not asked."""
 
     MANDATORY = "mandatory"
     ADVISORY = "advisory"
@@ -42,45 +42,22 @@ class Enforcement:
 MANDATORY = Enforcement(Level.MANDATORY)
 
 
-class EnforcementError(Exception):
-    """What is wrong, each with its key and what to change."""
-
-    def __init__(self, problems: Collection[str]) -> None:
-        super().__init__(*problems)
+@dataclass(frozen=True)
+class _Configured:
+    rules: Mapping[str, Enforcement]
 
 
 def enforcement(configured: Mapping[str, object], ids: Collection[str]) -> dict[str, Enforcement]:
-    """By the id of each rule that is not mandatory. `configured` is the pack's configuration, `ids` are of all rules.
-    Raises EnforcementError with all that is wrong."""
-    given = configured.get(RULES)
-    if given is None:
+    """Returns the enforcement of each rule that is not mandatory, by its id. `configured` is the pack's configuration,
+    `ids` are of all rules. Raises DecodeError with all problems."""
+    if configured.get(RULES) is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise EnforcementError([f"{RULES}: must be a map of rules (got {_text(given)})"])
-    problems = [problem for name in given for problem in _problems(str(name), given[name], ids)]
+    given = decode(_Configured, {RULES: configured[RULES]}, "configuration").rules
+    key = f"configuration.{RULES}"
+    problems = [f"{key}.{name}: there is no such rule; docs/gate.md lists them" for name in given if name not in ids]
+    turned_down = {name: each for name, each in given.items() if each.level is not Level.MANDATORY}
+    unexplained = [name for name, each in turned_down.items() if not each.reason.strip()]
+    problems += [f"{key}.{name}.reason: write why the rule is not mandatory" for name in unexplained]
     if problems:
-        raise EnforcementError(problems)
-    read = {str(name): Enforcement(Level(each["level"]), each.get("reason", "")) for name, each in given.items()}
-    return {name: each for name, each in read.items() if each.level is not Level.MANDATORY}
-
-
-def _problems(name: str, given: object, ids: Collection[str]) -> Iterator[str]:
-    key = f"{RULES}.{name[:_SHOWN]}"
-    if name not in ids:
-        near = get_close_matches(name, ids, n=1)
-        yield f"{key}: there is no such rule{f'; did you mean {near[0]}?' if near else ': docs/gate.md lists them'}"
-    if not isinstance(given, Mapping):
-        yield f"{key}: must be a map with level and reason (got {_text(given)})"
-        return
-    for other in sorted(str(field) for field in given if field not in ("level", "reason")):
-        yield f"{key}.{other[:_SHOWN]}: there is no such key; level and reason are"
-    level, reason = given.get("level"), given.get("reason", "")
-    if level not in [*Level]:
-        yield f"{key}.level: must be one of {', '.join(Level)} (got {_text(level)})"
-    if not isinstance(reason, str) or not (reason.strip() or level == Level.MANDATORY):
-        yield f"{key}.reason: say why the rule is not mandatory; it is printed with every verdict (got {_text(reason)})"
-
-
-def _text(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        raise DecodeError(problems)
+    return turned_down

@@ -1,4 +1,4 @@
-"""What a rule finds, and how a rule goes over many objects without one of them hiding the others."""
+"""Findings of a rule. An object that cannot be read is a finding, and hides no other object."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Finding:
 
 
 class FindingSubject(Protocol):
-    """What a finding is about; its text is what the message starts with."""
+    """The subject of a finding; the message starts with its text."""
 
     @property
     def urn(self) -> str | None: ...
@@ -26,12 +26,12 @@ class FindingSubject(Protocol):
 
 S = TypeVar("S", bound=FindingSubject)
 
-# What stands in a manifest where it cannot be read; everything else that a rule raises is a bug and ends the gate.
+# Errors of a manifest that cannot be read. Any other error of a rule is a bug and ends the verdict.
 UNREADABLE = (UnprovenError, QuantityError, ShapeError, UnboundedError)
 
 
 def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iterator[Finding]:
-    """The findings of every subject; one that cannot be read is a finding itself."""
+    """Yields the findings of every subject; one that cannot be read is a finding itself."""
     for subject in subjects:
         try:
             yield from judge(subject)
@@ -40,11 +40,11 @@ def each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -> Iter
 
 
 def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
-    """Fail closed: what cannot be proven is a violation."""
+    """Returns the finding that the subject cannot be proven."""
     return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
 
 
 def folded(items: Sequence[object], shown: int = 5) -> str:
-    """A list that a message has room for."""
+    """Returns the first items and the number of the others."""
     more = f" and {len(items) - shown} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more

@@ -1,4 +1,4 @@
-"""What the reader of a verdict must know beside it: by which ledger, and what was not seen."""
+"""Notes printed with a verdict: the ledger it goes by, and objects that the pack does not see."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,7 @@ PREFIX = "gpu-tenancy"
 
 
 def notes(graph: Graph) -> Iterator[str]:
-    """The lines that are printed; none for a program that has nothing to do with Kubernetes. What they cannot read is
-    the rules' to refuse."""
+    """Yields the lines to print; none for a program without Kubernetes objects. The rules refuse what is unreadable."""
     if not graph.objects:
         return
     try:

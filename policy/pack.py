@@ -15,11 +15,12 @@ from pulumi_policy import (
 )
 
 from policy import enforcement
-from policy.enforcement import MANDATORY, EnforcementError, Level
+from policy.enforcement import MANDATORY, Level
 from policy.graph import Graph
 from policy.notes import PREFIX, notes
 from policy.rules import RULES, violations
 from policy.view import objects_of
+from tenancy.decode import DecodeError
 from tenancy.names import POLICY
 
 DESCRIPTION = "Every promise on a GPU must fit."
@@ -57,13 +58,13 @@ def _print(line: str) -> None:
 
 
 def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], None], refuse: ReportViolation) -> None:
-    """The verdict: what is refused, and what is said beside it."""
+    """Refuses each violation, and prints notes and advisory findings."""
     try:
         levels = enforcement.enforcement(configured, [rule.id for rule in RULES])
-    except EnforcementError as error:
+    except DecodeError as error:
         levels = {}
-        for problem in error.args:
-            refuse(f"the pack's configuration: {problem}")
+        for problem in error.problems:
+            refuse(f"the policy pack's {problem}")
     for note in notes(graph):
         say(note)
     for rule, why in levels.items():

@@ -9,14 +9,13 @@ class UnprovenError(Exception):
 
 
 def unknown(key: str) -> str:
-    """What is said of it, and what to do: most are another resource's output where the program knows the value."""
+    """The message for an unknown value. Most are another resource's output, although the program knows the value."""
     return f"{key} is unknown until the update; write its value in the program, not another resource's output"
 
 
 class Unknown:
-    """An unknown value at `path`. It may be carried about; every look at it raises UnprovenError.
-
-    A look is whatever tells it from a known value: a comparison, a truth test, a loop, a lookup, isinstance.
+    """An unknown value at `path`. It may be stored and passed on. Every use that needs the value raises UnprovenError:
+    a comparison, a truth test, a loop, a lookup, isinstance.
     """
 
     __slots__ = ("path",)

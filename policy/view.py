@@ -16,7 +16,7 @@ _PREFIX = "kubernetes:"
 
 
 def objects_of(resources: Iterable[PolicyResource]) -> tuple[Object, ...]:
-    """Every resource of the kubernetes package; the items of a List one by one, components and Patches as they are."""
+    """Returns every resource of the kubernetes package, and each item of a List as an object of its own."""
     return tuple(
         object_
         for resource in resources

@@ -1,4 +1,4 @@
-"""Rules over our agents: they read the ledger of the graph, and agree with it and with each other."""
+"""The rule over our agents: they agree with the ledger of the graph and with each other."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, from_json, text
+from policy.rule import Example, rule
 from tenancy import names
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.quantity import QuantityError, whole
@@ -14,8 +15,18 @@ from tenancy.workload import at, containers_of, given, maps_at, pod_template
 _LEDGER_NAMESPACE = "LEDGER_NAMESPACE"
 
 
+@rule(
+    "agents",
+    Example("on_demand.tts.need_mib", 14_000, 2048),
+    Example(
+        "spec.jobTemplate.spec.template.spec.containers.0.env.2.value",
+        "9400",
+        "9401",
+        of="CronJob gpu-tenancy-system/gpu-vram-watchdog",
+    ),
+)
 def agents(graph: Graph) -> Iterator[Finding]:
-    """Floor, reserve and totals are the same for all agents: each reads the ledger, and its own numbers fit it."""
+    """All agents read the ledger of the graph, and their own numbers fit it."""
     ledger, declared = graph.ledger, graph.ledger_objects
     if ledger is None:
         return
@@ -72,7 +83,7 @@ def _exporter(graph: Graph, workload: Object, environment: Mapping[str, Any]) ->
 
 
 def _gates(ledger: Ledger, workload: Object, environment: Mapping[str, Any]) -> Iterator[Finding]:
-    """GATES is a JSON list; what it says of a workload is what the ledger says."""
+    """GATES is a JSON list, equal to the ledger's on-demand workloads."""
     try:
         gates = {gate["name"]: gate for gate in from_json(text(environment, "GATES"))}
         margins = {name: whole(given(gate, "margin_mib", 0)) for name, gate in gates.items()}
@@ -80,7 +91,6 @@ def _gates(ledger: Ledger, workload: Object, environment: Mapping[str, Any]) -> 
         raise QuantityError(f"GATES is no list of gates: {error}") from None
     for gate in gates.values():
         yield from _seated(ledger, gate, workload.urn)
-        yield from _never_agrees(gate, environment, workload.urn)
     for on_demand in ledger.on_demand:
         gate = gates.pop(on_demand.name, None)
         stated = None if gate is None else (gate.get("namespace"), gate.get("pool"), gate.get("need_mib"))
@@ -99,7 +109,7 @@ def _gates(ledger: Ledger, workload: Object, environment: Mapping[str, Any]) -> 
 
 
 def _seated(ledger: Ledger, gate: Mapping[str, Any], urn: str) -> Iterator[Finding]:
-    """Its memory would count twice: on paper, and as slack that it takes."""
+    """The memory of such a workload would count twice."""
     deployment = gate.get("deployment", gate["name"])
     for seat in ledger.seats_of(str(gate.get("namespace"))):
         if seat.name == deployment:
@@ -110,24 +120,8 @@ def _seated(ledger: Ledger, gate: Mapping[str, Any], urn: str) -> Iterator[Findi
             )
 
 
-def _never_agrees(gate: Mapping[str, Any], environment: Mapping[str, Any], urn: str) -> Iterator[Finding]:
-    """Samples in a row are those of one run."""
-    if not {"INTERVAL_SECONDS", "RUN_SECONDS"} <= environment.keys():
-        return
-    samples, interval = whole(given(gate, "samples", 1)), whole(environment["INTERVAL_SECONDS"])
-    if interval < 1:
-        raise QuantityError(f"INTERVAL_SECONDS is {interval}")
-    in_a_run = -(-whole(environment["RUN_SECONDS"]) // interval)
-    if samples > in_a_run:
-        yield Finding(
-            f"{gate['name']}: {samples} samples must agree, a run takes {in_a_run}: its gate would never act; lower "
-            f"on_demand.{gate['name']}.samples or gate.interval_seconds",
-            urn,
-        )
-
-
 def _fits(ledger: Ledger, on_demand: OnDemand, margin: int, urn: str | None) -> Iterator[Finding]:
-    """An empty device must have room for it, or its gate never opens."""
+    """An empty device must have room for the workload, or its gate never opens."""
     pool, need = ledger.pool(on_demand.pool), on_demand.need_mib
     beside = f" and the margin of {margin}" if margin else ""
     if pool is None or pool.floor_mib >= pool.device_mib:

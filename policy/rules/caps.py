@@ -1,16 +1,17 @@
-"""The driver's caps: a pool says only what its nodes can do, and no pod says what it is held to."""
+"""The rule over the driver's caps: a pool declares what its nodes can do, and no pod sets its own cap."""
 
 from collections.abc import Iterator
 
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text
+from policy.rule import Example, rule
 from tenancy import names
 from tenancy.caps import VARIABLES
 from tenancy.ledger import Enforce, Pool, Sharing
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
-# The first driver whose NVML sets limits, and the first container toolkit whose CDI hook does.
+# The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
 _DRIVER, _TOOLKIT = "615", "1.20.1"
 _LONGEST = 10  # digits of a part of a version
 # By GPU feature discovery and NVIDIA's MIG manager.
@@ -18,11 +19,17 @@ _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
 _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
 
 
+@rule(
+    "caps",
+    Example(
+        "pools.t4.driver_version",
+        "580.95.05",
+        "615.71.09",
+        given={"pools.t4.enforce": "driver", "pools.t4.toolkit_version": _TOOLKIT},
+    ),
+)
 def caps(graph: Graph) -> Iterator[Finding]:
-    """Where a pool has the driver enforce, its nodes can, as declared, and no workload sets its own cap.
-
-    A pool that says nothing of its driver is not proven to have one that can.
-    """
+    """Where a pool has the driver enforce, its nodes can, as declared, and no workload sets its own cap."""
     if graph.ledger is None:
         return
     for pool in graph.ledger.pools:
@@ -60,12 +67,12 @@ def _problems(pool: Pool) -> Iterator[str]:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """A part that is no number of some digits counts as 0."""
+    """Returns the parts as numbers; a part that is none, or a very long one, counts as 0."""
     return tuple(int(part) if part.isdecimal() and len(part) < _LONGEST else 0 for part in version.split("."))
 
 
 def _own_caps(workload: Object) -> Iterator[Finding]:
-    """As admission says of every container, with a budget or without."""
+    """Judges every container like admission, with a budget or without."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         own = sorted({text(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
         if own:

@@ -1,4 +1,4 @@
-"""Rules over the memory pools: a victim is the cheapest to kill, for kernel and kubelet alike, and it suffices."""
+"""Rules over the memory pools: kernel and kubelet kill a disposable pod first, and that frees enough memory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text
+from policy.rule import MAIN, Example, a_deployment, memory, rule
 from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
@@ -23,9 +24,20 @@ from tenancy.quantity import canonical_mib, parse
 from tenancy.units import MIB
 from tenancy.workload import at, containers_of, given, pod_request, pod_template
 
+_ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassName": "homelab-critical"}
 
+
+@rule(
+    "memory-pools",
+    Example(
+        "pools.0.disposable.0.priority",
+        "homelab-disposabel",
+        "homelab-disposable",
+        of=f"ConfigMap gpu-tenancy-system/{names.HOST_MEMORY_POOLS}: {names.HOST_MEMORY_POOLS_KEY}",
+    ),
+)
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The memory pools can be read, and the classes that they go by are declared."""
+    """The memory pools can be read, and their PriorityClasses are declared."""
     yield from graph.host_memory_problems
     for pool in _pools(graph):
         for member in pool.members:
@@ -37,8 +49,9 @@ def readable(graph: Graph) -> Iterator[Finding]:
                 )
 
 
+@rule("memory-requests", Example("memory_pools.node-4.workloads.inference.request_mib", 4096, 8192))
 def requests(graph: Graph) -> Iterator[Finding]:
-    """The requests of a memory pool fit a node of it, and each covers its workload's steady state."""
+    """The requests of a memory pool fit one of its nodes, and each covers the workload's steady state."""
     for pool in _pools(graph):
         requested = requested_mib(pool)
         if requested > pool.allocatable_mib:
@@ -56,6 +69,7 @@ def requests(graph: Graph) -> Iterator[Finding]:
                 )
 
 
+@rule("memory-limits", Example("memory_pools.node-4.workloads.inference.limit_mib", 65_536, 32_768))
 def limits(graph: Graph) -> Iterator[Finding]:
     """No workload of a memory pool may hold more than a node of it offers."""
     for pool in _pools(graph):
@@ -69,6 +83,7 @@ def limits(graph: Graph) -> Iterator[Finding]:
                 )
 
 
+@rule("memory-victim", Example("memory_pools.node-4.disposable.agent-microvm.pods_least", 0, 1))
 def victim(graph: Graph) -> Iterator[Finding]:
     """Every oversubscribed memory pool has a victim, which requests less than anyone and less than it holds."""
     for pool in _pools(graph):
@@ -92,6 +107,7 @@ def victim(graph: Graph) -> Iterator[Finding]:
             )
 
 
+@rule("memory-oom", Example("memory_pools.node-4.guard", False, True))
 def oom(graph: Graph) -> Iterator[Finding]:
     """When a node of a memory pool runs out, the kernel kills a victim before any workload."""
     for pool in _proven(graph):
@@ -121,13 +137,17 @@ def _exposed(pool: HostMemoryPool, exposure: Exposure) -> str:
     return f"{what}; {', or '.join(ways)}"
 
 
+@rule(
+    "memory-eviction",
+    Example("memory_pools.node-4.disposable.agent-microvm.priority", "homelab-critical", "homelab-disposable"),
+)
 def eviction(graph: Graph) -> Iterator[Finding]:
     """Under memory pressure the kubelet evicts a victim before any workload of the pool."""
     for pool in _proven(graph):
         values = {m.priority: value_of(graph, m.priority) for m in pool.members}
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
-            continue  # said by the rule on the pools; a consumer's graph holds no classes
+            continue  # the rule on the pools reports it; a consumer's graph holds no classes
         together: dict[tuple[str, str], list[str]] = {}
         for found in outranked(pool, known):
             together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
@@ -141,6 +161,18 @@ def eviction(graph: Graph) -> Iterator[Finding]:
             )
 
 
+@rule(
+    "memory-peaks",
+    Example(
+        "memory_pools.node-4.workloads.clickhouse.peak_mib",
+        50_000,
+        35_000,
+        given={
+            "memory_pools.node-4.workloads.clickhouse.limit_mib": 50_000,
+            "memory_pools.node-4.workloads.clickhouse.growth_mib_per_second": 1,
+        },
+    ),
+)
 def peaks(graph: Graph) -> Iterator[Finding]:
     """With every victim gone, a memory pool has room for any two of its workloads' peaks at once."""
     for pool in _pools(graph):
@@ -156,8 +188,17 @@ def peaks(graph: Graph) -> Iterator[Finding]:
             )
 
 
+@rule(
+    "memory-workloads",
+    Example(
+        f"{MAIN}.resources",
+        memory("8Gi", "40Gi"),
+        memory("8Gi", "32Gi"),
+        of=a_deployment("inference", "inference", **_ON_NODE_4),
+    ),
+)
 def workloads(graph: Graph) -> Iterator[Finding]:
-    """A workload of a memory pool carries what the pool says of it: class, nodes, request and limit."""
+    """A workload of a memory pool has the class, nodes, request and limit that the pool declares."""
     declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
     if declared:
         yield from each(graph.workloads, lambda workload: _workload(declared, workload))
@@ -206,12 +247,12 @@ def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:
 
 
 def _proven(graph: Graph) -> list[HostMemoryPool]:
-    """The pools whose victims are as they should be; of the others the rule on victims speaks."""
+    """The pools that pass the rule on victims."""
     return [pool for pool in _pools(graph) if victims(pool) and all(_is_cheap(pool, d) for d in pool.disposable)]
 
 
 def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
-    """Whether it requests less than it always holds, and less than any workload."""
+    """True if it requests less than it always holds, and less than any workload."""
     smallest_mib = min((w.request_mib for w in pool.workloads), default=disposable.request_mib + 1)
     return disposable.request_mib < min(disposable.resident_least_mib, smallest_mib)
 
@@ -222,7 +263,7 @@ def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
 
 
 def _both(mib: int) -> str:
-    """For a key that takes MiB, read by people who think in GiB: 19989 (19.5Gi)."""
+    """Formats MiB for a key, with the GiB: 19989 (19.5Gi)."""
     return f"{mib} ({_gib(mib)})"
 
 

@@ -1,16 +1,21 @@
-"""The rule over the guard: where a pool's proof rests on it, it is there, with the numbers of the proof."""
+"""The rule over the guard: each pool proven with it has it, with the numbers of the proof."""
 
 from collections.abc import Iterator
 
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
+from policy.rule import MAIN, Example, rule
 from policy.rules.agents import environment_of
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.workload import at, pod_template
 
 
+@rule(
+    "memory-guard",
+    Example(f"{MAIN}.env.2.value", "65536", "62464", of="DaemonSet gpu-tenancy-system-nodes/memory-guard-node-4"),
+)
 def guard(graph: Graph) -> Iterator[Finding]:
     """Every memory pool that is proven with the guard has it on its nodes, with the pool's own numbers."""
     if graph.host_memory is None or not graph.host_memory_objects:

@@ -1,4 +1,4 @@
-"""Rules over what else a memory pool's nodes have: GPU seats of its workloads, and pods that it does not know."""
+"""Rules over a memory pool's nodes: GPU seats of its workloads, and pods that the pool does not declare."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text, texts
+from policy.rule import MAIN, Example, a_deployment, memory, rule
 from policy.rules.priorities import stamped_class
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool, Workload
@@ -20,8 +21,9 @@ from tenancy.workload import at, containers_of, given, maps_at, pod_template
 _STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
 
+@rule("memory-gpu", Example("admission.tenant_priorities.inference", "tier-2-gpu", "homelab-critical"))
 def gpu_seats(graph: Graph) -> Iterator[Finding]:
-    """A workload with a GPU seat and a memory pool can be on the nodes of both, in the class of its memory pool."""
+    """A workload with a GPU seat fits the nodes and the class of its memory pool."""
     for pool in graph.host_memory.pools if graph.host_memory else ():
         for workload in pool.workloads:
             if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
@@ -54,7 +56,7 @@ def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
 
 
 def _selects(policy: Object, namespace: str) -> bool:
-    """Whether the policy is for the namespace, as far as its name says."""
+    """True unless the policy's namespaceSelector excludes the name."""
     for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
         if text(expression, "key") == names.LABEL_NAMESPACE:
             operator, among = text(expression, "operator"), namespace in texts(expression, "values")
@@ -63,18 +65,22 @@ def _selects(policy: Object, namespace: str) -> bool:
     return True
 
 
+@rule(
+    "memory-strangers",
+    Example(f"{MAIN}.resources", memory("1Gi", "2Gi"), memory("1Gi", "1Gi"), of=a_deployment("web", "web")),
+)
 def strangers(graph: Graph) -> Iterator[Finding]:
     """No other workload that reserves memory and may hold more may run on a node of a memory pool.
 
-    Past its request by more than a victim holds, the kernel kills it before any victim, and what it holds is in no
-    proof. A pod that reserves nothing is left alone: it is nobody's promise, and is killed early like a victim.
+    If it exceeds its request by more than a victim holds, the kernel kills it first. A pod that requests nothing is
+    killed early, like a victim.
     """
     pools = [pool for pool in (graph.host_memory.pools if graph.host_memory else ()) if victims(pool)]
     yield from each(graph.workloads if pools else (), lambda workload: _stranger(graph, pools, workload))
 
 
 def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
-    """What is known of the pool's nodes: of one that is chosen by its hostname also what its GPU pool says."""
+    """The known labels of the pool's nodes. A node chosen by hostname also has the labels of its GPU pool."""
     host = pool.node_selector.get(names.LABEL_HOSTNAME)
     known = dict(pool.node_selector)
     for gpus in ledger.pools if ledger is not None and host is not None else ():
@@ -88,7 +94,7 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
     called = (workload.name, text(at(template, "metadata", "labels"), names.LABEL_NAME))
     pod_spec = at(template, "spec")
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
-        return  # said by the rule on the pools' workloads
+        return  # the rule on the pools' workloads reports it
     beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
         least = max(victims(pool), key=lambda d: d.resident_least_mib)
@@ -106,8 +112,8 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
 
 
 def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
-    """What a container that requests memory may hold beyond it, at most; None where one has no limit. The kernel ranks
-    processes, and a container is taken for one."""
+    """The most that a container with a memory request may exceed it by; None without a limit. A container is taken for
+    one process, because the kernel ranks processes."""
     most = 0
     for resources in (at(container, "resources") for container in containers_of(pod_spec)):
         limit = given(at(resources, "limits"), "memory", None)
@@ -120,7 +126,7 @@ def _beyond_mib(pod_spec: Mapping[str, Any]) -> int | None:
 
 
 def _may_run(pod_spec: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether neither nodeSelector nor nodeAffinity rules a node with these labels out."""
+    """True if nodeSelector and nodeAffinity allow a node with these labels."""
     selected = at(pod_spec, "nodeSelector")
     if any(selected.get(label, value) != value for label, value in labels.items()):
         return False

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object
+from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_alike, place
-from tenancy.ledger import Ledger, SeveralPoolsError, Sharing
+from tenancy.ledger import ConsumableShares, Ledger, SeveralPoolsError, Sharing
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
@@ -17,12 +18,24 @@ _WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
 _MOST_NAMED = 8  # seats that a message names, of those that contradict one another
 
 
+_NODE = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+_TWO_DEVICES = {"pools.t4.device_count": 2, "pools.t4.floor_mib": 1}
+_BIG = {"tenant": "immich", "pool": "t4"}
+
+
+@rule(
+    "ledger",
+    Example(
+        of=an_object("v1", "ConfigMap", names.LEDGER, "other", data={}),
+        instead="nothing: the platform's ledger rules, and another program is given it as configuration",
+    ),
+)
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The ledger can be read, and who reaches a GPU has one."""
+    """The ledger can be read, and no workload reaches a GPU without one."""
     yield from graph.ledger_problems
     if graph.ledger is None and not graph.ledger_problems:
-        asking = {id(claim.workload) for claim in graph.claims}
-        yield from (_no_ledger(claim.workload) for claim in graph.claims)
+        asking = {id(request.workload) for request in graph.requests}
+        yield from (_no_ledger(request.workload) for request in graph.requests)
         yield from each((o for o in graph.workloads if id(o) not in asking), _reaches_unbudgeted)
 
 
@@ -39,6 +52,7 @@ def _no_ledger(workload: Object) -> Finding:
     )
 
 
+@rule("budgets", Example("residents.llama-swap.gpumem_mib", 7000, 5000))
 def budgets(graph: Graph) -> Iterator[Finding]:
     """The promises on a pool sum to no more than it advertises."""
     yield from _said(graph, sums.budgets)
@@ -49,6 +63,10 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
         yield from (_finding(graph, line) for line in lines(graph.ledger))
 
 
+@rule(
+    "ledger-references",
+    Example("unbudgeted.0.pool", "t5", "t4", of=f"ConfigMap gpu-tenancy-system/{names.LEDGER}: {names.LEDGER_KEY}"),
+)
 def references(graph: Graph) -> Iterator[Finding]:
     """Every promise names a pool of the ledger that can keep it, and is for at least 1."""
     ledger = graph.ledger
@@ -71,8 +89,19 @@ def references(graph: Graph) -> Iterator[Finding]:
             yield _finding(graph, f"{key}: pool {name} hands out whole devices; name one that shares memory")
 
 
+@rule(
+    "physical",
+    Example("pools.t4.floor_mib", 14000, 1536),
+    Example(
+        "metadata.labels",
+        _NODE | {names.LABEL_GPU_MEMORY: "12288"},
+        _NODE | {names.LABEL_GPU_MEMORY: "15360"},
+        of=an_object("v1", "Node", "k8s-node1"),
+    ),
+)
 def physical(graph: Graph) -> Iterator[Finding]:
-    """A pool advertises no more than its devices' memory less the reserve, nor than Nodes in the graph show."""
+    """A pool advertises at most the memory of its devices without the reserve, and at most what Nodes in the graph
+    show."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -106,11 +135,16 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
             )
 
 
+@rule("full-seats", Example("unbudgeted.android-emulator.measured_mib", 911, 910))
 def full_pools(graph: Graph) -> Iterator[Finding]:
-    """With every seat full, a device has room for its driver, for what has no seat, and for the floor."""
+    """With every seat full, a device has room for its driver, for unbudgeted workloads, and for the floor."""
     yield from _said(graph, sums.full_pools)
 
 
+@rule(
+    "placement",
+    Example("residents.big.replicas", 2, 1, given=_TWO_DEVICES | {"residents.big": _BIG | {"gpumem_mib": 7300}}),
+)
 def placement(graph: Graph) -> Iterator[Finding]:
     """All seats of a pool fit on its devices at once, each seat on one device."""
     ledger = graph.ledger
@@ -121,9 +155,9 @@ def placement(graph: Graph) -> Iterator[Finding]:
         room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or max(seat.gpumem_mib for seat in seats) > pool.device_mib:
-            continue  # said by the rules on budgets and on single devices
-        if ledger.claimed is not None and not ledger.claimed.shared:
-            continue  # each has a device of its own, which the rule on claims counts
+            continue  # the rules on budgets and on single devices report it
+        if ledger.claimed is ConsumableShares.DISABLED:
+            continue  # the rule on claims counts the devices
         sizes: Counter[int] = Counter()
         for seat in seats:
             sizes[ledger.taken_mib(seat)] += max(seat.replicas, 0)
@@ -165,6 +199,7 @@ def _counted(items: Sequence[Item]) -> str:
     return ", ".join([*shown, f"and {more} more"] if more else shown)
 
 
+@rule("seat-size", Example("residents.big.gpumem_mib", 14100, 100, given=_TWO_DEVICES | {"residents.big": _BIG}))
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
     """No seat is larger than one device of its pool."""
     yield from _said(graph, sums.seat_sizes)

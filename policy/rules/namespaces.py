@@ -1,19 +1,24 @@
-"""Rules over namespaces: a tenant's holds its pods to the tenant's level, and none is exempt that is not listed."""
+"""The rule over namespaces: a tenant's enforces its Pod Security level, and only listed ones are exempt."""
 
 from collections.abc import Iterator
 
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text
+from policy.rule import Example, an_object, rule
 from tenancy.ledger import Ledger, Tenant
 from tenancy.names import EXEMPT, EXEMPT_VALUE, POD_SECURITY_ENFORCE
 
 
+@rule(
+    "namespaces",
+    Example("metadata.labels", {}, {POD_SECURITY_ENFORCE: "baseline"}, of=an_object("v1", "Namespace", "immich")),
+)
 def namespaces(graph: Graph) -> Iterator[Finding]:
     """A tenant's namespace enforces its level of Pod Security, and only listed namespaces are exempt from admission."""
     ledger = graph.ledger
     if ledger is None:
-        return  # said by the rule on the ledger
+        return  # the rule on the ledger reports it
     levels = {tenant.name: tenant for tenant in ledger.tenants}
     for kind in ("Namespace", "NamespacePatch"):
         yield from each(graph.of(kind), lambda found: _judge(ledger, levels.get(found.name), found))
@@ -26,7 +31,7 @@ def _judge(ledger: Ledger, tenant: Tenant | None, found: Object) -> Iterator[Fin
             "or add it to admission.exempt_namespaces",
             found.urn,
         )
-    # A patch shows a part: what it says nothing of is as it was.
+    # A patch shows a part: other labels stay as they were.
     if tenant is None or (found.kind != "Namespace" and POD_SECURITY_ENFORCE not in found.labels):
         return
     level = text(found.labels, POD_SECURITY_ENFORCE)

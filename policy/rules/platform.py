@@ -1,4 +1,4 @@
-"""Rules over programs beside the platform's: what the platform declared is its own, and nothing is laid over it."""
+"""The rule over other programs than the platform's: they change none of its objects."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -6,6 +6,7 @@ from functools import partial
 from policy.finding import Finding, each
 from policy.graph import KUEUE, Graph
 from policy.objects import Object, text
+from policy.rule import Example, an_object, rule
 from policy.rules.priorities import CLASS
 from policy.unknown import is_unknown
 from tenancy import names, reach
@@ -19,8 +20,18 @@ _OF_A_LIMIT = ("default", "defaultRequest", "max", "min", "maxLimitRequestRatio"
 _NVIDIAS_DRIVER = "gpu.nvidia.com"
 
 
+@rule(
+    "platform",
+    Example(
+        "spec.limits",
+        [{"type": "Container", "max": {names.GPU: "1"}}],
+        [{"type": "Container", "max": {"cpu": "4"}}],
+        of=an_object("v1", "LimitRange", "x", "immich"),
+        is_beside=True,
+    ),
+)
 def platform(graph: Graph) -> Iterator[Finding]:
-    """What a program declares beside the platform's leaves the platform's classes, quotas and queues as they are."""
+    """Other programs leave the platform's classes, quotas, queues and nodes as they are."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return
@@ -29,7 +40,7 @@ def platform(graph: Graph) -> Iterator[Finding]:
 
 
 def is_taken(graph: Graph, found: Object) -> bool:
-    """Whether a quota or queue bears the name of one of the platform's, of which this rule says all that there is."""
+    """True if a quota or queue has the name of one of the platform's; only this rule reports it."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return False
@@ -52,7 +63,7 @@ def _priority_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Fin
         yield _own(found)
         return
     if is_unknown(given(found.manifest, "value", 0)):
-        return  # said by the rule on priorities
+        return  # the rule on priorities reports it
     value, most = whole(given(found.manifest, "value", 0)), terms.gpu_priority_value
     preempts = given(found.manifest, "preemptionPolicy", "PreemptLowerPriority") != "Never"
     if most is not None and value > most and preempts:
@@ -70,8 +81,7 @@ def _taken(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Whatever of a resource it limits, it gives to every container or asks of it (plugin/pkg/admission/limitranger,
-    docs/adr/0006)."""
+    """A LimitRange gives a resource to every container, or asks it of them (docs/adr/0006)."""
     limits = [at(limit, part) for limit in maps_at(found.manifest, "spec", "limits") for part in _OF_A_LIMIT]
     limited = sorted({resource for limit in limits for resource in limit})
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
@@ -93,7 +103,7 @@ def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """That of NVIDIA's operator has a handler that shows a container its device."""
+    """The handler of NVIDIA's class shows a container its device."""
     if found.name != names.GPU_RUNTIME_CLASS:
         return
     handler = text(found.manifest, "handler")
@@ -134,7 +144,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         return
     spec = at(found.manifest, "spec")
     if is_unknown(spec.get("clusterQueue")):
-        return  # said by the rule on what queues cover
+        return  # the rule on what queues cover reports it
     queue = text(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
     is_ours = queue in {quota.queue for quota in ledger.quotas}
@@ -150,7 +160,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
 
 
 def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Its labels say which pool it is of, its status what it has."""
+    """Labels decide a node's pool, its status the advertised memory."""
     labels = at(found.manifest, "metadata", "labels")
     pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
     changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""
@@ -177,7 +187,7 @@ def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _is_judged(graph: Graph, queue: str) -> bool:
-    """By the rule on what queues may hand out."""
+    """True if the rule gpu-quota judges the ClusterQueue."""
     return graph.named(f"ClusterQueue.{KUEUE}", queue) is not None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from policy.finding import Finding, each, folded
 from policy.graph import Graph
 from policy.objects import Object, text, texts
+from policy.rule import A_RESIDENT, MAIN, Example, rule
 from tenancy import names
 from tenancy.image import PINNED, is_pinned
 from tenancy.workload import at, containers_of, maps_at, pod_template
@@ -16,10 +17,10 @@ _PART_OF = names.LABEL_PART_OF
 
 @dataclass(frozen=True)
 class _Need:
-    """What one agent cannot do without. With capabilities it runs as root: nobody else can have them."""
+    """The privileges that one agent needs. With capabilities it runs as root."""
 
     host_pid: bool = False
-    host_paths: frozenset[str] = frozenset()  # which it may read, where a pool's driver holds containers to budgets
+    host_paths: frozenset[str] = frozenset()  # readable, if a pool's driver enforces budgets
     capabilities: frozenset[str] = frozenset()
 
 
@@ -30,8 +31,17 @@ _NEEDS: Mapping[str, _Need] = {
 }
 
 
+@rule(
+    "hardened",
+    Example(
+        "spec.jobTemplate.spec.template.spec.containers.0.resources.limits",
+        {},
+        {"memory": "64Mi"},
+        of="CronJob gpu-tenancy-system/gpu-vram-watchdog",
+    ),
+)
 def hardened(graph: Graph) -> Iterator[Finding]:
-    """Our agents' pods have no privilege but what each needs."""
+    """Our agents' pods have only the privileges that they need."""
     reads_caps = graph.ledger is not None and any(pool.caps for pool in graph.ledger.pools)
     yield from each(graph.workloads, lambda workload: _ours(workload, reads_caps=reads_caps))
 
@@ -71,7 +81,7 @@ def _pod_problems(pod_spec: Mapping[str, Any], need: _Need) -> Iterator[str]:
 
 
 def _is_read(pod_spec: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
-    """Whether no container may write to the volume."""
+    """True if every container mounts the volume read-only."""
     mounts = (mount for container in containers_of(pod_spec) for mount in maps_at(container, "volumeMounts"))
     return all(mount.get("readOnly") is True for mount in mounts if mount.get("name") == volume.get("name"))
 
@@ -97,7 +107,7 @@ def _container_problems(pod_spec: Mapping[str, Any], container: Mapping[str, Any
 
 
 def _run_problems(workload: Object) -> Iterator[str]:
-    """A run that hangs silences its agent, so each ends by its deadline, and one on a dead node holds up no other."""
+    """A run ends by its deadline, and one on a dead node delays no other."""
     if workload.kind not in ("Job", "CronJob"):
         return
     job = at(workload.manifest, "spec")
@@ -109,6 +119,7 @@ def _run_problems(workload: Object) -> Iterator[str]:
         yield "needs activeDeadlineSeconds"
 
 
+@rule("images", Example(f"{MAIN}.image", "ghcr.io/a/b:latest", "ghcr.io/a/b:1.2.3", of=A_RESIDENT))
 def images(graph: Graph) -> Iterator[Finding]:
     """Every image is pinned, by digest or by a full version: what was judged is what runs."""
     unpinned: dict[str, list[Object]] = {}
@@ -117,7 +128,7 @@ def images(graph: Graph) -> Iterator[Finding]:
 
 
 def _images(unpinned: dict[str, list[Object]], workload: Object) -> Iterator[Finding]:
-    """Nothing by itself: workloads with the same image have one mistake in common."""
+    """Collects the users of each unpinned image, which is one finding."""
     for container in containers_of(at(pod_template(workload.manifest) or {}, "spec")):
         image = text(container, "image")
         users = unpinned.setdefault(image, []) if not is_pinned(image) else []

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text
-from tenancy.names import STAMP_PRIORITY
+from policy.rule import Example, rule
+from tenancy.policy_names import STAMP_PRIORITY
 from tenancy.quantity import whole
 from tenancy.workload import at, given, maps_at, pod_template
 
@@ -18,6 +19,11 @@ _SYSTEM = "system-"
 _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"([^"]+)"|'([^']+)')""")
 
 
+@rule(
+    "priorities",
+    Example("priorities.tier-2-gpu.value", 2_000_000, 600_000),
+    Example("priorities.homelab-disposable.preemption_policy", "PreemptLowerPriority", "Never"),
+)
 def priorities(graph: Graph) -> Iterator[Finding]:
     """PriorityClasses agree with each other, and what pods and admission policies name is declared."""
     yield from each(graph.of(CLASS), _values)
@@ -55,7 +61,7 @@ def stamped_class(policy: Object) -> str | None:
 
 
 def _stamps(graph: Graph, policy: Object) -> Iterator[Finding]:
-    """The general stamp is the highest: an exception is there to be evicted first."""
+    """An exception for a tenant stamps a class below the general one, so that its pods are evicted first."""
     stamped = stamped_class(policy)
     if stamped is None:
         return
@@ -81,7 +87,7 @@ def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
 
 
 def value_of(graph: Graph, name: str) -> int | None:
-    """What the PriorityClass of that name is worth; None where the graph has none."""
+    """The value of the PriorityClass of that name; None if the graph has none."""
     found = graph.named(CLASS, name)
     return None if found is None else whole(given(found.manifest, "value", 0))
 

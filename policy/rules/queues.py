@@ -1,4 +1,4 @@
-"""Rules over Kueue's objects: quota against hardware, which Kueue does not compare, and Jobs that would never run."""
+"""Rules over Kueue's objects: quotas against the hardware, and Jobs that would never run."""
 
 import math
 from collections import defaultdict
@@ -10,6 +10,7 @@ import yaml
 from policy.finding import UNREADABLE, Finding, each, unproven
 from policy.graph import KUEUE, Graph, job_of, queue_of, requested
 from policy.objects import Object, text, texts
+from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
 from policy.unknown import is_unknown
 from tenancy import names, sums
@@ -22,13 +23,14 @@ CLUSTER_QUEUE, COHORT = f"ClusterQueue.{KUEUE}", f"Cohort.{KUEUE}"
 LOCAL_QUEUE, FLAVOR = f"LocalQueue.{KUEUE}", f"ResourceFlavor.{KUEUE}"
 _PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 _CONFIGURATION = "kueue-manager-config"  # the ConfigMap of Kueue's own manifests
-# What our own Kueue does not count, and what holds where its configuration is not in the graph.
 _LONGEST = 2**16  # characters of Kueue's configuration; its chart's own has 3000
+# The default of our own Kueue, if its configuration is not in the graph.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
+@rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
-    """What queues may hand out of a pool is within its physical GPUs: all nominal quotas, and what each may borrow."""
+    """The GPUs that queues hand out of a pool are within its physical GPUs, nominal quotas and borrowing together."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -38,7 +40,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
             if is_taken(graph, queue):
-                continue  # said by the rule on the platform's own
+                continue  # the rule on the platform's own reports it
             yield from _of_memory(ledger, queue)
             for flavor, quota in _quotas(queue, GPU):
                 pool = ledger.pool(flavors.get(flavor, ""))
@@ -98,6 +100,10 @@ def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, An
                     yield text(flavor, "name"), quota
 
 
+@rule(
+    "queue-coverage",
+    Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
+)
 def coverage(graph: Graph) -> Iterator[Finding]:
     """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would never admit them."""
     ledger = graph.ledger
@@ -148,7 +154,7 @@ def _is_covered(graph: Graph, job: Object) -> Iterator[Finding]:
 
 
 def _elsewhere(graph: Graph, job: Object, name: str | None, door: Object | None) -> Iterator[Finding]:
-    """A Job for a queue that only the ledger knows, if anybody does."""
+    """Judges a Job for a queue that only the ledger has."""
     ledger = graph.ledger
     if ledger is None or name is None or door is not None or job.namespace not in ledger.queue_tenants:
         return
@@ -196,7 +202,7 @@ def _pods_at_once(job: Object) -> int:
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """The most of a quota that the queue may hand out; in a cohort Kueue takes no borrowing limit for any amount."""
+    """The most of a quota that the queue may hand out. In a cohort no borrowing limit means no bound."""
     spec = at(queue.manifest, "spec")
     in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = given(quota, "borrowingLimit", None)
@@ -239,8 +245,14 @@ def _leads_somewhere(graph: Graph, door: Object) -> Iterator[Finding]:
         yield Finding(f"{door}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", door.urn)
 
 
+@rule(
+    "namespace-selector",
+    Example(
+        "spec.namespaceSelector", None, {"matchLabels": {names.LABEL_NAMESPACE: "team-a"}}, of="ClusterQueue gpu-cq"
+    ),
+)
 def namespace_selector(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue says which namespaces may use it: null is none."""
+    """A ClusterQueue selects namespaces: null selects none."""
     yield from each(graph.of(CLUSTER_QUEUE), _namespace_selector)
 
 
@@ -251,8 +263,9 @@ def _namespace_selector(queue: Object) -> Iterator[Finding]:
         at(queue.manifest, "spec", "namespaceSelector")
 
 
+@rule("preemption", Example("queues.cluster_queues.gpu-cq.preemption.within_cluster_queue", "Never", "LowerPriority"))
 def preemption(graph: Graph) -> Iterator[Finding]:
-    """Several WorkloadPriorityClasses mean something: a queue preempts within itself, and Jobs name declared ones."""
+    """With several WorkloadPriorityClasses a queue preempts within itself, and Jobs name declared ones."""
     classes = graph.of(_PRIORITY)
     if len(classes) > 1:
         yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
@@ -278,6 +291,15 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
         )
 
 
+@rule(
+    "flavors",
+    Example(
+        "queues.cluster_queues.gpu-cq.quotas",
+        {"l4": {GPU: {"nominal": 1}}, "t4-spot": {GPU: {"nominal": 0}}},
+        {"l4": {GPU: {"nominal": 1}}},
+        given={"queues.flavors": {name: {"pool": "batch", "node_labels": {"gpu": name}} for name in ("l4", "t4-spot")}},
+    ),
+)
 def flavors(graph: Graph) -> Iterator[Finding]:
     """A queue tries several flavors only where more than one GPU stands behind them, and each flavor exists."""
     yield from each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))

@@ -1,4 +1,4 @@
-"""Rules over placement by device: whoever sends pods to a scheduler has one that places them by device."""
+"""The rule over placement by device: the scheduler is there, and asks our extender."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 from policy.finding import Finding, each, unproven
 from policy.graph import Graph
 from policy.objects import Object, text
+from policy.rule import Example, rule
 from policy.rules.agents import environment_of
-from tenancy import names
+from tenancy import names, policy_names
 from tenancy.quantity import whole
 from tenancy.workload import ShapeError, at, given, maps_at, pod_template
 
@@ -18,10 +19,19 @@ _MUTATING = f"MutatingAdmissionPolicy.{_ADMISSION}"
 _VALIDATING = f"ValidatingAdmissionPolicy.{_ADMISSION}"
 
 
+@rule(
+    "scheduler",
+    Example(
+        "profiles.0.schedulerName",
+        "other",
+        names.SCHEDULER_NAME,
+        of="ConfigMap gpu-tenancy-system/scheduler-config: config.json",
+    ),
+)
 def scheduler(graph: Graph) -> Iterator[Finding]:
-    """Pods are sent to the scheduler that places by device exactly where it is declared, and it asks our extender."""
+    """Pods are sent to the scheduler that places by device if it is declared, and it asks our extender."""
     declared = graph.named("Deployment.apps", names.SCHEDULER)
-    stamp = graph.named(_MUTATING, names.DEVICE_STAMP)
+    stamp = graph.named(_MUTATING, policy_names.DEVICE_STAMP)
     if declared is None:
         if stamp is not None:
             yield Finding(f"{stamp}: sends pods to a scheduler that is not declared; add scheduler", stamp.urn)
@@ -34,7 +44,7 @@ def scheduler(graph: Graph) -> Iterator[Finding]:
 def _deployment(graph: Graph, declared: Object) -> Iterator[Finding]:
     account = text(at(pod_template(declared.manifest) or {}, "spec"), "serviceAccountName")
     user = f"system:serviceaccount:{declared.namespace}:{account}"
-    binding = graph.named(_VALIDATING, names.DEVICE_BINDING)
+    binding = graph.named(_VALIDATING, policy_names.DEVICE_BINDING)
     if binding is None:
         yield Finding(f"{declared}: no policy keeps others from writing a device into a Binding", declared.urn)
     elif not _names(binding, user):
@@ -57,13 +67,13 @@ def _deployment(graph: Graph, declared: Object) -> Iterator[Finding]:
 
 
 def _names(policy: Object, user: str) -> bool:
-    """Whether a condition of the policy speaks of the user."""
+    """True if a condition of the policy names the user."""
     conditions = maps_at(at(policy.manifest, "spec"), "matchConditions")
     return any(f'"{user}"' in text(condition, "expression") for condition in conditions)
 
 
 def _configuration(graph: Graph, declared: Object) -> Mapping[str, Any] | None:
-    """The file of the one ConfigMap that the pod mounts and the graph holds, that is a kube-scheduler's."""
+    """The kube-scheduler configuration in a ConfigMap that the pod mounts, if the graph has it."""
     for volume in maps_at(pod_template(declared.manifest) or {}, "spec", "volumes"):
         found = graph.named("ConfigMap", text(at(volume, "configMap"), "name"), declared.namespace)
         for content in at(found.manifest, "data").values() if found is not None else ():
@@ -83,7 +93,7 @@ def _elects(config: Mapping[str, Any], declared: Object) -> bool:
 
 
 def _problems(graph: Graph, declared: Object, extenders: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What would let a pod with gpumem be placed without our extender's word."""
+    """Yields each field that lets kube-scheduler place a pod with gpumem without our extender."""
     if len(extenders) != 1:
         yield f"it asks {len(extenders)} extenders; ours binds, and there can be no other"
         return

@@ -1,4 +1,4 @@
-"""Rules over ResourceQuotas: enforced, and equal to what the ledger promises the tenant."""
+"""The rule over ResourceQuotas: their keys are enforced, and their values are the tenant's promises."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from policy.finding import Finding, each
 from policy.graph import KUEUE, Graph, is_gpumem
 from policy.objects import Object, text
+from policy.rule import Example, rule
 from policy.rules.platform import is_taken
 from policy.unknown import is_unknown
 from tenancy.ledger import Ledger
@@ -15,6 +16,15 @@ from tenancy.workload import at
 _ENFORCED = "requests."
 
 
+@rule(
+    "resource-quota",
+    Example(
+        "spec.hard",
+        {"requests.viktorbarzin.me/gpumem": "5k"},
+        {"requests.viktorbarzin.me/gpumem": "4800"},
+        of="ResourceQuota immich/seats",
+    ),
+)
 def resource_quota(graph: Graph) -> Iterator[Finding]:
     """A ResourceQuota's gpumem key is the one that Kubernetes enforces, and its value is the tenant's seats."""
     quotas = graph.of("ResourceQuota")
@@ -24,7 +34,7 @@ def resource_quota(graph: Graph) -> Iterator[Finding]:
 
 
 def _uncapped(graph: Graph, declared: Object, quotas: list[Object]) -> Iterator[Finding]:
-    """Who declares the ledger declares the quotas that hold its tenants to it."""
+    """A program with the ledger has a quota for each tenant with seats."""
     capped = {quota.namespace for quota in quotas if any(map(is_gpumem, at(quota.manifest, "spec", "hard")))}
     seats = graph.ledger.seats if graph.ledger else ()
     for tenant in sorted({seat.tenant for seat in seats} - capped):
@@ -35,15 +45,15 @@ def _queues(graph: Graph) -> Mapping[str, set[str]]:
     """The ClusterQueues behind the LocalQueues of each namespace."""
     queues: dict[str, set[str]] = defaultdict(set)
     for door in graph.of(f"LocalQueue.{KUEUE}"):
-        if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):  # which the rule on queues says
+        if not is_unknown(at(door.manifest, "spec").get("clusterQueue")):
             queues[door.namespace].add(text(at(door.manifest, "spec"), "clusterQueue"))
     return queues
 
 
 def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Iterator[Finding]:
-    """Source of what is enforced: pkg/quota/v1/evaluator/core/pods.go; the other keys pass validation, do nothing."""
+    """Source of the enforced keys: pkg/quota/v1/evaluator/core/pods.go. Other keys pass validation and do nothing."""
     if is_taken(graph, quota):
-        return  # said by the rule on the platform's own
+        return  # the rule on the platform's own reports it
     ledger = graph.ledger
     hard = at(quota.manifest, "spec", "hard")
     for key in hard:
@@ -63,7 +73,7 @@ def _quota(graph: Graph, queues: Mapping[str, set[str]], quota: Object) -> Itera
 
 
 def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iterator[Finding]:
-    """What the tenant may hold: its seats, and whatever its queues may hand out."""
+    """A tenant may hold its seats and the quota of its queues."""
     tenant = quota.namespace
     seats = ledger.budget_mib(tenant)
     queued = sum(q.most for q in ledger.quotas if q.queue in queues and q.resource == ledger.names.gpumem)

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from policy.finding import UNREADABLE, Finding, each, unproven
-from policy.graph import Claim, Graph, queue_of
+from policy.graph import Graph, Request, queue_of
 from policy.objects import Object, text
+from policy.rule import A_RESIDENT, MAIN, Example, rule
 from tenancy import names
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
@@ -17,130 +18,149 @@ _LEAST_IN_BYTES = MIB  # no node has as many MiB of GPU memory
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
+_LIMIT = {"viktorbarzin.me/gpumem": "5000"}
+
+
+@rule(
+    "device",
+    Example(
+        f"{MAIN}.resources.limits",
+        {**_LIMIT, "viktorbarzin.me/gpu-count": "2"},
+        {**_LIMIT, "viktorbarzin.me/gpu-count": "1"},
+        of=A_RESIDENT,
+    ),
+)
 def device(graph: Graph) -> Iterator[Finding]:
     """No pod asks for more than one device of its pool offers, or than its gpu-count of devices, evenly."""
-    yield from each(graph.claims, lambda claim: _device(graph, claim))
+    yield from each(graph.requests, lambda request: _device(graph, request))
 
 
-def _device(graph: Graph, claim: Claim) -> Iterator[Finding]:
-    if graph.ledger and _meant_mib(graph.ledger, claim):
-        return  # said by the rule on seats
-    pools = graph.reachable_pools(claim.pod_spec)
-    counted, count = _count_resource(claim), _devices_of(claim)
-    share = -(-claim.request_mib // count)
-    if claim.request_mib % count:
+def _device(graph: Graph, request: Request) -> Iterator[Finding]:
+    if graph.ledger and _meant_mib(graph.ledger, request):
+        return  # the rule on seats reports it
+    pools = graph.reachable_pools(request.pod_spec)
+    counted, count = _count_resource(request), _devices_of(request)
+    share = -(-request.mib // count)
+    if request.mib % count:
         yield Finding(
-            f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, which share it evenly; make it "
+            f"{request}: a pod asks for {request.mib} MiB on {count} devices, which share it evenly; make it "
             f"{share * count} or change {counted}",
-            claim.urn,
+            request.urn,
         )
     if pools and count > (most := max(pool.device_count for pool in pools)):
-        yield Finding(f"{claim}: a pod asks for {count} devices, a node has {most}; lower {counted}", claim.urn)
+        yield Finding(f"{request}: a pod asks for {count} devices, a node has {most}; lower {counted}", request.urn)
     if pools and share > max(pool.device_mib for pool in pools):
         largest = max(pools, key=lambda pool: pool.device_mib)
-        asked = f"{claim.request_mib} MiB" + (f" on {count} devices, {share} each" if count > 1 else "")
+        asked = f"{request.mib} MiB" + (f" on {count} devices, {share} each" if count > 1 else "")
         yield Finding(
-            f"{claim}: a pod asks for {asked}, the largest device that it may get ({largest.name}) "
+            f"{request}: a pod asks for {asked}, the largest device that it may get ({largest.name}) "
             f"offers {largest.device_mib}; lower its limits",
-            claim.urn,
+            request.urn,
         )
 
 
+@rule(
+    "seats",
+    Example(f"{MAIN}.resources.limits", {"viktorbarzin.me/gpumem": "5001"}, _LIMIT, of=A_RESIDENT),
+    Example("spec.replicas", 2, 1, of=A_RESIDENT),
+)
 def seats(graph: Graph) -> Iterator[Finding]:
-    """Every workload that asks for gpumem has a seat, on the pool where it runs, and keeps to it."""
+    """Every workload that asks for gpumem has a seat, runs on the seat's pool, and keeps to the budget."""
     ledger = graph.ledger
     if ledger is None:
-        return  # said by the rule on the ledger
-    seated = [claim for claim in graph.claims if claim.seat is not None and claim.resource == ledger.names.gpumem]
-    yield from each(graph.claims, lambda claim: _seat(graph, ledger, claim))
+        return  # the rule on the ledger reports it
+    seated = [
+        request for request in graph.requests if request.seat is not None and request.resource == ledger.names.gpumem
+    ]
+    yield from each(graph.requests, lambda request: _seat(graph, ledger, request))
     yield from _replicas(graph, seated)
 
 
-def _seat(graph: Graph, ledger: Ledger, claim: Claim) -> Iterator[Finding]:
-    seat, workload = claim.seat, claim.workload
-    if claim.resource != ledger.names.gpumem:
-        yield Finding(f"{claim}: asks for {claim.resource}, the ledger's is {ledger.names.gpumem}", claim.urn)
-    elif meant := _meant_mib(ledger, claim):
+def _seat(graph: Graph, ledger: Ledger, request: Request) -> Iterator[Finding]:
+    seat, workload = request.seat, request.workload
+    if request.resource != ledger.names.gpumem:
+        yield Finding(f"{request}: asks for {request.resource}, the ledger's is {ledger.names.gpumem}", request.urn)
+    elif meant := _meant_mib(ledger, request):
         yield Finding(
-            f"{claim}: a pod asks for {claim.request_mib} MiB: {claim.resource} counts MiB and takes no unit; write "
+            f"{request}: a pod asks for {request.mib} MiB: {request.resource} counts MiB and takes no unit; write "
             f"{meant}",
-            claim.urn,
+            request.urn,
         )
-    elif seat is None and not claim.request_mib:
+    elif seat is None and not request.mib:
         return  # asks for none, as admission reads it
     elif seat is None and workload.namespace in ledger.exempt_namespaces:
         yield Finding(
-            f"{claim}: asks for {claim.request_mib} MiB in {workload.namespace}, which is exempt from admission and "
+            f"{request}: asks for {request.mib} MiB in {workload.namespace}, which is exempt from admission and "
             "has no seats; move it to a tenant's namespace and add it to residents of the platform's stack",
-            claim.urn,
+            request.urn,
         )
     elif seat is None and not _is_queued(ledger, workload):
         yield Finding(
-            f"{claim}: asks for {claim.request_mib} MiB without a seat; add residents.{workload.name}: "
-            f"{{tenant: {workload.namespace}, gpumem_mib: {claim.request_mib}, pool: …}} to the platform's stack",
-            claim.urn,
+            f"{request}: asks for {request.mib} MiB without a seat; add residents.{workload.name}: "
+            f"{{tenant: {workload.namespace}, gpumem_mib: {request.mib}, pool: …}} to the platform's stack",
+            request.urn,
         )
     elif seat is not None:
-        count = _devices_of(claim)
-        if claim.request_mib > seat.gpumem_mib * count:
+        count = _devices_of(request)
+        if request.mib > seat.gpumem_mib * count:
             on = f" on {count} devices" if count > 1 else ""
             yield Finding(
-                f"{claim}: a pod asks for {claim.request_mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
+                f"{request}: a pod asks for {request.mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
                 f"limits or raise residents.{seat.name}.gpumem_mib",
-                claim.urn,
+                request.urn,
             )
-        elif not _is_a_size(graph, ledger, claim):
+        elif not _is_a_size(graph, ledger, request):
             yield Finding(
-                f"{claim}: a pod asks for {claim.request_mib} MiB on {count} devices, its seat has "
+                f"{request}: a pod asks for {request.mib} MiB on {count} devices, its seat has "
                 f"{seat.gpumem_mib} on {seat.replicas}: admission lets in pods as large as a seat alone; ask for "
                 f"{seat.gpumem_mib} on each device, or change residents.{seat.name}",
-                claim.urn,
+                request.urn,
             )
-        yield from _pool(graph, claim, seat)
+        yield from _pool(graph, request, seat)
 
 
-def _meant_mib(ledger: Ledger, claim: Claim) -> int:
-    """What was meant where somebody wrote bytes, such as 3Gi; 0 for what a node may have."""
+def _meant_mib(ledger: Ledger, request: Request) -> int:
+    """The MiB meant by an amount in bytes, such as 3Gi; 0 for an amount that a node may have."""
     largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
-    return claim.request_mib // MIB if claim.request_mib > max(largest, _LEAST_IN_BYTES) else 0
+    return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
 
 
-def _devices_of(claim: Claim) -> int:
+def _devices_of(request: Request) -> int:
     """The devices that a pod's gpumem is spread over."""
-    return max(pod_request(claim.pod_spec, _count_resource(claim)), 1)
+    return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
-def _placeable(graph: Graph, claim: Claim) -> int:
+def _placeable(graph: Graph, request: Request) -> int:
     """Its devices, as many of them as a node has."""
-    pools = graph.reachable_pools(claim.pod_spec)
-    return min([_devices_of(claim), *([max(pool.device_count for pool in pools)] if pools else [])])
+    pools = graph.reachable_pools(request.pod_spec)
+    return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
 
-def _count_resource(claim: Claim) -> str:
-    return claim.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
+def _count_resource(request: Request) -> str:
+    return request.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
 
 
-def _is_a_size(graph: Graph, ledger: Ledger, claim: Claim) -> bool:
-    """As admission judges the pods of who does not queue."""
-    workload = claim.workload
+def _is_a_size(graph: Graph, ledger: Ledger, request: Request) -> bool:
+    """True if admission lets in a pod of that size. A queue tenant's pods may have any size."""
+    workload = request.workload
     template = pod_template(workload.manifest) or {}
     queues = workload.namespace in ledger.queue_tenants
-    count = _devices_of(claim)
-    if claim.request_mib % count or count > _placeable(graph, claim):
-        return True  # said by the rule on devices
-    asks = pod_request(claim.pod_spec, claim.resource)  # else it claims its seat's device
+    count = _devices_of(request)
+    if request.mib % count or count > _placeable(graph, request):
+        return True  # the rule on devices reports it
+    asks = pod_request(request.pod_spec, request.resource)  # else a ResourceClaim asks for the seat
     return bool(not asks or queues or PodJudge(ledger, workload.namespace, template).is_a_seat)
 
 
-def _pool(graph: Graph, claim: Claim, seat: Seat) -> Iterator[Finding]:
-    reachable = {pool.name for pool in graph.reachable_pools(claim.pod_spec)}
+def _pool(graph: Graph, request: Request, seat: Seat) -> Iterator[Finding]:
+    reachable = {pool.name for pool in graph.reachable_pools(request.pod_spec)}
     if seat.pool not in reachable:
-        yield Finding(f"{claim}: its seat is on {seat.pool}, which its nodeSelector rules out", claim.urn)
+        yield Finding(f"{request}: its seat is on {seat.pool}, which its nodeSelector rules out", request.urn)
     elif others := sorted(reachable - {seat.pool}):
         yield Finding(
-            f"{claim}: its seat is on {seat.pool}, but it may run on {', '.join(others)} too; give it the nodeSelector "
-            f"of pools.{seat.pool}",
-            claim.urn,
+            f"{request}: its seat is on {seat.pool}, but it may run on {', '.join(others)} too; give it the "
+            f"nodeSelector of pools.{seat.pool}",
+            request.urn,
         )
 
 
@@ -154,31 +174,31 @@ def _is_queued(ledger: Ledger, workload: Object) -> bool:
     )
 
 
-def _replicas(graph: Graph, claims: list[Claim]) -> Iterator[Finding]:
+def _replicas(graph: Graph, requests: list[Request]) -> Iterator[Finding]:
     """All workloads that call a seat theirs run no more pods together than it has replicas."""
     running: dict[Seat, int] = defaultdict(int)
     ceilings = _ceilings(graph)
-    for claim in claims:
+    for request in requests:
         try:
-            pods = _most_pods(graph, ceilings, claim)
+            pods = _most_pods(graph, ceilings, request)
         except UNREADABLE as error:
-            yield unproven(claim, error)
+            yield unproven(request, error)
             continue
-        seat = claim.seat
+        seat = request.seat
         assert seat is not None  # noqa: S101 (the caller's)
-        running[seat] += pods * _placeable(graph, claim)
+        running[seat] += pods * _placeable(graph, request)
         if running[seat] > seat.replicas:
-            what = "pods" if _placeable(graph, claim) == 1 else "devices"
+            what = "pods" if _placeable(graph, request) == 1 else "devices"
             yield Finding(
-                f"{claim}: with it {running[seat]} {what} sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; "
+                f"{request}: with it {running[seat]} {what} sit on a seat of {seat.replicas} x {seat.gpumem_mib} MiB; "
                 f"run fewer or raise residents.{seat.name}.replicas",
-                claim.urn,
+                request.urn,
             )
 
 
-def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], claim: Claim) -> int:
-    workload = claim.workload
-    pool = graph.ledger.pool(claim.seat.pool) if graph.ledger and claim.seat else None
+def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: Request) -> int:
+    workload = request.workload
+    pool = graph.ledger.pool(request.seat.pool) if graph.ledger and request.seat else None
     pods = pods_of(workload.manifest, nodes=pool.nodes if pool else 0)
     return max(pods, ceilings.get((workload.namespace, workload.kind, workload.name), 0))
 
@@ -198,43 +218,45 @@ def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
     return ceilings
 
 
+@rule("rollout", Example("spec.strategy", {"type": "RollingUpdate"}, {"type": "Recreate"}, of=A_RESIDENT))
 def rollout(graph: Graph) -> Iterator[Finding]:
     """A rollout of a workload with a budget starts no pod next to those that it replaces."""
-    said = graph.ledger is not None  # by the rule on seats, of who has none
-    yield from each((claim for claim in graph.claims if claim.seat is not None or not said), _rollout)
+    said = graph.ledger is not None  # the rule on seats reports workloads without one
+    yield from each((request for request in graph.requests if request.seat is not None or not said), _rollout)
 
 
-def _rollout(claim: Claim) -> Iterator[Finding]:
-    surge = surge_of(claim.workload.manifest, nodes=1) if claim.request_mib else 0
+def _rollout(request: Request) -> Iterator[Finding]:
+    surge = surge_of(request.workload.manifest, nodes=1) if request.mib else 0
     if surge:
-        field = "updateStrategy.rollingUpdate" if claim.workload.kind == "DaemonSet" else "strategy.rollingUpdate"
-        other = "" if claim.workload.kind == "DaemonSet" else "strategy.type: Recreate, or "
+        field = "updateStrategy.rollingUpdate" if request.workload.kind == "DaemonSet" else "strategy.rollingUpdate"
+        other = "" if request.workload.kind == "DaemonSet" else "strategy.type: Recreate, or "
         yield Finding(
-            f"{claim}: a rollout runs {surge} more pod of {claim.request_mib} MiB, which has no budget; set {other}"
+            f"{request}: a rollout runs {surge} more pod of {request.mib} MiB, which has no budget; set {other}"
             f"{field}.maxSurge: 0",
-            claim.urn,
+            request.urn,
         )
 
 
+@rule("whole-mib", Example(f"{MAIN}.resources.requests", {"viktorbarzin.me/gpumem": "4000"}, _LIMIT, of=A_RESIDENT))
 def whole_mib(graph: Graph) -> Iterator[Finding]:
     """gpumem is in whole MiB, with a limit, and the request equals it: Kubernetes overcommits no extended resource."""
-    yield from each(graph.claims, _whole_mib)
+    yield from each(graph.requests, _whole_mib)
 
 
-def _whole_mib(claim: Claim) -> Iterator[Finding]:
-    for container in containers_of(claim.pod_spec):
+def _whole_mib(request: Request) -> Iterator[Finding]:
+    for container in containers_of(request.pod_spec):
         resources = at(container, "resources")
-        limit = given(at(resources, "limits"), claim.resource, None)
-        request = given(at(resources, "requests"), claim.resource, limit)
-        where = f"{claim}: container {container.get('name')}"
+        limit = given(at(resources, "limits"), request.resource, None)
+        asked = given(at(resources, "requests"), request.resource, limit)
+        where = f"{request}: container {container.get('name')}"
         try:
-            amounts = [whole(amount) for amount in (request, limit) if amount is not None]
+            amounts = [whole(amount) for amount in (asked, limit) if amount is not None]
         except QuantityError as error:
-            yield Finding(f"{where}: {error}; write {claim.resource} in whole MiB", claim.urn)
+            yield Finding(f"{where}: {error}; write {request.resource} in whole MiB", request.urn)
             continue
         if any(amount < 0 for amount in amounts):
-            yield Finding(f"{where}: {claim.resource} is negative", claim.urn)
+            yield Finding(f"{where}: {request.resource} is negative", request.urn)
         elif amounts and limit is None:
-            yield Finding(f"{where}: requests {amounts[0]} MiB without a limit; write the limit alone", claim.urn)
+            yield Finding(f"{where}: requests {amounts[0]} MiB without a limit; write the limit alone", request.urn)
         elif amounts and amounts[0] != amounts[-1]:
-            yield Finding(f"{where}: requests {amounts[0]} MiB and limits {amounts[1]}; make them equal", claim.urn)
+            yield Finding(f"{where}: requests {amounts[0]} MiB and limits {amounts[1]}; make them equal", request.urn)
