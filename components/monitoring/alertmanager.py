@@ -6,30 +6,33 @@ from pydantic import Field
 
 from components.base.manifest import Manifest
 from components.base.spec import DnsLabel, Spec
-from components.monitoring.rules.alert import ONCE
+from components.monitoring.alert import ONCE
 from tenancy import names
 
-_RECEIVER, _TOLD_ONCE = "slack", "slack-once"
+_RECEIVER, _ONCE_RECEIVER = "slack", "slack-once"
 
 
 class SlackWebhook(Spec):
-    """A key of a Secret that holds the webhook's URL; it is in the namespace of the alerts."""
+    """A Secret in the system namespace with the webhook's URL under the key `url`."""
 
-    secret: DnsLabel
-    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$")] = "url"
+    secret: DnsLabel = Field(description="Name of the Secret.", examples=["alerts-webhook"])
 
 
 class DigestSpec(Spec):
     """AlertmanagerConfig: our alerts in groups, critical ones again each hour, others twice a day; a recycle is one
     message."""
 
-    slack_webhook: SlackWebhook
-    channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = "#alerts"
+    slack_webhook: SlackWebhook = Field(description="Where the webhook's URL is kept.")
+    channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = Field(
+        default="#alerts", description="Channel of the messages.", examples=["#gpus"]
+    )
 
 
 def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
-    """Takes every alert with our label, in whichever namespace its cause is: Alertmanager's own
-    alertmanagerConfigMatcherStrategy must not narrow it to the config's namespace."""
+    """The route for every alert with our label, of any namespace.
+
+    Alertmanager's alertmanagerConfigMatcherStrategy must not narrow it to the config's own namespace.
+    """
     return {
         "apiVersion": "monitoring.coreos.com/v1alpha1",
         "kind": "AlertmanagerConfig",
@@ -50,7 +53,7 @@ def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
                         "repeatInterval": "1h",
                     },
                     {
-                        "receiver": _TOLD_ONCE,
+                        "receiver": _ONCE_RECEIVER,
                         "matchers": [_equals("severity", ONCE)],
                         "groupBy": ["alertname", "tenant"],
                         "groupWait": "10s",
@@ -61,7 +64,7 @@ def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
             },
             "receivers": [
                 {"name": _RECEIVER, "slackConfigs": [_slack(spec)]},
-                {"name": _TOLD_ONCE, "slackConfigs": [_slack(spec) | {"sendResolved": False}]},
+                {"name": _ONCE_RECEIVER, "slackConfigs": [_slack(spec) | {"sendResolved": False}]},
             ],
         },
     }
@@ -73,7 +76,7 @@ def _equals(label: str, value: str) -> Manifest:
 
 def _slack(spec: DigestSpec) -> Manifest:
     return {
-        "apiURL": {"name": spec.slack_webhook.secret, "key": spec.slack_webhook.key},
+        "apiURL": {"name": spec.slack_webhook.secret, "key": "url"},
         "channel": spec.channel,
         "sendResolved": True,
         "title": "{{ .Status | toUpper }}: {{ .GroupLabels.alertname }} ({{ len .Alerts }})",

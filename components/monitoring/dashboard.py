@@ -1,26 +1,27 @@
-"""The Grafana dashboard, as a ConfigMap that Grafana's sidecar takes up.
+"""The Grafana dashboard, as a ConfigMap for Grafana's sidecar.
 
-dashboard.json is what Grafana's JSON model shows. Change the dashboard in Grafana, save its JSON model over the file
-without `id`, `version` and the run book; the tests compare its queries with the names that the agents serve.
+To change it, edit the dashboard in Grafana and save its JSON model as dashboard.json, without `id`, `version` and the
+run book.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from components.base.manifest import Manifest
 from tenancy import names
 
 KEY = "gpu-tenancy.json"
+# The label by which the sidecar of Grafana's charts finds the ConfigMap.
+_SELECTED_BY = {"grafana_dashboard": "1"}
 _MODEL = Path(__file__).with_name("dashboard.json")
 
 
-def dashboard(namespace: str, labels: Mapping[str, str], run_book: str) -> Manifest:
-    """The ConfigMap; `labels` is what the sidecar selects by, `run_book` the address of docs/operations.md."""
+def dashboard(namespace: str, run_book: str) -> Manifest:
+    """The ConfigMap; `run_book` is the address of docs/operations.md."""
     metadata = {
         "name": names.DASHBOARD,
         "namespace": namespace,
-        "labels": names.labels("alerts", names.DASHBOARD) | dict(labels),
+        "labels": names.labels("alerts", names.DASHBOARD) | _SELECTED_BY,
     }
     model = read()
     model |= {"description": f"{model['description']} Run book: {run_book}", "links": _links(run_book)}
@@ -35,7 +36,7 @@ def read() -> Manifest:
 
 
 def _links(run_book: str) -> list[Manifest]:
-    """None to a path in the repository: Grafana would look for it on its own server."""
+    """The link to the run book's address; a path would lead to Grafana's own server."""
     if not run_book.startswith(("http://", "https://")):
         return []
     link = {"title": "Run book", "type": "link", "icon": "doc", "tooltip": "", "url": run_book, "targetBlank": True}

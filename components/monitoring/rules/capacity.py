@@ -1,20 +1,19 @@
-"""Alerts on capacity: what nodes advertise, which pods wait for it, what is left to promise."""
+"""Alerts on advertised capacity, on pods that wait for it, and on full pools."""
 
 from collections import Counter
 from collections.abc import Iterator
 
-from components.base.manifest import Manifest
+from components.monitoring.alert import Alert, allocatable, allocatable_series, sanitised
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert, allocatable, sanitised
 from tenancy import names
 from tenancy.ledger import Ledger
 
-# Of kube-state-metrics; not while an image is pulled, which is after a node was found, nor behind a scheduling gate.
+# kube-state-metrics sets it until a node is found, except behind a scheduling gate.
 _UNSCHEDULABLE = "kube_pod_status_unschedulable"
+_OF_CHAT = f'{_UNSCHEDULABLE}{{namespace="chat", pod="chat-0"}}'
 
 
-def rules(args: AlertsArgs) -> Iterator[Manifest]:
-    """What nodes advertise only where they do; where seats are claimed, who waits is known by the tenant."""
+def rules(args: AlertsArgs) -> Iterator[Alert]:
     if args.advertised:
         yield _drift(args.ledger)
         yield _pending(args.ledger.names.gpumem)
@@ -23,9 +22,8 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
     yield _full()
 
 
-def _drift(ledger: Ledger) -> Manifest:
-    """By node: one that shows too much must not make up for one that shows too little. Only where each shows what some
-    pool's nodes do is their number looked at."""
+def _drift(ledger: Ledger) -> Alert:
+    """Judges each node, so that two errors do not cancel. The number of nodes counts only if every node is right."""
     shown, nodes = allocatable(ledger.names.gpumem), Counter[int]()
     for pool in ledger.shared_pools:
         nodes[pool.node_mib] += pool.nodes
@@ -34,7 +32,7 @@ def _drift(ledger: Ledger) -> Manifest:
     odd = f"({shown} unless ({as_declared}))"
     few = " or ".join(f"(count({shown} == {mib}) or vector(0)) != {number}" for mib, number in sorted(nodes.items()))
     wanted = " and ".join(f"{number} nodes with {mib} MiB" for mib, number in sorted(nodes.items()))
-    return alert(
+    return Alert(
         "GpuCapacityDrift",
         f"{odd} or (({few}) unless on () {odd})",
         hold="3m",
@@ -48,13 +46,14 @@ def _drift(ledger: Ledger) -> Manifest:
             f"labels{by} changed, it refuses the write, or more is bound to it than the ledger gives: see the log of "
             f"{names.RECONCILE} and the node's events."
         ),
+        fires={allocatable_series(ledger.names.gpumem): "1x30"},
+        silent={allocatable_series(ledger.names.gpumem): f"{min(nodes)}x12 1x17"},
     )
 
 
-def _pending(resource: str) -> Manifest:
-    """Sidecars are init containers. Several replicas of kube-state-metrics count once."""
+def _pending(resource: str) -> Alert:
     requests = f'{{__name__=~"kube_pod_(init_)?container_resource_requests", resource="{sanitised(resource)}"}}'
-    return alert(
+    return Alert(
         "GpuMemoryPending",
         f"sum by (namespace, pod) (max by (namespace, pod, container) ({requests})) and on (namespace, pod)"
         f" max by (namespace, pod) ({_UNSCHEDULABLE}) == 1",
@@ -65,12 +64,14 @@ def _pending(resource: str) -> Manifest:
             f"The pod requests {{{{ $value }}}} MiB {resource} and has had no node for 10 minutes. If it has a seat, "
             "see where the other seats' pods are bound; else give it one in the stack."
         ),
+        fires={_OF_CHAT: "1x30"},
+        silent={_OF_CHAT: "0x30"},
     )
 
 
-def _claims_pending(ledger: Ledger) -> Manifest:
+def _claims_pending(ledger: Ledger) -> Alert:
     tenants = "|".join(sorted({seat.tenant for seat in ledger.seats}))
-    return alert(
+    return Alert(
         "GpuMemoryPending",
         f'max by (namespace, pod) ({_UNSCHEDULABLE}{{namespace=~"{tenants}"}}) == 1',
         hold="10m",
@@ -80,14 +81,16 @@ def _claims_pending(ledger: Ledger) -> Manifest:
             "A pod of a tenant with seats has had no node for 10 minutes. If it claims a seat, see where the other "
             "pods of that seat are bound; else give it one in the stack."
         ),
+        fires={_OF_CHAT: "1x30"},
+        silent={_OF_CHAT: "0x30"},
     )
 
 
-def _full() -> Manifest:
+def _full() -> Alert:
     promised, advertised = (
         f"max by (pool) ({name})" for name in (names.METRIC_POOL_PROMISED, names.METRIC_POOL_ADVERTISED)
     )
-    return alert(
+    return Alert(
         "GpuLedgerFull",
         f"{promised} >= {advertised}",
         hold="15m",
@@ -97,4 +100,6 @@ def _full() -> Manifest:
             "{{ $value | humanize1024 }}B are promised, all that is advertised. A new resident needs a lower seat "
             "elsewhere or another device; make chart shows who has what."
         ),
+        fires={names.METRIC_POOL_PROMISED: "2x30", names.METRIC_POOL_ADVERTISED: "2x30"},
+        silent={names.METRIC_POOL_PROMISED: "1x30", names.METRIC_POOL_ADVERTISED: "2x30"},
     )

@@ -1,26 +1,19 @@
-"""Alerts on the driver's caps: whether each container that has a budget is held to it, and whether its node can."""
+"""Alerts on the driver's caps: containers without their cap, and nodes that cannot cap."""
 
 from collections.abc import Iterator
 
-from components.base.manifest import Manifest
+from components.monitoring.alert import Alert
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert
 from tenancy import names
 
 
-def rules(args: AlertsArgs) -> Iterator[Manifest]:
-    """Only where a pool has the driver enforce."""
-    if any(pool.caps for pool in args.ledger.pools):
-        yield _missing()
-        yield _unable()
-
-
-def _missing() -> Manifest:
-    """Within a minute of the reading, and not for the two scrapes in which a container that restarts has a new group
-    and its old id."""
-    return alert(
+def rules(args: AlertsArgs) -> Iterator[Alert]:
+    if not any(pool.caps for pool in args.ledger.pools):
+        return
+    yield Alert(
         "GpuCapMissing",
         f"max by (node, namespace, pod, container, reason) ({names.METRIC_CAPPED} == bool 0) > 0",
+        # Within a minute of the reading, but not for the two scrapes after a restart: a new group under the old id.
         hold="20s",
         severity="critical",
         summary=(
@@ -31,11 +24,10 @@ def _missing() -> Manifest:
             "Its pool says enforce: driver, and what NVML has of its control group is not its gpumem. It may take what "
             "others were promised, as on a pool without; the watchdog recycles it as there. Compare the reason."
         ),
+        fires={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "0x30"},
+        silent={f'{names.METRIC_CAPPED}{{node="a", pod="chat-0"}}': "1x30"},
     )
-
-
-def _unable() -> Manifest:
-    return alert(
+    yield Alert(
         "GpuCapUnable",
         f"max by (node, reason) ({names.METRIC_CAN_CAP} == bool 0) > 0",
         hold="1m",
@@ -46,4 +38,6 @@ def _unable() -> Manifest:
             "a container that asks for its cap may not even start. Bring the node up to what its pool needs, or take "
             "enforce back."
         ),
+        fires={f'{names.METRIC_CAN_CAP}{{node="a"}}': "0x30"},
+        silent={f'{names.METRIC_CAN_CAP}{{node="a"}}': "1x30"},
     )

@@ -1,25 +1,24 @@
-"""Alerts on the guard: whether it is where it must be, holds what it must hold, and knows whom."""
+"""Alerts on the guard: missing, without power over a pod, blind for a pod, or without news of the API."""
 
 from collections.abc import Iterator
 
-from components.base.manifest import Manifest
+from components.monitoring.alert import Alert
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert
 from tenancy import names
 
-# The API server tells of a watch that it goes on at least each minute, and each watch ends after five.
+# The API server sends a bookmark at least each minute, and each watch ends after five minutes.
 STALE_SECONDS = 600
+_RUNS = 'kube_pod_status_phase{namespace="inference", pod="llm-x", phase="Running"}'
 
 
-def rules(args: AlertsArgs) -> Iterator[Manifest]:
-    """None where there is no guard."""
+def rules(args: AlertsArgs) -> Iterator[Alert]:
     daemon_sets, namespace = args.guards, names.node_agent_namespace(args.cluster.system_namespace)
     if not daemon_sets:
         return
     listed = "|".join(daemon_sets)
     wanted = f'kube_daemonset_status_desired_number_scheduled{{namespace="{namespace}", daemonset=~"{listed}"}}'
     guards = f"(count(count by (node, instance) ({names.METRIC_GUARD_API_AGE})) or vector(0))"
-    yield alert(
+    yield Alert(
         "MemoryGuardMissing",
         f"(sum(max by (daemonset) ({wanted})) or vector({len(daemon_sets)})) > {guards}",
         hold="2m",
@@ -30,8 +29,10 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
             f"kernel may kill it before any disposable pod. See the pods of {', '.join(daemon_sets)} in {namespace}, "
             "and their logs."
         ),
+        fires={names.METRIC_GUARD_API_AGE: "_x30"},
+        silent={names.METRIC_GUARD_API_AGE: "30x13 stale 30x16"},
     )
-    yield alert(
+    yield Alert(
         "MemoryGuardPowerless",
         f"max by (node, namespace, pod) ({names.METRIC_GUARD_UNHELD}) > 0",
         hold="1m",
@@ -41,10 +42,12 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
             "The oom_score_adj of {{ $value }} of its processes cannot be lowered: when memory runs out the kernel may "
             "kill it before any disposable pod. The guard's log and the pod's events say why."
         ),
+        fires={names.METRIC_GUARD_UNHELD: "1x30"},
+        silent={names.METRIC_GUARD_UNHELD: "1x13 0x16"},
     )
     by_pod = [f"max by (node, namespace, pod) ({m})" for m in (names.METRIC_GUARD_HELD, names.METRIC_GUARD_UNHELD)]
     running = 'max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1'
-    yield alert(
+    yield Alert(
         "MemoryGuardBlind",
         f"{' + '.join(by_pod)} == 0 and on (namespace, pod) {running}",
         hold="2m",
@@ -54,8 +57,10 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
             "Its processes are in no control group of the pod's UID that the guard knows to read, as in a sandbox of "
             "gVisor or Kata: when memory runs out the kernel may kill it before any disposable pod."
         ),
+        fires={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "1x30"},
+        silent={names.METRIC_GUARD_HELD: "0x30", names.METRIC_GUARD_UNHELD: "0x30", _RUNS: "0x30"},
     )
-    yield alert(
+    yield Alert(
         "MemoryGuardStale",
         f"max by (node) ({names.METRIC_GUARD_API_AGE}) > {STALE_SECONDS}",
         hold="2m",
@@ -65,4 +70,6 @@ def rules(args: AlertsArgs) -> Iterator[Manifest]:
             "It protects whom it knows of. A pod that came since then keeps the oom_score_adj that the kubelet gave "
             "it. See the guard's log."
         ),
+        fires={names.METRIC_GUARD_API_AGE: "30+60x30"},
+        silent={names.METRIC_GUARD_API_AGE: f"{STALE_SECONDS}x30"},
     )

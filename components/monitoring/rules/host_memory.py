@@ -1,58 +1,52 @@
-"""Alerts on nodes whose host memory is oversubscribed: the preview's proof rests on who is there, and who is not.
+"""Alerts on memory pools' nodes with pods that the preview's proof did not count, or without pods that it needs.
 
-A node of a pool is known by the workloads that run on it: by itself kube-state-metrics exports no labels of nodes.
+The workloads show which nodes are a pool's, because kube-state-metrics exports no labels of nodes by default.
 """
 
 from collections.abc import Iterable, Iterator
 
-from components.base.manifest import Manifest
+from components.monitoring.alert import Alert, Example
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import alert
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# On every node by their nature, and of the node's own: what the machine's memory less what is allocatable is for.
+# These run on every node: the memory that is not allocatable is for them.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 
-def rules(args: AlertsArgs) -> Iterator[Manifest]:
-    """None where no host memory is oversubscribed."""
+def rules(args: AlertsArgs) -> Iterator[Alert]:
     workloads = [workload for pool in args.host_memory for workload in pool.workloads]
-    victims = [disposable for pool in args.host_memory for disposable in pool.disposable]
+    disposable = [member for pool in args.host_memory for member in pool.disposable]
     if not workloads:
         return
-    if victims:
-        yield _without_victim(workloads, victims)
-    yield _guest(workloads, sorted({member.tenant for pool in args.host_memory for member in pool.members}))
-
-
-def _without_victim(workloads: Iterable[Workload], victims: Iterable[Disposable]) -> Manifest:
-    return alert(
-        "MemoryPoolWithoutVictim",
-        f"{_nodes_of(workloads)} unless on (node) {_nodes_of(victims)}",
-        hold="2m",
-        severity="critical",
-        summary="No disposable pod runs on {{ $labels.node }}, whose memory is oversubscribed",
-        description=(
-            "{{ $value }} pods there may take more memory than they reserve, and nobody is there to be killed for it: "
-            "when it runs out the kernel kills one of them. Have a victim run there, or their peaks elsewhere."
-        ),
-    )
-
-
-def _guest(workloads: Iterable[Workload], tenants: Iterable[str]) -> Manifest:
-    """A pod without a request is killed before anybody else, and so is none."""
-    on = "on (namespace, pod, container)"
-    asked, limited = (
-        f'max by (namespace, pod, container, node) (kube_pod_container_resource_{part}{{resource="memory"}})'
-        for part in ("requests", "limits")
-    )
-    bursts = f"({asked} unless {on} ({limited} <= {on} {asked}))"
-    strangers = f'max by (namespace, pod) (kube_pod_info{{namespace!~"{"|".join(tenants)}"}})'
-    return alert(
+    with_disposable = {**_runs(workloads[0]), **(_runs(disposable[0]) if disposable else {})}
+    if disposable:
+        yield Alert(
+            "MemoryPoolWithoutVictim",
+            f"{_nodes_of(workloads)} unless on (node) {_nodes_of(disposable)}",
+            hold="2m",
+            severity="critical",
+            summary="No disposable pod runs on {{ $labels.node }}, whose memory is oversubscribed",
+            description=(
+                "{{ $value }} pods there may take more memory than they reserve, and nobody is there to be killed for "
+                "it: when it runs out the kernel kills one of them. Have a victim run there, or their peaks elsewhere."
+            ),
+            fires=_runs(workloads[0]),
+            silent=with_disposable,
+        )
+    tenants = sorted({member.tenant for pool in args.host_memory for member in pool.members})
+    stranger, asked = 'namespace="stranger", pod="p", node="n"', "kube_pod_container_resource"
+    guest = {
+        **with_disposable,
+        f"kube_pod_info{{{stranger}}}": "1x30",
+        'kube_pod_status_phase{namespace="stranger", pod="p", phase="Running"}': "1x30",
+        f'{asked}_requests{{{stranger}, resource="memory"}}': "1024x30",
+    }
+    yield Alert(
         "MemoryPoolGuest",
-        f"sum by (node, namespace, pod) ({bursts}) and on (node) {_nodes_of(workloads)} and on (namespace, pod) "
-        f"{strangers} and {_RUNNING} unless on (namespace, pod) {_OF_THE_NODE}",
+        f"{_bursting()} and on (node) {_nodes_of(workloads)} and on (namespace, pod) "
+        f'max by (namespace, pod) (kube_pod_info{{namespace!~"{"|".join(tenants)}"}}) and {_RUNNING} '
+        f"unless on (namespace, pod) {_OF_THE_NODE}",
         hold="10m",
         severity="warning",
         summary="{{ $labels.namespace }}/{{ $labels.pod }} may take memory on {{ $labels.node }} that nobody counted",
@@ -60,11 +54,32 @@ def _guest(workloads: Iterable[Workload], tenants: Iterable[str]) -> Manifest:
             "It reserves {{ $value | humanize1024 }}B, may hold more, and is in no memory pool: what was proven of the "
             "node leaves it out. Declare it under memory_pools, make its request and limit equal, or move it."
         ),
+        fires=guest,
+        silent={**guest, f'{asked}_limits{{{stranger}, resource="memory"}}': "1024x30"},
     )
 
 
+def _bursting() -> str:
+    """PromQL: the requests of pods that may hold more. Pods without a request are killed first and do not count."""
+    on = "on (namespace, pod, container)"
+    asked, limited = (
+        f'max by (namespace, pod, container, node) (kube_pod_container_resource_{part}{{resource="memory"}})'
+        for part in ("requests", "limits")
+    )
+    return f"sum by (node, namespace, pod) (({asked} unless {on} ({limited} <= {on} {asked})))"
+
+
+def _runs(member: Workload | Disposable) -> Example:
+    """A pod of the member that runs on node n."""
+    pod = f'namespace="{member.tenant}", pod="{member.name}"'
+    return {
+        f'kube_pod_info{{{pod}, node="n", priority_class="{member.priority}"}}': "1x30",
+        f'kube_pod_status_phase{{{pod}, phase="Running"}}': "1x30",
+    }
+
+
 def _nodes_of(members: Iterable[Workload | Disposable]) -> str:
-    """PromQL: by node, how many of these members' pods run there."""
+    """PromQL: the number of these members' running pods, by node."""
     pods = sorted({(member.tenant, member.priority) for member in members})
     of = " or ".join(
         f'max by (node, namespace, pod) (kube_pod_info{{namespace="{tenant}", priority_class="{priority}", node!=""}})'

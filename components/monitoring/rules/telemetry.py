@@ -1,45 +1,41 @@
-"""Alerts on what the exporter measures: whether it measures, what is free, and who uses more than was declared."""
+"""Alerts on the exporter's readings: missing or wrong readings, little free memory, and use beyond budgets."""
 
 from collections.abc import Iterator, Sequence
 
-from components.base.manifest import Manifest
+from components.monitoring.alert import ONCE, Alert, Example, allocatable
 from components.monitoring.args import AlertsArgs
-from components.monitoring.rules.alert import ONCE, alert, allocatable
 from tenancy import names
 from tenancy.ledger import Ledger, Pool
+from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# As in agents/telemetry/reading.py: nobody acts on an older reading.
-FRESH_SECONDS = 30
 
-
-def rules(args: AlertsArgs) -> Iterator[Manifest]:
-    """That on the watchdog's cap only where there is a watchdog."""
+def rules(args: AlertsArgs) -> Iterator[Alert]:
     pools = args.ledger.shared_pools
     yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace), _advertising(args))
     yield _frozen()
-    yield _partial()
+    yield _PARTIAL
     yield _implausible()
     yield _unhealthy()
-    yield _budgets_stale()
+    yield _BUDGETS_STALE
     yield from _below_floor(pools)
-    yield _over_budget()
+    yield _OVER_BUDGET
     yield _undeclared(args.ledger)
-    if args.recycles_per_hour is not None and args.total_recycles_per_hour is not None:
-        yield _capped(args.recycles_per_hour, args.total_recycles_per_hour)
+    if args.recycles_per_hour is not None:
+        yield _capped(args.recycles_per_hour)
         yield _recycled()
 
 
 def _advertising(args: AlertsArgs) -> str | None:
-    """PromQL: the nodes that pods with a budget may be on; None where seats are claimed."""
+    """PromQL: the nodes that advertise gpumem; None if seats are claimed."""
     return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
 
 
-def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Manifest:
-    """A failed reading is a failed scrape, so that stale, partial and absent telemetry all show as missing devices.
+def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Alert:
+    """Fires for devices without a reading. A failed reading is a failed scrape, so it shows as a missing device too.
 
-    By node: a node too many must not make up for one that is dead. Their sum says what no node's name is known of. One
-    whose labels went keeps its capacity for minutes, and no exporter serves a pool from it: nobody is recycled there.
+    Each node is judged, so that a node too many cannot hide a dead one. The sum covers devices of unknown nodes. A node
+    that lost its labels advertises its capacity for minutes, but the watchdog recycles no pod there.
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
@@ -53,7 +49,7 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
     ]
     named = f"({' or '.join(blind)})"
     few = f"(count(count by (uuid) ({free})) or vector(0)) < {devices}"
-    return alert(
+    return Alert(
         "GpuTelemetryMissing",
         f"{named} or (({few}) unless on () {named})",
         hold="1m",
@@ -67,18 +63,22 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
             f"watchdog and the gates do nothing. See the log of {names.EXPORTER} on the nodes that are missing; a node "
             "without one has lost the labels of its pool."
         ),
+        fires={names.METRIC_DEVICE_FREE: "_x30"},
+        silent={names.METRIC_DEVICE_FREE: f"{4000 * MIB}x13 stale {4000 * MIB}x15"},
     )
 
 
-def _frozen() -> Manifest:
-    """A real exporter's age differs by milliseconds from scrape to scrape, also on an idle card. Where only the age
-    moves, its figures are not of now if they name a pod that is gone."""
+def _frozen() -> Alert:
+    """Fires for an age that stands still, for readings of pods that are gone, and for an old reading.
+
+    The age of a real exporter differs by milliseconds from scrape to scrape, also on an idle device.
+    """
     age, phase = names.METRIC_SAMPLE_AGE, "kube_pod_status_phase"
     stands = f"max by (node) (changes({age}[1m])) == 0 and max by (node) (count_over_time({age}[1m])) >= 3"
     users = f'max by (node, namespace, pod) ({names.METRIC_POD_USED}{{pod!=""}})'
     gone = f"count by (node) ({users} unless on (namespace, pod) {phase}) and on () count({phase}) > 0"
     old = f"max by (node) ({age}) > {FRESH_SECONDS}"
-    return alert(
+    return Alert(
         "GpuTelemetryFrozen",
         f"({stands}) or ({gone}) or ({old})",
         hold="1m",
@@ -88,25 +88,28 @@ def _frozen() -> Manifest:
             "Its exporter answers the same again and again, or shows the memory of pods that are gone. The watchdog "
             f"and the gates do not act on it. Restart {names.EXPORTER} there, or end the process that nvidia-smi shows."
         ),
+        fires={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "61+0.01x30"},
+        silent={f'{names.METRIC_SAMPLE_AGE}{{node="a"}}': "1+0.01x30"},
     )
 
 
-def _partial() -> Manifest:
-    return alert(
-        "GpuTelemetryPartial",
-        f"max by (node, gpu, uuid) ({names.METRIC_UNKNOWN_PROCESSES}) > 0",
-        hold="2m",
-        severity="warning",
-        summary="The use of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
-        description=(
-            "NVML lists processes without their memory. Who uses too much is not known there: the watchdog recycles "
-            "nobody; free memory is measured as ever."
-        ),
-    )
+_PARTIAL = Alert(
+    "GpuTelemetryPartial",
+    f"max by (node, gpu, uuid) ({names.METRIC_UNKNOWN_PROCESSES}) > 0",
+    hold="2m",
+    severity="warning",
+    summary="The use of {{ $value }} processes on GPU {{ $labels.gpu }} of {{ $labels.node }} is not known",
+    description=(
+        "NVML lists processes without their memory. Who uses too much is not known there: the watchdog recycles "
+        "nobody; free memory is measured as ever."
+    ),
+    fires={names.METRIC_UNKNOWN_PROCESSES: "1x30"},
+    silent={names.METRIC_UNKNOWN_PROCESSES: "1x13 0x16"},
+)
 
 
-def _implausible() -> Manifest:
-    """Figures that contradict each other: of the device, or of its users together."""
+def _implausible() -> Alert:
+    """Fires if the figures of a device, or of its pods together, contradict each other."""
     total, used, free, unattributed, attributed = (
         f"sum by (node, gpu, uuid) ({name})"
         for name in (
@@ -119,7 +122,7 @@ def _implausible() -> Manifest:
     )
     device = f"abs({total} - {used} - {free})"
     users = f"abs(({attributed} or 0 * {used}) + {unattributed} - {used})"
-    return alert(
+    return Alert(
         "GpuTelemetryImplausible",
         f"{device} > {TOLERANCE} * {total} or {users} > {TOLERANCE} * {total}",
         hold="1m",
@@ -129,11 +132,14 @@ def _implausible() -> Manifest:
             "{{ $value | humanize1024 }}B are between figures that should agree. The watchdog and the gates believe "
             f"none of them. Compare {names.EXPORTER} with nvidia-smi on the node."
         ),
+        fires={names.METRIC_POD_USED: f"{14000 * MIB}x30"},
+        silent={names.METRIC_POD_USED: f"{11000 * MIB}x30"},
     )
 
 
-def _unhealthy() -> Manifest:
-    return alert(
+def _unhealthy() -> Alert:
+    fault = f'{names.METRIC_UNHEALTHY}{{node="a", gpu="0", fault="pages-to-retire"}}'
+    return Alert(
         "GpuDeviceUnhealthy",
         f"max by (node, gpu, uuid, fault) ({names.METRIC_UNHEALTHY}) > 0",
         hold="1m",
@@ -143,70 +149,82 @@ def _unhealthy() -> Manifest:
             "Its pods go on, and none is placed on it any more: a seat there that restarts waits. Drain the node, "
             "reset the device, and replace it if the fault stays."
         ),
+        fires={fault: "1x30"},
+        silent={fault: "0x30"},
     )
 
 
-def _budgets_stale() -> Manifest:
-    return alert(
-        "GpuBudgetsStale",
-        f"max by (node) ({names.METRIC_API_AGE}) > 60",
-        hold="1m",
-        severity="warning",
-        summary="The exporter of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
-        description=(
-            "Pods' names, budgets and the ledger are served as they were then; device memory is measured as ever. See "
-            f"the log of {names.EXPORTER} on the node."
-        ),
-    )
+_BUDGETS_STALE = Alert(
+    "GpuBudgetsStale",
+    f"max by (node) ({names.METRIC_API_AGE}) > 60",
+    hold="1m",
+    severity="warning",
+    summary="The exporter of {{ $labels.node }} has not heard from the API for {{ $value | humanizeDuration }}",
+    description=(
+        "Pods' names, budgets and the ledger are served as they were then; device memory is measured as ever. See "
+        f"the log of {names.EXPORTER} on the node."
+    ),
+    fires={names.METRIC_API_AGE: "61x30"},
+    silent={names.METRIC_API_AGE: "60x30"},
+)
 
 
 def _nodes_of(pool: Pool) -> str:
-    """PromQL: the pool's nodes, as their exporters say, each of which serves its own pool. Without a floor it is 0."""
+    """PromQL: the pool's nodes. Each exporter serves the floor of its own pool, also if it is 0."""
     return f'max by (node) ({names.METRIC_POOL_FLOOR}{{pool="{pool.name}"}})'
 
 
-def _below_floor(pools: Sequence[Pool]) -> Iterator[Manifest]:
+def _below_floor(pools: Sequence[Pool]) -> Iterator[Alert]:
     guarded = [pool for pool in pools if pool.floor_mib]
     for pool in guarded:
         expression = f"min by (node, gpu, uuid) ({names.METRIC_DEVICE_FREE}) < {pool.floor_mib * MIB}"
         if len(pools) > 1:
             expression += f" and on (node) {_nodes_of(pool)}"
-        yield alert(
+        yield Alert(
             "GpuMemoryBelowFloor",
             expression,
             hold="2m",
             stays="15m",
             severity="warning",
-            pool=pool.name,
+            labels={"pool": pool.name},
             summary="GPU {{ $labels.gpu }} of {{ $labels.node }} is short of memory",
             description=(
                 f"{{{{ $value | humanize1024 }}}}B are free; the floor of pool {pool.name} is {pool.floor_mib} MiB. "
                 "Find the pod that uses more than its budget, and lower its use or raise its seat."
             ),
+            fires=_with_free(pool, pool.floor_mib - 1),
+            silent=_with_free(pool, pool.floor_mib),
         )
 
 
-def _over_budget() -> Manifest:
-    return alert(
-        "GpuPodOverBudget",
-        f"max by (namespace, pod) ({names.METRIC_POD_OVER}) > 0",
-        hold="15m",
-        severity="warning",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B more than its budget",
-        description=(
-            "It has done so for 15 minutes, in memory that nobody else needs yet. Under pressure it is what the "
-            "watchdog recycles first. Lower its use, or raise its seat to what it really needs."
-        ),
-    )
+def _with_free(pool: Pool, free_mib: int) -> Example:
+    used = f"{(pool.memory_mib - free_mib) * MIB}x30"
+    free = f"{free_mib * MIB}x30"
+    return {names.METRIC_DEVICE_FREE: free, names.METRIC_DEVICE_USED: used, names.METRIC_POD_USED: used}
 
 
-def _undeclared(ledger: Ledger) -> Manifest:
-    """Of pods that the API has named, and of tenants that are not on record as users without a budget."""
+_OVER_BUDGET = Alert(
+    "GpuPodOverBudget",
+    f"max by (namespace, pod) ({names.METRIC_POD_OVER}) > 0",
+    hold="15m",
+    severity="warning",
+    summary="{{ $labels.namespace }}/{{ $labels.pod }} uses {{ $value | humanize1024 }}B more than its budget",
+    description=(
+        "It has done so for 15 minutes, in memory that nobody else needs yet. Under pressure it is what the "
+        "watchdog recycles first. Lower its use, or raise its seat to what it really needs."
+    ),
+    fires={names.METRIC_POD_OVER: "1x30"},
+    silent={names.METRIC_POD_OVER: "1x14 0x15"},
+)
+
+
+def _undeclared(ledger: Ledger) -> Alert:
+    """Skips tenants that are on record as users without a budget."""
     on_record = "|".join(sorted(ledger.tenants_without_budget))
     tenants = f', namespace!~"{on_record}"' if on_record else ""
     users = f'sum by (namespace, pod) ({names.METRIC_POD_USED}{{pod!=""{tenants}}})'
     declared = f"max by (namespace, pod) ({names.METRIC_POD_DECLARED})"
-    return alert(
+    return Alert(
         "GpuUndeclaredUser",
         f"{users} > 0 unless on (namespace, pod) {declared}",
         hold="5m",
@@ -216,33 +234,42 @@ def _undeclared(ledger: Ledger) -> Manifest:
             "It reached a GPU without a budget and is on no record, so that nothing counted it before it ran. Give the "
             "tenant a seat, or put it under on_demand or unbudgeted."
         ),
+        fires=_used_by("stranger"),
+        silent=_used_by(""),
     )
 
 
-def _capped(of_tenant: int, of_all: int) -> Manifest:
-    """The exporter serves the watchdog's journal, since a run of a CronJob is too short to be scraped."""
-    return alert(
+def _used_by(pod: str) -> Example:
+    """A pod of that name, with a use within the tolerance of the figures."""
+    labels = f'namespace="{pod}", pod="{pod}"'
+    phase = f'kube_pod_status_phase{{{labels}, phase="Running"}}'
+    return {f"{names.METRIC_POD_USED}{{{labels}}}": f"{100 * MIB}x30", phase: "1x30"}
+
+
+def _capped(of_tenant: int) -> Alert:
+    """Reads the watchdog's journal from the exporter, because a run of a CronJob is too short to be scraped."""
+    return Alert(
         "GpuRecycleCapReached",
-        f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant} or max({names.METRIC_RECYCLES}) >= {of_all}",
+        f"max by (tenant) ({names.METRIC_TENANT_RECYCLES}) >= {of_tenant}",
         hold="0s",
         severity="critical",
         summary=(
-            "{{ $value }} recycles {{ with $labels.tenant }}of {{ . }} {{ end }}within an hour: "
-            f"{names.WATCHDOG} goes no further"
+            f"{{{{ $value }}}} recycles of {{{{ $labels.tenant }}}} within an hour: {names.WATCHDOG} goes no further"
         ),
         description=(
-            f"The caps, {of_tenant} an hour of a tenant and {of_all} of all, are there for a workload that runs away "
-            "again each time. Scale that one down: kubectl get events -A --field-selector "
-            f"reportingComponent={names.WATCHDOG} names it."
+            f"The cap of {of_tenant} an hour is there for a workload that runs away again each time. Scale that "
+            f"one down: kubectl get events -A --field-selector reportingComponent={names.WATCHDOG} names it."
         ),
+        fires={names.METRIC_TENANT_RECYCLES: f"{of_tenant}x30"},
+        silent={names.METRIC_TENANT_RECYCLES: f"{of_tenant - 1}x30"},
     )
 
 
-def _recycled() -> Manifest:
-    """Of what the journal counts for an hour: more than a moment ago, or a tenant's first. It fires for that moment."""
+def _recycled() -> Alert:
+    """Fires for five minutes after a tenant's recycles of the last hour increased."""
     recent, moment = names.METRIC_TENANT_RECYCLES, "5m"
     now = f"max by (tenant) ({recent})"
-    return alert(
+    return Alert(
         "GpuPodRecycled",
         f"{now} > min by (tenant) (min_over_time({recent}[{moment}])) or "
         f"({now} > 0 unless on (tenant) max by (tenant) ({recent} offset {moment}))",
@@ -254,4 +281,6 @@ def _recycled() -> Manifest:
             "within an hour: kubectl get events -A --field-selector "
             f"reason={names.EVENT_RECYCLED} says which, by how much, and for whom."
         ),
+        fires={names.METRIC_TENANT_RECYCLES: "0x12 1x17"},
+        silent={names.METRIC_TENANT_RECYCLES: "0x5 1x24"},
     )

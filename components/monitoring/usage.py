@@ -1,7 +1,4 @@
-"""What tenants are promised and use, recorded by the minute, so that a month of it is read cheaply.
-
-`kubectl gpumem bill` adds these up, and takes a sample for a minute.
-"""
+"""Recordings of each tenant's promises and use by the minute, which `kubectl gpumem bill` adds up over a month."""
 
 from collections.abc import Iterator
 
@@ -12,8 +9,7 @@ INTERVAL_SECONDS = 60
 
 
 def recordings() -> Iterator[Manifest]:
-    """By tenant and pool. Each exporter of a pool serves its seats: they count once. The pool of what is used is its
-    node's."""
+    """The recordings, by tenant and pool. All exporters of a pool serve its seats, so each seat counts once."""
     seats = f"max by (tenant, pool, seat) ({names.METRIC_SEAT})"
     yield {"record": names.RECORDED_SEATS, "expr": f"sum by (tenant, pool) ({seats})"}
     used = f'max by (namespace, pod_uid, container, node, uuid) ({names.METRIC_POD_USED}{{namespace!=""}})'
