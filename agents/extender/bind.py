@@ -1,7 +1,7 @@
-"""Bind: a pod's node and its devices in one write, so that no pod is bound without its devices.
+"""Binding: writes a pod's node and its devices at once, so that no pod is bound without devices.
 
-The Binding's annotations are merged into the pod as its node is set (assignPod in pkg/registry/core/pod/storage). What
-became of a request that got no answer is asked for until it is known; until then the devices stay taken.
+The API server merges the Binding's annotations into the pod as it sets the node (assignPod in
+pkg/registry/core/pod/storage). If a request gets no answer, the pod stays assumed until the API shows the result.
 """
 
 import time
@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, LifoQueue
 
-from agents.extender.cache.cache import AssumedPod, Cache, NotAssumed
+from agents.extender.cache.cache import Cache, NotAssumed
+from agents.extender.cache.pod_info import PodInfo
 from agents.extender.filter import Request, RequestCache, request_of
 from agents.extender.protocol import PodBinding
 from agents.kube.client import Api, ApiError
@@ -19,27 +20,29 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger
-from tenancy.names import EXTENDER_TIMEOUT_SECONDS, Names
+from tenancy.names import Names
+from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-# Of one request to the API. A bind has the time that the scheduler waits for it, less this much for the answer's way.
+# The limit of one request to the API.
 TIMEOUT_SECONDS = 2.0
 ATTEMPTS = 2
+# A bind must end this long before the scheduler stops waiting for its answer.
 _ANSWER_SECONDS = 0.5
-# Between two tries, where the API server does not say.
+# The wait before the second attempt, unless the API server sends one.
 _BACKOFF_SECONDS = 0.25
-# The API server may close a connection that was not used for longer.
+# The API server may close a connection that was idle for longer.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
-# No request of ours is under way for longer.
+# A request that had no effect for so long has none later.
 _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The pod was not bound, or it is not known that it was; the scheduler tries it again."""
+    """The pod was not bound, or the result is unknown. The scheduler tries it again."""
 
 
 class Connections:
-    """Clients of the API, one for each bind at a time, kept for the next one."""
+    """A pool of API clients, one for each bind at a time."""
 
     def __init__(self, new: Callable[[], Api], clock: Clock) -> None:
         self._new = new
@@ -48,7 +51,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Api]:
-        """For this thread, as long as the block."""
+        """A client for this thread within the block."""
         api = self._take()
         try:
             yield api
@@ -67,7 +70,7 @@ class Connections:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A bind of which nobody knows how it ended; `at` is monotonic seconds."""
+    """A bind with an unknown result; `at` is monotonic seconds."""
 
     binding: PodBinding
     assumed_at: str
@@ -88,12 +91,16 @@ class Binder:
     unsettled: dict[str, Unsettled] = field(default_factory=dict)
 
     def bind(self, binding: PodBinding, names: Names) -> None:
-        """Raises AgentError where the pod is not bound as asked. It returns within the time that the scheduler waits,
-        and begins no try once its scheduler does not lead: another may then bind by another account of the devices."""
+        """Binds the pod within the time that the scheduler waits. Raises AgentError if it does not bind the pod.
+
+        No attempt begins after the scheduler lost the lead: another extender may then give away the same devices.
+        """
         deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
         with self.connections.one() as api:
             request = self.requests.of(binding.uid) or self._requested(api, binding, names)
-            chosen = self.cache.assume(binding.uid, request.ask, binding.node, self.clock.monotonic(), request.standing)
+            chosen = self.cache.assume(
+                binding.uid, request.ask, binding.node, self.clock.monotonic(), request.entitlement
+            )
             if isinstance(chosen, NotAssumed):
                 raise BindingError(f"{binding.node}: {chosen.reason}")
             assumed_at = str(time.time_ns())
@@ -101,7 +108,7 @@ class Binder:
             self._post(api, annotations, Unsettled(binding, assumed_at, self.clock.monotonic()), deadline)
 
     def settle(self, names: Names) -> None:
-        """Asks the API what became of the binds that got no answer."""
+        """Asks the API for the result of each bind that got no answer."""
         for uid, unsettled in [*self.unsettled.items()]:
             try:
                 with self.connections.one() as api:
@@ -113,14 +120,14 @@ class Binder:
             done = _is_done(pod, unsettled, names)
             if not done and pod and not pod.node and now - unsettled.at < _LOST_SECONDS:
                 continue  # the request may still be on its way
-            del self.unsettled[uid]  # first: as soon as its devices are given back, the pod may be bound again
+            del self.unsettled[uid]  # first, because the pod may be bound again as soon as it is forgotten
             if done:
                 self.cache.finish_binding(uid, now)
             else:
                 self.cache.forget(uid)
 
     def _requested(self, api: Api, binding: PodBinding, names: Names) -> Request:
-        """Of a pod that another extender filtered, or this one before it was restarted."""
+        """The request of a pod that another extender filtered, or this one before it restarted."""
         pod = _pod(api, binding)
         request = request_of(pod.item, names, self.ledger()) if pod else None
         if request is None:
@@ -148,7 +155,7 @@ class Binder:
                     if not (error.retried and left and self._waited(error, deadline)):
                         raise
         except AgentError:
-            # A conflict may be with a try of ours that got no answer; the first try's is with somebody else.
+            # A conflict after an attempt without an answer may be with that attempt.
             if unanswered:
                 self.unsettled[binding.uid] = unsettled
             else:
@@ -157,14 +164,14 @@ class Binder:
         self.cache.finish_binding(binding.uid, self.clock.monotonic())
 
     def _check(self, deadline: float) -> None:
-        """Before each try."""
+        """Raises BindingError if no further attempt may begin."""
         if not self.leads():
             raise BindingError("this pod's scheduler no longer leads")
         if self.clock.monotonic() + TIMEOUT_SECONDS > deadline:
             raise BindingError(f"the API was too slow: kube-scheduler waits for {EXTENDER_TIMEOUT_SECONDS} s")
 
     def _waited(self, error: ApiError, deadline: float) -> bool:
-        """Sleeps until the next try; False at once where that one could not end in time."""
+        """Sleeps until the next attempt, and returns True. Returns False at once if that could not end in time."""
         wait = _BACKOFF_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
         if self.clock.monotonic() + wait + TIMEOUT_SECONDS > deadline:
             return False
@@ -172,11 +179,11 @@ class Binder:
         return True
 
 
-def _annotations(chosen: AssumedPod, assumed_at: str, names: Names) -> dict[str, str]:
+def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:
     return {
-        names.device_index: ",".join(map(str, chosen.indices)),
-        names.device_uuid: ",".join(chosen.uuids),
-        names.device_mib: str(chosen.mib),
+        names.device_index: ",".join(map(str, pod.indices or ())),
+        names.device_uuid: ",".join(pod.uuids or ()),
+        names.device_mib: str(pod.ask.mib),
         names.device_assumed_at: assumed_at,
     }
 
@@ -186,11 +193,11 @@ def _path(binding: PodBinding) -> str:
 
 
 def _pod(api: Api, binding: PodBinding) -> Pod | None:
-    """The pod with that uid; None where it is gone. Raises ApiError."""
+    """The pod with that uid; None if it is gone. Raises ApiError."""
     found = api.find(_path(binding))
     return Pod(found) if found and Pod(found).uid == binding.uid else None
 
 
 def _is_done(pod: Pod | None, unsettled: Unsettled, names: Names) -> bool:
-    """Whether it was this very bind that bound the pod."""
+    """Returns True if this bind, and no other, bound the pod."""
     return pod is not None and pod.annotations.get(names.device_assumed_at) == unsettled.assumed_at

@@ -1,13 +1,12 @@
-"""Filter and preempt: the cache's answers in the scheduler's words. No I/O."""
+"""Filter and preempt: answers the scheduler from the cache. No I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache, Fits
 from agents.extender.cache.informers import Informers
-from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import DeviceShare, Shortage
-from agents.extender.cache.pod_info import ANYBODY, AskError, Nomination, PodInfo, Standing, ask_of
+from agents.extender.cache.node_info import NodeInfo, Shortage
+from agents.extender.cache.pod_info import NO_SEAT, AskError, Entitlement, Nomination, PodState, ask_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.protocol import Json, PodNodes, PodVictims, Victims
 from agents.extender.report import held_event
@@ -23,27 +22,29 @@ from tenancy.workload import at
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a pod asks, and what it may claim. `short`, of a seat that was let through by the ledger alone: what it
-    lacks. `held`: it is held back."""
+    """A pod's request, and the result of its last filter.
+
+    `short` is what a seat lacks that was placed by the ledger alone. `held` is set while a seat is held back.
+    """
 
     ask: Ask
-    standing: Standing = ANYBODY
+    entitlement: Entitlement = NO_SEAT
     short: tuple[Shortage, ...] = ()
     held: HeldSeat | None = None
 
 
 def request_of(pod: Json, names: Names, ledger: Ledger | None) -> Request | None:
-    """None where the pod asks for no GPU memory. Raises AskError."""
+    """The pod's request; None if it requests no GPU memory. Raises AskError."""
     spec, namespace = pod["spec"], pod["metadata"].get("namespace", "")
     ask = ask_of(spec, names)
     if ask is None:
         return None
     seats = seats_for(ledger, namespace, ask, at(spec, "nodeSelector")) if ledger else ()
-    return Request(ask=ask, standing=Standing(spec.get("priority") or 0, frozenset(seat.pool for seat in seats)))
+    return Request(ask=ask, entitlement=Entitlement(spec.get("priority") or 0, frozenset(seat.pool for seat in seats)))
 
 
 class RequestCache:
-    """What the pods asked that were filtered last; a bind does not tell."""
+    """The requests of the pods filtered last. A bind names only the pod."""
 
     _MOST = 10_000
 
@@ -62,7 +63,7 @@ class RequestCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Verbs:
-    """Judges pods by what the informers keep up to date. `requests` remembers what each pod asked, for its bind."""
+    """Answers the verbs filter and preempt. `requests` remembers each pod's request for its bind."""
 
     informers: Informers
     cache: Cache
@@ -72,7 +73,7 @@ class Verbs:
     requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: PodNodes, names: Names) -> Fits:
-        """Which of the nodes with room is the best; it keeps the room for the pod."""
+        """Chooses the best of the nodes, and reserves devices there."""
         try:
             request = request_of(query.pod, names, self.informers.ledger)
         except AskError as error:
@@ -80,20 +81,22 @@ class Verbs:
         if request is None:
             return Fits(query.nodes, {}, {})
         uid, now = query.pod["metadata"]["uid"], self.clock.monotonic()
-        fits = self.cache.fit(uid, request.ask, query.nodes, now, request.standing)
+        fits = self.cache.fit(uid, request.ask, query.nodes, now, request.entitlement)
         if fits.short:
             fits, request = self._short(query, request, fits)
         if fits.nodes:
             self.holds.release(uid)
         elif (node := at(query.pod, "status").get("nominatedNodeName", "")) in fits.refused:
-            self.cache.retain(Nomination(uid=uid, node=node, ask=request.ask, priority=request.standing.priority), now)
+            self.cache.retain(
+                Nomination(uid=uid, node=node, ask=request.ask, priority=request.entitlement.priority), now
+            )
         self.requests.remember(uid, request)
         return fits
 
     def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
-        """Of a seat that memory in use keeps out everywhere: it is held back for a while, then the ledger decides.
+        """Judges a seat that memory in use keeps out of every node: it is held back, and then placed by the ledger.
 
-        While it is held back nobody is evicted for it, and nobody else gets the room that the ledger has for it.
+        A seat that is held back has its room reserved, and no pod is evicted for it.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
         short = reclaimable(fits.short, self.informers.ledger)
@@ -103,7 +106,7 @@ class Verbs:
             request.ask,
             query.nodes,
             self.clock.monotonic(),
-            request.standing,
+            request.entitlement,
             by_ledger=True,
             until=None if held is None else held.until + RESERVE_SECONDS,
         )
@@ -117,16 +120,16 @@ class Verbs:
         return Fits((), {}, hopeless, short), replace(request, held=held)
 
     def _is_held(self, uid: str) -> bool:
-        """Whether the pod is held back now: nobody is evicted for it, also on nodes that its filter did not judge."""
+        """Returns True if the pod is held back. Then no pod is evicted for it, on any node."""
         last = self.requests.of(uid)
         return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
 
     def victims(self, query: PodVictims, names: Names) -> dict[str, Victims]:
-        """Who must go from each node; nodes where nobody's going would help are left out. Raises AskError.
+        """The victims on each node; nodes where evictions would not help are left out. Raises AskError.
 
-        Only a node that came without victims is named without any: the pod fits there now. A scheduler from before
-        kubernetes#135486 asks of no such node, and takes one in the answer for an error. Nobody more goes for a pod for
-        which others are going.
+        A node is named without victims only if the scheduler named none: the pod fits there now. A scheduler from
+        before kubernetes#135486 takes any other such node for an error. While pods terminate for a pod, no others are
+        evicted.
         """
         request, uid = request_of(query.pod, names, self.informers.ledger), query.pod["metadata"]["uid"]
         if request is None:
@@ -144,61 +147,60 @@ class Verbs:
 
 @dataclass(frozen=True)
 class _Preemption:
-    """One pod's."""
+    """The preemption for one pod."""
 
     verbs: Verbs
     uid: str
     request: Request
 
-    def victims(self, node: str, given: Victims) -> Victims | None:
-        """The scheduler's own choice frees what the pod lacks of the node: its sum of gpumem, or CPU, or another thing.
+    def victims(self, name: str, given: Victims) -> Victims | None:
+        """The victims on a node; None if it is no candidate.
 
-        If a device is free then as well, it stands. If not, it is added to; it is replaced only where gpumem is what
-        lacks and the node's CPU suffices without: a device that is free brings the sum with it.
+        The scheduler's own victims free what the pod lacks there: the sum of gpumem, CPU, or another resource. They
+        stand if a device is free then as well. If not, others are added. They are replaced only if gpumem is all that
+        the pod lacks, because a free device also frees the sum.
         """
-        if given.uids and self._needed(node, given.uids) is not None:
+        if given.uids and self._needed(name, given.uids) is not None:
             return given
-        pods, claims = self.verbs.cache.pods(node), self.verbs.cache.claims(node)
-        lower = {pod.uid for pod in pods if pod.priority < self.request.standing.priority and not pod.terminating}
-        needed = self._needed(node, {*lower, *given.uids})  # the scheduler may know of one whose binding we still await
+        node = self.verbs.cache.node(name)
+        priority = self.request.entitlement.priority
+        lower = {pod.uid for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority}
+        needed = self._needed(name, {*lower, *given.uids})  # the scheduler may name a pod that is still assumed here
         if needed is None or (given.uids and not needed):
-            return None  # room came meanwhile: for the scheduler, victims that became none are an error of all nodes
-        if given.uids and not (self._lacks_gpumem(node, claims) and self._has_cpu(node, claims, needed)):
-            needed = self.verbs.cache.by_priority({*given.uids, *needed}, node)
+            return None  # there is room by now: the scheduler takes an empty list in place of its victims for an error
+        if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
+            needed = node.by_priority({*given.uids, *needed})
         return Victims(needed, given.pdb_violations)
 
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
-        """Whether the pod was refused where others go for it, and fits there once they are gone; kube-scheduler holds
-        them for gone already, or it would name somebody there."""
+        """Returns True if the pod was refused on a node where it fits once the terminating pods are gone.
+
+        kube-scheduler already counts them as gone, or it would name victims there.
+        """
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
 
     def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
+        request, now = self.request, self.verbs.clock.monotonic()
         return self.verbs.cache.victims(
-            self.request.ask,
-            node,
-            candidates,
-            self.verbs.clock.monotonic(),
-            uid=self.uid,
-            standing=self.request.standing,
-            seated=self._seated(node),
+            request.ask, node, candidates, now, uid=self.uid, entitlement=request.entitlement, seated=self._seated(node)
         )
 
-    def _seated(self, node: str) -> Collection[str]:
+    def _seated(self, name: str) -> Collection[str]:
         """The pods of the node that keep within a seat of its pool."""
-        ledger, devices = self.verbs.informers.ledger, self.verbs.informers.devices(node)
-        if ledger is None or devices is None:
+        ledger, node = self.verbs.informers.ledger, self.verbs.cache.node(name)
+        if ledger is None or node.inventory is None:
             return ()
-        pods = self.verbs.cache.pods(node)
-        return {p.uid for p in pods if devices.pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
+        pool = node.inventory.pool
+        return {p.uid for p in node.pods.values() if pool in {s.pool for s in seats_for(ledger, p.namespace, p.ask)}}
 
-    def _lacks_gpumem(self, node: str, claims: Collection[PodInfo | DeviceShare]) -> bool:
-        """Whether the node's sum is what keeps the ask out, as the scheduler sums."""
-        devices: NodeDevices | None = self.verbs.informers.devices(node)
-        offered = sum(device.offered_mib for device in devices.devices) if devices else 0
-        return sum(claim.ask.total_mib for claim in claims) + self.request.ask.total_mib > offered
+    def _lacks_gpumem(self, node: NodeInfo) -> bool:
+        """Returns True if the node's sum of gpumem keeps the pod out, as kube-scheduler adds it up."""
+        held_mib = sum(pod.ask.total_mib for pod in node.pods.values())
+        return held_mib + self.request.ask.total_mib > sum(node.offered.values())
 
-    def _has_cpu(self, node: str, claims: Collection[PodInfo | DeviceShare], leaving: Collection[str]) -> bool:
-        free_milli, needed_milli = self.verbs.cache.cpu_milli(node), self.request.ask.cpu_milli
-        freed_milli = sum(each.ask.cpu_milli for each in claims if each.uid in leaving or each.terminating)
-        return not needed_milli or (free_milli is not None and free_milli + freed_milli >= needed_milli)
+    def _has_cpu(self, node: NodeInfo, leaving: Collection[str]) -> bool:
+        needed_milli = self.request.ask.cpu_milli
+        gone = [p for p in node.pods.values() if p.uid in leaving or p.state is PodState.TERMINATING]
+        freed_milli = sum(pod.ask.cpu_milli for pod in gone)
+        return not needed_milli or (node.cpu_milli is not None and node.cpu_milli + freed_milli >= needed_milli)

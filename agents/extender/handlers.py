@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agents.extender import protocol, status
+from agents.extender import protocol
 from agents.extender.bind import Binder
-from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.filter import Verbs
 from agents.extender.leader import LeaderCheck
@@ -21,25 +20,24 @@ from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sent
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
-# The informers' thread comes round several times a second; one that hangs needs a restart.
+# The informers' thread is active several times a second. If it hangs, the container needs a restart.
 ALIVE_SECONDS = 60.0
 
 
 class NotReadyError(AgentError):
-    """Nothing may be placed now; the message says why."""
+    """Nothing may be placed now; the message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Whether this extender may answer for its scheduler; `measured` is whether the exporters were asked, or need not
-    be."""
+    """Decides if this extender may answer for its scheduler. `measured` is True once the exporters were asked."""
 
     informers: Informers
     leadership: LeaderCheck
     measured: Callable[[], bool]
 
     def names(self) -> Names:
-        """The ledger's names. Raises NotNowError where nothing may be placed."""
+        """The ledger's names. Raises NotReadyError if nothing may be placed."""
         if problem := self.problem():
             raise NotReadyError(problem)
         since, listed_at = self.leadership.since, self.informers.listed_at
@@ -52,7 +50,7 @@ class Readiness:
         return self.informers.names
 
     def serves(self) -> bool:
-        """Whether the scheduler's requests are answered."""
+        """Returns True if the scheduler's requests are answered."""
         try:
             self.names()
         except NotReadyError:
@@ -60,7 +58,7 @@ class Readiness:
         return True
 
     def problem(self) -> str | None:
-        """Why nothing could be placed even by a leader; None where it could."""
+        """The reason why even a leader could place nothing; None if it could."""
         if self.informers.problem:
             return self.informers.problem
         if self.informers.listed_at is None:
@@ -86,7 +84,7 @@ class VerbHandler:
         }
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        """The protocol's answer; errors go into its Error where it has one, and are status 503 where not."""
+        """The protocol's answer. Errors go into its field Error; an answer without that field has status 503."""
         verb = request.path.rpartition("/")[2]
         if verb not in self._verbs or request.method != "POST":
             return sentence(http.client.NOT_FOUND, f"there are POST {', '.join(self._verbs)}")
@@ -136,14 +134,9 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers everybody: GET /metrics, /healthz and /readyz. It changes nothing.
-
-    /inspect and /inspect/<node> name every tenant's pods. They are for who may open a port of this pod or run a command
-    in it (pods/portforward, pods/exec in this namespace): such a request comes over the loopback.
-    """
+    """Answers GET /metrics, /healthz and /readyz for everybody. It changes nothing and names no pod."""
 
     readiness: Readiness
-    cache: Cache
     families: Callable[[], tuple[Family, ...]]
     monotonic: Callable[[], float]
 
@@ -157,21 +150,8 @@ class StatusHandler:
         if path in ("/healthz", "/readyz"):
             problem = self._hangs() if path == "/healthz" else self.readiness.problem()
             return sentence(http.client.SERVICE_UNAVAILABLE, problem) if problem else sentence(http.client.OK, "ok")
-        if path == "/inspect" or path.startswith("/inspect/"):
-            if not request.local:
-                return sentence(http.client.FORBIDDEN, "only from within the pod: use kubectl port-forward")
-            return self._inspect(path.removeprefix("/inspect").removeprefix("/"))
-        return sentence(
-            http.client.NOT_FOUND, "not found; there are /metrics, /healthz, /readyz, /inspect and /inspect/<node>"
-        )
+        return sentence(http.client.NOT_FOUND, "not found; there are /metrics, /healthz and /readyz")
 
     def _hangs(self) -> str | None:
         silent = self.monotonic() - self.readiness.informers.alive_at
         return f"the API has not been followed for {silent:.0f} s" if silent > ALIVE_SECONDS else None
-
-    def _inspect(self, node: str) -> HttpResponse:
-        usage = self.cache.snapshot()
-        shown = status.nodes(each for each in usage if node in ("", each.node))
-        if node and not shown["nodes"]:
-            return sentence(http.client.NOT_FOUND, f"{node} is not a node with GPU memory to share")
-        return HttpResponse(http.client.OK, json.dumps(shown, indent=1).encode())

@@ -1,9 +1,8 @@
-"""How long a seat is held back while others give back memory that they use without a right to it.
+"""Holds: a seat waits a bounded time while others give back memory beyond their budgets.
 
-A pod within its seat is placed whenever the ledger has its device's room; what is measured never refuses it. Where the
-seat could not load now, gates close and the watchdog recycles: meanwhile it is held back, for so many seconds at most,
-and then placed all the same. It is not held back for nothing: where it could load, though not above the floor, and
-nobody is over a budget, there is nobody to wait for.
+A pod within its seat is placed whenever the ledger has room for it; a reading never refuses it. If the seat could not
+load now, gates close and the watchdog recycles. Meanwhile it is held back for some seconds, and then placed anyway. If
+it could load below the floor and no pod is over a budget, it is placed at once, because a wait would change nothing.
 """
 
 import threading
@@ -17,13 +16,13 @@ from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.ledger import Ledger
 
-# A seat that the scheduler has not tried for so long is gone, or has no room: it tries each within 5 minutes.
+# The scheduler tries each pod within 5 minutes. A seat that it has not tried for longer is gone, or has no room.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class HeldSeat:
-    """Since when a seat is held back, until when, when it was last tried (monotonic seconds), and in which pool."""
+    """The hold on one seat; times in monotonic seconds."""
 
     since: float
     until: float
@@ -33,7 +32,7 @@ class HeldSeat:
 
 @dataclass(kw_only=True)
 class SeatHolds:
-    """Any thread calls. `led_since` is when this process began to lead, monotonic seconds."""
+    """The holds on all seats, for any thread. `led_since` returns the monotonic time since which this process leads."""
 
     seconds: float
     led_since: Callable[[], float | None]
@@ -42,8 +41,10 @@ class SeatHolds:
     _held: dict[str, HeldSeat] = field(default_factory=dict)
 
     def hold(self, pod: Pod, short: tuple[Shortage, ...], server_now: datetime) -> HeldSeat | None:
-        """The hold on a seat with these shortages; None where it is to be placed now. `server_now` is the API server's
-        time of day."""
+        """The hold on a seat with these shortages; None if it is to be placed now.
+
+        `server_now` is the API server's time of day.
+        """
         now = self.clock.monotonic()
         with self._lock:
             self._held = {uid: each for uid, each in self._held.items() if now - each.tried_at < _GONE_SECONDS}
@@ -52,28 +53,27 @@ class SeatHolds:
             known = self._held.get(pod.uid)
             since = self._began(pod, now, server_now) if known is None else known.since
             held = HeldSeat(since, since + self.seconds, now, short[0].pool)
-            self._held[pod.uid] = held  # also once it is over: the seat is held back once
+            self._held[pod.uid] = held  # also when it has ended: a seat is held back only once
             return held if now < held.until else None
 
     def release(self, uid: str) -> None:
-        """A seat that is placed."""
+        """Ends the hold on a seat that is placed."""
         with self._lock:
             if uid in self._held:
                 self._held[uid] = replace(self._held[uid], until=self._held[uid].since)
 
     def by_pool(self, pools: Iterable[str]) -> dict[str, int]:
-        """How many seats are held back now."""
+        """The number of seats held back now, by pool."""
         now = self.clock.monotonic()
         with self._lock:
             counts = Counter(each.pool for each in self._held.values() if now < each.until)
         return {pool: counts[pool] for pool in {*pools, *counts}}
 
     def _began(self, pod: Pod, now: float, server_now: datetime) -> float:
-        """When the hold began: now, for a pod that nobody else can have held back.
+        """The start of the hold: now, unless an earlier leader may have held the pod back.
 
-        Who led before, or this process before it was restarted, may have held back a pod that is older than this
-        leadership, and nothing says since when. So for such a pod the hold counts from its creation: restarts never add
-        up, and the error is that a seat which was not held back yet is placed by the ledger sooner.
+        A pod that is older than this leadership may have been held back before, for an unknown time. Its hold counts
+        from its creation, so that restarts never prolong it. At worst such a seat is placed too early.
         """
         created = pod.metadata.get("creationTimestamp")
         if not created:
@@ -84,8 +84,10 @@ class SeatHolds:
 
 
 def crowded(short: Iterable[Shortage]) -> bool:
-    """Whether a seat with these shortages could load on no node, or only where somebody who is over a budget should
-    give memory back. To leave less than the floor by what the ledger promised is neither."""
+    """Returns True if each node lacks memory for the seat, or has a pod over its budget that should give some back.
+
+    A node where the seat would load below the floor, with all pods within their budgets, is not crowded.
+    """
     by_node: dict[str, bool] = {}
     for each in short:
         by_node[each.node] = by_node.get(each.node, False) or each.mib > each.floor_mib or bool(each.holders)
@@ -93,11 +95,10 @@ def crowded(short: Iterable[Shortage]) -> bool:
 
 
 def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """The shortages, with only those holders from whom somebody may reclaim: not who is on record as unbudgeted, and
-    has no more than was measured then."""
+    """The shortages without the unbudgeted workloads on record that use no more than was measured for the record."""
     if ledger is None:
         return tuple(short)
-    # The last of a tenant's counts, and is the largest: nobody says which of them a pod is.
+    # Of a tenant's records the largest counts, because a pod does not show which of them it is.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

@@ -1,7 +1,7 @@
-"""Whether this pod's kube-scheduler is the leader: an informer on its Lease.
+"""Leader election: an informer on the Lease shows if this pod's kube-scheduler leads.
 
-Two schedulers never schedule at once, and each asks the extender of its own pod. So the extender that answers is the
-one whose scheduler holds the Lease, and no two of them hand out the same memory.
+Two schedulers never schedule at once, and each asks the extender of its own pod. Only the extender of the leader
+answers, so that no two of them give away the same memory.
 """
 
 import threading
@@ -19,7 +19,7 @@ _DEFAULT_SECONDS = 15  # of leaseDurationSeconds, kube-scheduler's own
 
 
 class LeaderCheck(Protocol):
-    """When this process began to lead without a break, monotonic seconds; None while it does not."""
+    """`since` is the time from which this process leads without a break, in monotonic seconds; None if it does not."""
 
     @property
     def since(self) -> float | None: ...
@@ -34,7 +34,7 @@ class AlwaysLeader:
 
 @dataclass(kw_only=True)
 class LeaseWatcher:
-    """One thread runs `keep`, all read. `gained` is called at each beginning."""
+    """One thread runs `keep`; all threads read. `gained` is called each time that leadership begins."""
 
     api: Api
     namespace: str
@@ -55,12 +55,12 @@ class LeaseWatcher:
 
     @property
     def since(self) -> float | None:
-        """None as well where no renewal has been seen for the Lease's duration: another may have taken over."""
+        """None also if the Lease was not renewed within its duration: another may have taken over."""
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
 
     def keep(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         self._informer.run()
 
     def stop(self) -> None:
@@ -68,13 +68,13 @@ class LeaseWatcher:
         self._informer.stop()
 
     def see(self, lease: Object | None) -> None:
-        """A Lease as it is now; None for one that is gone."""
+        """Takes the Lease as it is now, None if it is gone."""
         spec = (lease or {}).get("spec") or {}
         ours = str(spec.get("holderIdentity") or "").startswith(f"{self.holder}_")
         now = self.clock.monotonic()
         with self._lock:
             led = self._since is not None and now < self._until
-            if spec.get("renewTime") != self._renewed:  # not where the same Lease is only read again
+            if spec.get("renewTime") != self._renewed:  # else the same Lease was only read again
                 self._renewed = spec.get("renewTime")
                 self._until = now + (spec.get("leaseDurationSeconds") or _DEFAULT_SECONDS)
             self._since = (self._since if led else now) if ours else None

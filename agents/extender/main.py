@@ -1,8 +1,7 @@
 """extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
 
 It answers only while its scheduler leads, and only by what it has read of the API since; when in doubt the pod waits.
-Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz, /readyz, and
-to who is in the pod /inspect.
+Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz and /readyz.
 """
 
 import ssl
@@ -13,12 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, Connections
-from agents.extender.cache import measured
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import Measured
-from agents.extender.cache.pod_info import PodInfo, allocated
+from agents.extender.cache.pod_info import PodInfo, holder
 from agents.extender.certs import AUTHORITY, SERVER
 from agents.extender.filter import Verbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
@@ -27,7 +25,8 @@ from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
 from agents.extender.metrics import ExtenderMetrics
 from agents.extender.pending import PendingPods
 from agents.extender.report import EventWriter, lost_event
-from agents.kube.client import Api, Endpoint, in_cluster
+from agents.kube import transport
+from agents.kube.client import ATTEMPTS, Api, in_cluster
 from agents.kube.events import Recorder
 from agents.kube.pods import BOUND, PODS
 from agents.kube.transport import Https
@@ -38,7 +37,7 @@ from agents.runtime.log import Log
 from agents.runtime.open_server import OpenServer
 from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
-from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.client import NodeTelemetry, Scraper
 from tenancy.devices.allocate import Scoring
 from tenancy.names import RETRY_ANNOTATION, SCHEDULER
 
@@ -47,38 +46,35 @@ _IDLE_SECONDS = 120.0  # longer than kube-scheduler keeps a connection, so that 
 _BODY_BYTES = 16 * 2**20  # a pod, and the names of the nodes or of their victims
 
 
-def _scoring(value: str) -> str:
-    if value not in [*Scoring]:
-        raise ValueError(f"must be one of {', '.join(Scoring)}")
-    return value
-
-
-def _lease(value: str) -> str:
-    if value and not all(value.partition("/")):
-        raise ValueError("must be namespace/name, or empty for a scheduler that is alone")
-    return value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """VERBS_PORT is on the loopback, HTTP_PORT on every address; CERTIFICATES is certify's directory. LEASE is the
-    scheduler's, namespace/name."""
+    """VERBS_PORT is on the loopback, HTTP_PORT on every address. CERTIFICATES is certify's directory.
+
+    LEASE is the scheduler's, namespace/name; empty for a scheduler without leader election.
+    """
 
     verbs_port: int = variable(PORT)
     http_port: int = variable(PORT)
     certificates: str = variable(text)
-    lease: str = variable(_lease)
-    scoring: str = variable(_scoring)
+    lease: str = variable(str)
+    scoring: str = variable(Scoring)
     hold_seconds: int = variable(whole(0, 3_600))
     ledger_namespace: str = variable(text)
+    exporter_namespace: str = variable(text)
+    exporter_port: int = variable(PORT)
     pod_name: str = variable(text)
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
-    """Serves until SIGTERM, then 0. Raises AgentError. Without EXPORTER_NAMESPACE nothing is measured."""
+    """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
-    exporters = read(measured.Settings, environ) if "EXPORTER_NAMESPACE" in environ else None
-    extender = Extender(settings, exporters, in_cluster(environ), Clock(), log)
+    endpoint, clock = in_cluster(environ), Clock()
+
+    def connect(timeout_seconds: float, attempts: int) -> Api:
+        https = Https(endpoint, timeout_seconds=timeout_seconds)
+        return Api(endpoint, clock=clock, attempts=attempts, transport=https)
+
+    extender = Extender(settings, connect, clock, log)
     tls = server_tls(Path(settings.certificates))
     with (
         Server(
@@ -129,36 +125,42 @@ def server_tls(folder: Path) -> ssl.SSLContext:
 
 
 class Extender:
-    """The parts, put together."""
+    """The parts, put together. `connect` makes a client of the API: of which timeout in seconds, and of how many
+    attempts at a request."""
 
     def __init__(
-        self, settings: Settings, exporters: measured.Settings | None, endpoint: Endpoint, clock: Clock, log: Log
+        self,
+        settings: Settings,
+        connect: Callable[[float, int], Api],
+        clock: Clock,
+        log: Log,
+        *,
+        scraper: Scraper | None = None,
+        more_room: threading.Event | None = None,
     ) -> None:
-        api: Callable[[], Api] = partial(Api, endpoint, clock=clock)
-
-        def hasty() -> Api:
-            https = Https(endpoint, timeout_seconds=TIMEOUT_SECONDS)
-            return Api(endpoint, clock=clock, attempts=1, transport=https)
-
+        api = partial(connect, transport.TIMEOUT_SECONDS, ATTEMPTS)
+        hasty = partial(connect, TIMEOUT_SECONDS, 1)
         self._clock = clock
         self._log = log
-        self._exporters = exporters
+        self._settings = settings
         self._namespace = settings.ledger_namespace
+        self._scraper = scraper or Scraper()
         self._claims, self._lists, self._telemetry = api(), api(), api()
         cache = Cache(Scoring(settings.scoring))
-        self._waiting = PendingPods(
+        self.waiting = PendingPods(
             cache=cache,
-            ledger=lambda: self._informers.ledger,
+            ledger=lambda: self.informers.ledger,
             nudge=self._nudge,
             serves=self._serves,
             clock=clock,
             log=log,
+            more_room=more_room or threading.Event(),
         )
-        self._informers = Informers(
+        self.informers = Informers(
             api=api(),
             cache=cache,
             ledger_namespace=self._namespace,
-            grown=self._waiting.grown,
+            grown=self.waiting.grown,
             clock=clock,
             log=log,
         )
@@ -167,52 +169,49 @@ class Extender:
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
         holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
-        placing = Verbs(informers=self._informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
-        self._binder = Binder(
+        placing = Verbs(informers=self.informers, cache=cache, holds=holds, tell=self._events.put, clock=clock)
+        self.binder = Binder(
             connections=Connections(hasty, clock),
             cache=cache,
             requests=placing.requests,
-            ledger=lambda: self._informers.ledger,
+            ledger=lambda: self.informers.ledger,
             leads=lambda: self._leadership.since is not None,
             clock=clock,
             log=log,
         )
-        self._measured = Measured(read=self._measure, cache=cache, grown=self._waiting.grown, clock=clock, log=log)
-        self._audit = Comparer(
+        self.measured = Measured(read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log)
+        self.audit = Comparer(
             bound=self._bound,
-            renew=self._informers.renew,
+            renew=self.informers.renew,
             lost=lambda pod: self._events.put(lost_event(pod)),
             cache=cache,
             clock=clock,
             log=log,
         )
         self._readiness = readiness = Readiness(
-            informers=self._informers,
+            informers=self.informers,
             leadership=self._leadership,
-            measured=lambda: exporters is None or self._measured.tried,
+            measured=lambda: self.measured.tried,
         )
-        self.verb_desk = VerbHandler(readiness, placing, self._binder, self._waiting)
+        self.verb_desk = VerbHandler(readiness, placing, self.binder, self.waiting)
         series = ExtenderMetrics(
             readiness=readiness,
             desk=self.verb_desk,
             cache=cache,
-            drift=self._audit.counts,
-            ages=self._measured.ages,
-            unsettled=lambda: len(self._binder.unsettled),
-            waiting=lambda: len(self._waiting),
+            drift=self.audit.counts,
+            ages=self.measured.ages,
+            unsettled=lambda: len(self.binder.unsettled),
+            waiting=lambda: len(self.waiting),
             held=lambda: holds.by_pool(self._pools()),
         )
-        self.open_desk = StatusHandler(
-            readiness=readiness, cache=cache, families=series.families, monotonic=clock.monotonic
-        )
+        self.open_desk = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
     def threads(self) -> Iterable[Callable[[], None]]:
         """The loops that never return, each for a thread of its own."""
-        yield from (self._informers.keep, self._waiting.keep, self._audit.keep, self._keep_settling, self._events.keep)
+        yield from (self.informers.keep, self.waiting.keep, self.audit.keep, self._keep_settling, self._events.keep)
+        yield self.measured.keep
         if isinstance(self._leadership, LeaseWatcher):
             yield self._leadership.keep
-        if self._exporters:
-            yield self._measured.keep
 
     def _led(self, settings: Settings, api: Api) -> LeaderCheck:
         if not settings.lease:
@@ -223,7 +222,7 @@ class Extender:
             namespace=namespace,
             name=name,
             holder=settings.pod_name,
-            gained=self._informers.renew,
+            gained=self.informers.renew,
             clock=self._clock,
             log=self._log,
         )
@@ -231,8 +230,8 @@ class Extender:
     def _keep_settling(self) -> None:
         while True:
             self._clock.sleep(SETTLE_SECONDS)
-            if self._informers.names:
-                self._binder.settle(self._informers.names)
+            if self.informers.names:
+                self.binder.settle(self.informers.names)
 
     def _serves(self) -> bool:
         return self._readiness.serves()
@@ -244,25 +243,26 @@ class Extender:
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
 
     def _pools(self) -> Iterable[str]:
-        ledger = self._informers.ledger
+        ledger = self.informers.ledger
         return [pool.name for pool in ledger.shared_pools] if ledger else ()
 
     def _measure(self) -> Iterable[NodeTelemetry] | None:
-        ledger = self._informers.ledger
-        if ledger is None or self._informers.listed_at is None or self._exporters is None:
+        ledger = self.informers.ledger
+        if ledger is None or self.informers.listed_at is None:
             return None
         return client.read(
             self._telemetry,
             ledger,
-            self._informers.pools,
-            namespace=self._exporters.exporter_namespace,
-            port=self._exporters.exporter_port,
+            self.informers.nodes,
+            namespace=self._settings.exporter_namespace,
+            port=self._settings.exporter_port,
+            scraper=self._scraper,
             monotonic=self._clock.monotonic,
         )
 
     def _bound(self) -> Iterable[PodInfo]:
-        names = self._informers.names
+        names = self.informers.names
         if names is None:
             return ()
-        found = [allocated(item, names) for item in self._lists.items(PODS, **BOUND)]
-        return [pod for pod in found if pod is not None]
+        found = [holder(item, names) for item in self._lists.items(PODS, **BOUND)]
+        return [pod for pod in found if isinstance(pod, PodInfo)]

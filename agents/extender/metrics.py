@@ -1,10 +1,9 @@
-"""The extender's gauges: cache, leader, devices, pending binds. Bytes and seconds."""
+"""The extender's metrics, in bytes and seconds."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.snapshot import NodeUsage, ShareState
 from agents.extender.handlers import Readiness, VerbHandler
 from agents.runtime.exposition import Family, Sample, gauges
 from tenancy.names import (
@@ -52,9 +51,7 @@ class ExtenderMetrics:
         desk = self.desk
         return (
             *gauges(self._samples(), HELP),
-            desk.seconds.family(),
-            desk.refusals.family(),
-            desk.overcrowded.family(),
+            *(each.family() for each in (desk.seconds, desk.refusals, desk.overcrowded)),
         )
 
     def _samples(self) -> Iterator[Sample]:
@@ -70,20 +67,12 @@ class ExtenderMetrics:
         for node, seconds in self.ages().items():
             yield Sample(name=METRIC_EXTENDER_MEASURED_AGE, labels={"node": node}, value=round(seconds, 3))
         usage = self.cache.snapshot()
-        yield Sample(name=METRIC_EXTENDER_RESERVATIONS, value=len(_reserved(usage)))
+        held = [pod for node in usage for device in node.devices for pod in device.pods]
+        waiting = {pod.uid for pod in held if not pod.is_bound}
+        yield Sample(name=METRIC_EXTENDER_RESERVATIONS, value=len(waiting))
         for node_usage in usage:
             for device in node_usage.devices:
                 labels = {"node": node_usage.node, "gpu": str(device.index), "uuid": device.uuid}
                 offered_mib = device.mib if device.healthy and not device.excluded else 0
                 yield Sample(name=METRIC_EXTENDER_OFFERED, labels=labels, value=offered_mib * MIB)
                 yield Sample(name=METRIC_EXTENDER_ALLOCATED, labels=labels, value=device.held_mib * MIB)
-
-
-def _reserved(usage: tuple[NodeUsage, ...]) -> set[str]:
-    return {
-        share.uid
-        for each in usage
-        for device in each.devices
-        for share in device.shares
-        if share.standing is not ShareState.BOUND
-    }

@@ -1,9 +1,9 @@
-"""Pods that found no room, and how kube-scheduler is made to retry them.
+"""Pending pods: makes kube-scheduler retry pods that found no room.
 
-kube-scheduler tries a pod that an extender refused at the next event of the cluster, and else after five minutes. It
-may see a pod's end before we do, and what ends a promise or frees a device is no event to it: such a pod would wait for
-nothing (gpushare-scheduler-extender#187, kubernetes#122019). So where a refused pod would fit by now and was not tried,
-an event is made: a change of one ResourceClaim, which nobody uses.
+kube-scheduler retries a refused pod at the next event of the cluster, or after five minutes. It may learn of a pod's
+end before the extender, and the end of a reservation is no event to it (gpushare-scheduler-extender#187,
+kubernetes#122019). If a refused pod would fit by now, the extender makes an event: it changes one ResourceClaim that no
+pod uses.
 """
 
 import sys
@@ -20,17 +20,17 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
 from tenancy.ledger import Ledger
 
-# What the scheduler needs to try again by itself: its shortest back-off, and a little.
+# The scheduler may retry by itself after its shortest back-off, of 1 s.
 GRACE_SECONDS = 1.5
-# Between two looks where no release was seen: promises and measurements run out without a word.
+# The interval between two looks. Reservations and readings end without an event.
 _LOOK_SECONDS = 5.0
-# A pod that the scheduler has not tried for so long is gone: it tries each within 5 minutes, and looks every 30 s.
+# A pod that the scheduler has not tried for so long is gone: it tries each within 5 minutes.
 _GONE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class PendingPod:
-    """What a pod asked of which nodes, and when it was refused (monotonic seconds); `reported`: with an event since."""
+    """A refused pod, with the nodes and the monotonic time of the refusal. `reported`: an event was made since."""
 
     request: Request
     nodes: tuple[str, ...]
@@ -40,9 +40,11 @@ class PendingPod:
 
 @dataclass(kw_only=True)
 class PendingPods:
-    """Any thread tells of pods, one runs `keep`. `nudge` makes the event; it raises AgentError. `serves`: whether this
-    process answers the scheduler now. Whom another process refused, or this one before it was restarted, is not known:
-    an event is made whenever it begins to."""
+    """Any thread reports pods; one runs `keep`.
+
+    `nudge` makes the event, and raises AgentError. `serves` returns True while this process answers the scheduler. Pods
+    that another process refused are not known here, so an event is made whenever this one begins to answer.
+    """
 
     cache: Cache
     ledger: Callable[[], Ledger | None]
@@ -50,31 +52,31 @@ class PendingPods:
     serves: Callable[[], bool]
     clock: Clock
     log: Log
+    more_room: threading.Event = field(default_factory=threading.Event)  # wakes `keep`
     _served: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _refused: dict[str, PendingPod] = field(default_factory=dict)
-    _grown: threading.Event = field(default_factory=threading.Event)
 
     def __len__(self) -> int:
         return len(self._refused)
 
     def refuse(self, uid: str, request: Request, nodes: Iterable[str]) -> None:
-        """A pod found no room on these nodes."""
-        shared = tuple(map(sys.intern, nodes))  # each request brings its own copy of every name
+        """Adds a pod that found no room on these nodes."""
+        shared = tuple(map(sys.intern, nodes))  # each request has its own copy of every name
         with self._lock:
             self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
 
     def forget(self, uid: str) -> None:
-        """A pod that found room."""
+        """Removes a pod that found room."""
         with self._lock:
             self._refused.pop(uid, None)
 
     def grown(self) -> None:
-        """There may be more room than before."""
-        self._grown.set()
+        """Looks again soon, because there may be more room."""
+        self.more_room.set()
 
     def look(self) -> bool:
-        """Whether an event was made, because pods would, or may, fit by now that were not tried. Raises AgentError."""
+        """Makes an event if refused pods would fit by now, and returns True if it did. Raises AgentError."""
         if self._begins():
             return True
         now = self.clock.monotonic()
@@ -94,7 +96,7 @@ class PendingPods:
         return True
 
     def keep(self) -> NoReturn:
-        """Does not return."""
+        """Runs without end."""
         problem = ProblemLog(
             log=self.log,
             failing="pods that were refused may wait for 5 minutes",
@@ -111,31 +113,30 @@ class PendingPods:
         return begins
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
-        """Those who would be let through by now, or, of seats not held back yet, be held back. For those who ask alike
-        is looked once."""
+        """The pods that a filter would now place, or begin to hold back. Equal requests are judged once."""
         rooms: dict[object, frozenset[str]] = {}
         fitting = {}
         for uid, pod in waiting.items():
-            ask, standing = pod.request.ask, pod.request.standing
+            ask, entitlement = pod.request.ask, pod.request.entitlement
             if pod.request.held is not None:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):
                     fitting[uid] = pod
                 continue
-            keeper = uid if self.cache.nominated(uid) else ""  # who has room that others do not
-            key = ask, standing, keeper
+            nominee = uid if self.cache.is_nominated(uid) else ""  # which has room that is kept for it
+            key = ask, entitlement, nominee
             if key not in rooms:
-                rooms[key] = self.cache.feasible_nodes(ask, now, keeper, standing, by_ledger=True)
+                rooms[key] = self.cache.feasible_nodes(ask, now, nominee, entitlement, by_ledger=True)
             if not rooms[key].isdisjoint(pod.nodes):
                 fitting[uid] = pod
         return fitting
 
     def _is_crowded(self, uid: str, pod: PendingPod, now: float) -> bool:
-        """Whether a seat that is held back would still be: as its filter asks, which lets it load under the floor."""
-        short = self.cache.shortages(uid, pod.request.ask, pod.nodes, now, pod.request.standing)
+        """Returns True if a filter would still hold the seat back."""
+        short = self.cache.shortages(uid, pod.request.ask, pod.nodes, now, pod.request.entitlement)
         return crowded(reclaimable(short, self.ledger()))
 
     def _pause(self) -> None:
-        """Until there may be more room, or a while."""
-        if self._grown.wait(_LOOK_SECONDS):
-            self._grown.clear()
+        """Waits until there may be more room, or for a while."""
+        if self.more_room.wait(_LOOK_SECONDS):
+            self.more_room.clear()
             self.clock.sleep(GRACE_SECONDS)

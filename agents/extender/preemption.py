@@ -1,6 +1,6 @@
-"""Preemption: the victims whose eviction frees devices for a pod. Pure.
+"""Preemption: the pods to evict so that devices become free for another pod. Pure.
 
-In-tree preemption knows the node's sum alone, and may evict pods whose going frees no device. Units: MiB.
+kube-scheduler's own preemption knows only the node's sum, and may evict pods without freeing a device. Units: MiB.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,10 @@ from tenancy.devices.allocate import Ask
 
 @dataclass(frozen=True, kw_only=True)
 class Occupant:
-    """A pod that may be evicted: it declared `mib` on each of its devices, and measurably uses so much of each.
-    `seated`: it comes back by the ledger, and loads what it declared again."""
+    """A pod that may be evicted, with its request on each device and its measured use by device index.
+
+    A `seated` pod comes back by the ledger, and loads its request again.
+    """
 
     uid: str
     priority: int
@@ -21,34 +23,33 @@ class Occupant:
     seated: bool = False
 
     def frees_mib(self, index: int) -> int:
-        """What its leaving frees of a device, where the ledger keeps its room."""
+        """The measured MiB that its eviction frees on a device, if the ledger keeps its room."""
         used_mib = self.used_mib[index]
         return max(used_mib - self.mib, 0) if self.seated else used_mib
 
 
 @dataclass(frozen=True)
 class Room:
-    """What is left of a device: by the ledger, and as measured less the floor, None where that does not count."""
+    """The MiB left of a device by the ledger, and as measured without the floor; None if that does not count."""
 
     mib: int
     spare_mib: int | None = None
 
     def more(self, mib: int, used_mib: int) -> "Room":
-        """Once a pod left it that declared and used so much."""
+        """The room after a pod with this request and this use has left."""
         return Room(self.mib + mib, None if self.spare_mib is None else self.spare_mib + used_mib)
 
     def lacks_mib(self, ask: Ask) -> tuple[int, int]:
-        """What one share of the ask lacks by the ledger, and as measured; nothing at 0 and below."""
+        """The MiB that the ask lacks on this device, by the ledger and as measured; at most 0 if it lacks nothing."""
         return ask.mib - self.mib, 0 if self.spare_mib is None else ask.mib - self.spare_mib
 
 
 def fewest(ask: Ask, room: Mapping[int, Room], occupants: Sequence[Occupant]) -> tuple[str, ...] | None:
-    """The uids of those who must leave, by falling priority; () where nobody must, None where it would not help.
+    """The uids of the pods that must leave, by falling priority; None if evictions would not help.
 
-    `room` is what is left of each device that could take the ask. For one device: the fewest; of so many, those whose
-    priorities, the highest first, are lowest. Where these do not use what they declared, more leave, until what is
-    measured suffices too. For several devices each is cleared so, the easiest first, and whoever then need not leave
-    stays.
+    `room` has each device that could take the ask. For one device these are the fewest pods, and among equally few
+    those of the lowest priorities. More leave if these use less than they requested and the measured room is short. For
+    several devices, the easiest are cleared one by one. Then each pod that need not leave any more stays.
     """
     plans = []
     for index, left in room.items():
@@ -68,7 +69,7 @@ def fewest(ask: Ask, room: Mapping[int, Room], occupants: Sequence[Occupant]) ->
 
 
 def _clear_both(ask: Ask, index: int, left: Room, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
-    """Of one device: those who must leave it for the ledger's sake, then those for what is measured."""
+    """The occupants that must leave one device by the ledger, and then those for the measured room."""
     leaving = _clear(left.lacks_mib(ask)[0], occupants)
     if leaving is None:
         return None
@@ -81,7 +82,7 @@ def _clear_both(ask: Ask, index: int, left: Room, occupants: Sequence[Occupant])
 
 
 def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] | None:
-    """Of one device: those who must leave it so that `need_mib` more become free."""
+    """The occupants that must leave one device so that `need_mib` more become free."""
     count = _count(need_mib, occupants)
     if count is None:
         return None
@@ -99,7 +100,7 @@ def _clear(need_mib: int, occupants: Sequence[Occupant]) -> Sequence[Occupant] |
 
 
 def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
-    """How many must leave at least; None where all together are too few."""
+    """The least number of occupants that must leave; None if all together are too few."""
     for count, mib in enumerate(sorted((each.mib for each in occupants), reverse=True)):
         if need_mib <= 0:
             return count
@@ -108,7 +109,7 @@ def _count(need_mib: int, occupants: Sequence[Occupant]) -> int | None:
 
 
 def _covers(need_mib: int, count: int, occupants: Sequence[Occupant], highest: int) -> bool:
-    """Whether `count` of the occupants up to a priority have so much."""
+    """Returns True if `count` of the occupants up to a priority have `need_mib`."""
     sizes = sorted((each.mib for each in occupants if each.priority <= highest), reverse=True)
     return sum(sizes[:count]) >= need_mib
 

@@ -1,11 +1,12 @@
 """kube-scheduler's extender protocol: its JSON to and from plain types.
 
 Source: k8s.io/kube-scheduler/extender/v1 types.go, whose fields have no JSON tags, and HTTPExtender in
-pkg/scheduler/extender.go. Its own requests are read with nodeCacheCapable: nodes and victims come by name.
+pkg/scheduler/extender.go. The scheduler has nodeCacheCapable: true, so nodes and victims come by name.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 class VerbError(AgentError):
-    """The request is not as the protocol has it."""
+    """The request does not follow the protocol."""
 
 
 @dataclass(frozen=True)
@@ -61,29 +62,24 @@ class PodBinding:
 
 def read_pod_nodes(body: bytes) -> PodNodes:
     """Raises VerbError."""
-    arguments = _object(body)
-    nodes = arguments.get("NodeNames")
-    if not isinstance(nodes, list) or not set(map(type, nodes)) <= {str}:
-        raise VerbError("NodeNames must be a list of names; the scheduler must have nodeCacheCapable: true")
-    return PodNodes(_pod(arguments), tuple(nodes))
+    with _reading():
+        arguments = json.loads(body)
+        return PodNodes(_pod(arguments), tuple(map(str, arguments["NodeNames"])))
 
 
 def read_pod_victims(body: bytes) -> PodVictims:
     """Raises VerbError."""
-    arguments = _object(body)
-    nodes = arguments.get("NodeNameToMetaVictims")
-    if not isinstance(nodes, dict):
-        raise VerbError("NodeNameToMetaVictims must be a map; the scheduler must have nodeCacheCapable: true")
-    return PodVictims(_pod(arguments), {name: _victims(name, victims) for name, victims in nodes.items()})
+    with _reading():
+        arguments = json.loads(body)
+        nodes = arguments["NodeNameToMetaVictims"].items()
+        return PodVictims(_pod(arguments), {name: _victims(victims) for name, victims in nodes})
 
 
 def read_binding(body: bytes) -> PodBinding:
     """Raises VerbError."""
-    arguments = _object(body)
-    fields = [arguments.get(field) for field in ("PodNamespace", "PodName", "PodUID", "Node")]
-    if not all(isinstance(field, str) and field for field in fields):
-        raise VerbError("PodNamespace, PodName, PodUID and Node must be given")
-    return PodBinding(*map(str, fields))
+    with _reading():
+        given = json.loads(body)
+        return PodBinding(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
 
 
 def filtered(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
@@ -109,32 +105,21 @@ def failed(message: str) -> Json:
 BOUND: Json = {"Error": ""}
 
 
-def _object(body: bytes) -> Json:
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Only the pod's own scheduler has the certificate to ask: a wrong shape is a wrong version or configuration."""
     try:
-        arguments = json.loads(body)
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise VerbError("the body must be a JSON object")
-    return arguments
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise VerbError(f"the request does not follow the extender's protocol: {error!r}") from None
 
 
 def _pod(arguments: Json) -> Json:
-    pod = arguments.get("Pod")
-    metadata = pod.get("metadata") if isinstance(pod, dict) else None
-    if not isinstance(pod, dict) or not isinstance(metadata, dict) or not isinstance(pod.get("spec"), dict):
-        raise VerbError("Pod must be an object with metadata and spec")
-    if not isinstance(metadata.get("uid"), str) or not metadata["uid"]:
-        raise VerbError("Pod.metadata.uid must be given")
+    pod: Json = arguments["Pod"]
+    if not pod["metadata"]["uid"] or not isinstance(pod["spec"], dict):
+        raise ValueError("Pod must have a UID and a spec")
     return pod
 
 
-def _victims(node: str, victims: object) -> Victims:
-    if not isinstance(victims, dict):
-        raise VerbError(f"NodeNameToMetaVictims.{node} must be an object")
-    pods, violations = victims.get("Pods") or [], victims.get("NumPDBViolations", 0)
-    if not isinstance(pods, list) or not all(isinstance(pod, dict) and isinstance(pod.get("UID"), str) for pod in pods):
-        raise VerbError(f"NodeNameToMetaVictims.{node}.Pods must be a list of objects with a UID")
-    if isinstance(violations, bool) or not isinstance(violations, int):
-        raise VerbError(f"NodeNameToMetaVictims.{node}.NumPDBViolations must be a whole number")
-    return Victims(tuple(pod["UID"] for pod in pods), violations)
+def _victims(victims: Json) -> Victims:
+    return Victims(tuple(str(pod["UID"]) for pod in victims["Pods"] or ()), int(victims.get("NumPDBViolations", 0)))

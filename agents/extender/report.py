@@ -1,4 +1,4 @@
-"""Events on pods: what is said to a seat that memory in use keeps waiting, or that was placed nevertheless."""
+"""Events on pods: a seat that waits for memory in use or was placed on it, and a device that is gone."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +14,13 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_MOST = 1000  # events that wait to be written; an API that is away must not fill the memory
-_NAMED = 3  # devices, and holders of each, in a note
+_MOST = 1000  # events that wait to be written, while the API is away
+_NAMED = 3  # devices in a note, and pods of each
 
 
 @dataclass(kw_only=True)
 class EventWriter:
-    """Any thread puts, one runs `keep`. No event is worth a pod's placement: what cannot be written is logged."""
+    """Any thread puts, one runs `keep`. An event that cannot be written is logged, and never delays a pod."""
 
     recorder: Recorder
     clock: Clock
@@ -51,25 +51,25 @@ class EventWriter:
             self._problem.report(None)
 
     def keep(self) -> NoReturn:
-        """Does not return."""
+        """Runs without end."""
         while True:
             self.write_next()
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:
-    """A seat is held back."""
+    """The event for a seat that is held back."""
     return Event(
         regarding=pod,
         reason=EVENT_SEAT_HELD,
         action="Schedule",
         warning=True,
         note=f"the ledger has room for this seat, but memory in use keeps it from loading: {_shortages(short)}. It is "
-        f"placed all the same after {hold_seconds:.0f} s (scheduler.hold_seconds)",
+        f"placed all the same after {hold_seconds:.0f} s",
     )
 
 
 def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
-    """A seat was placed on memory that others use."""
+    """The event for a seat that was placed on memory in use."""
     return Event(
         regarding=pod,
         reason=EVENT_SEAT_OVERCROWDED,
@@ -81,7 +81,7 @@ def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
 
 
 def lost_event(pod: PodInfo) -> Event:
-    """A pod's device is gone from its node."""
+    """The event for a pod whose device is gone from its node."""
     return Event(
         regarding=Reference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid),
         reason=EVENT_DEVICE_LOST,

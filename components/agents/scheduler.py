@@ -1,17 +1,15 @@
-"""Placement by device: a kube-scheduler of its own, with our extender next to it in the same pod (docs/adr/0014)."""
+"""Placement by device: a second kube-scheduler, with our extender in the same pod (docs/adr/0014)."""
 
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import pulumi
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from components.admission.device import ByDevice
 from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
-from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template
+from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probe
 from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress
@@ -20,112 +18,57 @@ from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.devices.allocate import Scoring
-from tenancy.ledger import ClaimedDevices, Ledger, PlacementMode
-from tenancy.names import NVIDIA_DEVICE_DRIVER
+from tenancy.ledger import ConsumableShares, Ledger, PlacementMode
+from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-_RESOURCES = names.RESOURCE_API.partition("/")[0]
-# On the pod's loopback: nobody but the kube-scheduler next to it reaches the extender's verbs.
+# On the pod's loopback, where only the kube-scheduler of the same pod reaches the extender's verbs.
 _VERBS_PORT = 9443
-# kube-scheduler's own, for the kubelet's probes.
-_HEALTH_PORT = 10259
-_TAKEN_PORTS = {_VERBS_PORT: "the extender's own", _HEALTH_PORT: "kube-scheduler's own"}
+_HEALTH_PORT = 10259  # kube-scheduler's own, for the kubelet's probes
+_METRICS_PORT = 9402
+# One pod places pods; the other takes over within 20 s.
+_REPLICAS = 2
+# The longest that a pod with a seat waits while others use its memory. Meanwhile gates close and the watchdog recycles.
+_HOLD_SECONDS = 60
 _CONFIG_KEY = "kube-scheduler.json"
 _CERTIFICATES = Volume(
     name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 )
 
 
-class ClaimDriver(StrEnum):
-    """Whose devices seats are claims on."""
-
-    GPUMEM = "gpumem"
-    NVIDIA = NVIDIA_DEVICE_DRIVER
-
-
-class ConsumableShares(StrEnum):
-    """What NVIDIA's DRA driver was started with (--consumable-shares). With `unlimited`, or a number of shares, a claim
-    that names no memory takes none, and so nothing would be kept for seats."""
-
-    DISABLED = "disabled"
-    MEMORY = "memory"
-
-
 class SchedulerSpec(Spec):
-    """A scheduler of its own for the pods with gpumem, which places each on one device of a node; or the cluster's own,
-    by claims on devices."""
+    """Placement of pods with gpumem: a second scheduler chooses the device, or seats are claims on NVIDIA's driver."""
 
     placement: PlacementMode = Field(
-        description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on "
-        "devices, and Kubernetes' own allocator counts; no container starts by one without the driver's kubelet plugin."
-    )
-    driver: ClaimDriver = Field(
-        default=ClaimDriver.GPUMEM,
-        description="With placement dra, whose devices seats are claims on. gpumem: those that the exporter publishes, "
-        "for which there is no kubelet plugin. gpu.nvidia.com: those of NVIDIA's DRA driver, which has one.",
+        description="extender: our scheduler extender chooses the device and counts. dra (experimental: not tried on "
+        "a GPU): seats become claims on the devices of NVIDIA's DRA driver, and Kubernetes' own allocator counts."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,
-        description="With driver gpu.nvidia.com, what that driver was started with. disabled, its default: a seat "
-        "takes a whole device. memory (its feature gate ConsumableShares, alpha): seats share devices by MiB.",
+        description="With placement dra, what NVIDIA's driver was started with. disabled, its default: a seat takes a "
+        "whole device. memory (its feature gate ConsumableShares, alpha): seats share devices by MiB.",
     )
     image: ImageReference = Field(
-        default="registry.k8s.io/kube-scheduler:v1.36.3", description="kube-scheduler of the cluster's minor version."
-    )
-    replicas: Annotated[int, Field(ge=1, le=5)] = Field(
-        default=2, description="One places pods; the others take over within 20 s."
+        default="registry.k8s.io/kube-scheduler:v1.36.3",
+        description="kube-scheduler of the cluster's minor version.",
+        examples=["registry.k8s.io/kube-scheduler:v1.36.3"],
     )
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
         description="best_fit: the device, and the node, where the least memory stays free. fragmentation: where the "
         "least becomes useless to pods like those that run now; it takes longer.",
     )
-    measured: bool = Field(
-        default=True,
-        description="Prefer devices whose measured free memory less the pool's floor is enough, and give no other to a "
-        "pod without a seat. A pod within its seat is placed whenever the ledger has room.",
-    )
-    hold_seconds: Annotated[int, Field(ge=0, le=3600)] = Field(
-        default=60,
-        description="How long a pod within its seat is held back at most where the ledger has room and memory in use "
-        "keeps it from loading, so that gates close and the watchdog recycles first. 0: not at all.",
-    )
-    port: Annotated[int, Field(ge=1024, le=65535)] = Field(
-        default=9402, description="Of /metrics, and within the pod of /inspect; 9443 and 10259 are taken in its pods."
-    )
-
-    @field_validator("port")
-    @classmethod
-    def _is_free_in_its_pods(cls, port: int) -> int:
-        if port in _TAKEN_PORTS:
-            raise ValueError(f"is {_TAKEN_PORTS[port]} in the same pod; write another, such as 9402 (got {port})")
-        return port
 
     @model_validator(mode="after")
     def _is_all_of_use(self) -> Self:
-        of_claims = {"driver", "consumable_shares"}
-        unused = sorted(self.model_fields_set - {"placement"} - of_claims)
-        if self.placement is PlacementMode.DRA and unused:
-            raise ValueError(f"{', '.join(unused)}: has no use where placement is dra; remove it")
-        if self.placement is not PlacementMode.DRA and (unused := sorted(self.model_fields_set & of_claims)):
-            raise ValueError(f"{', '.join(unused)}: has no use where placement is extender; remove it")
-        if self.driver is not ClaimDriver.NVIDIA and "consumable_shares" in self.model_fields_set:
-            raise ValueError("consumable_shares: has no use where driver is gpumem; remove it")
-        if not self.measured and "hold_seconds" in self.model_fields_set:
-            raise ValueError("hold_seconds: has no use where measured is false; remove it")
+        claims = self.placement is PlacementMode.DRA
+        used = {"placement", "consumable_shares"} if claims else set(type(self).model_fields) - {"consumable_shares"}
+        if unused := sorted(self.model_fields_set - used):
+            raise ValueError(f"{', '.join(unused)}: has no use where placement is {self.placement}; remove it")
         return self
-
-    @property
-    def claimed(self) -> ClaimedDevices | None:
-        """As the ledger has it."""
-        if self.driver is not ClaimDriver.NVIDIA:
-            return None
-        return ClaimedDevices(driver=str(self.driver), shared=self.consumable_shares is ConsumableShares.MEMORY)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerArgs:
-    """`ledger` says which pools' nodes it places on; `exporter` is who publishes and measures their devices."""
-
     spec: SchedulerSpec
     cluster: ClusterSpec
     code: Zipapp
@@ -133,18 +76,9 @@ class SchedulerArgs:
     exporter: ExporterSpec
 
 
-def by_device(spec: SchedulerSpec, cluster: ClusterSpec, ledger: Ledger) -> ByDevice:
-    """What admission must know of it."""
-    return ByDevice(
-        account=f"system:serviceaccount:{cluster.system_namespace}:{names.SCHEDULER}",
-        devices=max(pool.device_count for pool in ledger.shared_pools),
-    )
-
-
 def scheduler_agent(args: SchedulerArgs) -> Agent:
-    """The extender. Its account is its pod's, and so kube-scheduler's as well: that alone needs the built-in roles."""
+    """The extender. Its account is the pod's, so it has the built-in roles that kube-scheduler needs."""
     spec, namespace = args.spec, args.cluster.system_namespace
-    measurement = telemetry_environment(namespace, args.exporter) if spec.measured else {}
     return Agent(
         program="extender",
         name=names.SCHEDULER,
@@ -153,31 +87,31 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
         code=args.code,
         environment={
             "VERBS_PORT": str(_VERBS_PORT),
-            "HTTP_PORT": str(spec.port),
+            "HTTP_PORT": str(_METRICS_PORT),
             "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
             "SCORING": spec.scoring,
-            "HOLD_SECONDS": str(spec.hold_seconds),
-            **measurement,
+            "HOLD_SECONDS": str(_HOLD_SECONDS),
+            **telemetry_environment(namespace, args.exporter),
         },
         rules=(
             ledger_rule(namespace),
-            PolicyRule(resources=("nodes",), verbs=("list", "watch")),
-            PolicyRule(resources=("pods",), verbs=("get", "list", "watch")),
-            PolicyRule(resources=("pods/binding",), verbs=("create",)),
+            PolicyRule("", ("nodes",), ("list", "watch")),
+            PolicyRule("", ("pods",), ("get", "list", "watch")),
+            PolicyRule("", ("pods/binding",), ("create",)),
             events_rule(),
-            PolicyRule(api_groups=(_RESOURCES,), resources=("resourceslices",), verbs=("list", "watch")),
+            PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch")),
             PolicyRule(
-                api_groups=(_RESOURCES,),
-                resources=("resourceclaims",),
-                verbs=("patch",),
+                names.RESOURCE_GROUP,
+                ("resourceclaims",),
+                ("patch",),
                 resource_names=(names.SCHEDULER,),
                 namespace=namespace,
             ),
             PolicyRule(
-                api_groups=("coordination.k8s.io",),
-                resources=("leases",),
-                verbs=("get", "list", "watch", "update"),
+                "coordination.k8s.io",
+                ("leases",),
+                ("get", "list", "watch", "update"),
                 resource_names=(names.SCHEDULER,),
                 namespace=namespace,
             ),
@@ -186,25 +120,25 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             *(RoleRef(name) for name in names.KUBE_SCHEDULER_ROLES),
             RoleRef(names.AUTHENTICATION_READER, "kube-system"),
         ),
-        dry_run=False,
         memory_mib=256,
     )
 
 
 def retry_claim(args: SchedulerArgs) -> Manifest:
-    """A claim on nothing. The extender annotates it where a waiting pod would fit by now, for kube-scheduler takes any
-    event on a ResourceClaim as a reason to try again."""
-    metadata = scheduler_agent(args).metadata
-    return {"apiVersion": names.RESOURCE_API, "kind": "ResourceClaim", "metadata": metadata, "spec": {}}
+    """A claim on nothing. The extender annotates it when a waiting pod would fit.
+
+    kube-scheduler tries all waiting pods again after any event on a ResourceClaim.
+    """
+    return scheduler_agent(args).declare(names.RESOURCE_API, "ResourceClaim", spec={})
 
 
 def configuration(args: SchedulerArgs) -> dict[str, Any]:
     """kube-scheduler's own file: one profile, one extender, leadership by a Lease.
 
-    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. The sum of a node stays kube-scheduler's
-    to check (ignoredByScheduler false): two guards, and its cache of assumed pods stays right. Every node that is left
-    is looked at (percentageOfNodesToScore): with a sample, the best device, or the only one, might not be in it. The
-    filter leaves one node, the best, and so there is nothing to score.
+    https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/. kube-scheduler also checks the sum of a
+    node (ignoredByScheduler false), so that its cache of assumed pods stays right. It offers every feasible node
+    (percentageOfNodesToScore), since a sample might miss the best device. The filter leaves one node, so there is
+    nothing to score.
     """
     certificates = _CERTIFICATES.path
     return {
@@ -230,7 +164,7 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
                     "certFile": f"{certificates}/client.crt",
                     "keyFile": f"{certificates}/client.key",
                 },
-                "httpTimeout": f"{names.EXTENDER_TIMEOUT_SECONDS}s",
+                "httpTimeout": f"{EXTENDER_TIMEOUT_SECONDS}s",
                 "nodeCacheCapable": True,
                 "managedResources": [{"name": args.ledger.names.gpumem, "ignoredByScheduler": False}],
                 "ignorable": False,
@@ -240,7 +174,7 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
 
 
 def config_map(args: SchedulerArgs) -> Manifest:
-    """The configuration, immutable and named by its content, so that a change of it is a rollout."""
+    """The configuration, immutable and named by its content, so that a change of it starts a rollout."""
     content = json.dumps(configuration(args), indent=2)
     digest = hashlib.sha256(content.encode()).hexdigest()[:10]
     metadata = scheduler_agent(args).metadata
@@ -254,40 +188,39 @@ def config_map(args: SchedulerArgs) -> Manifest:
 
 
 def deployment(args: SchedulerArgs) -> Manifest:
-    """kube-scheduler and the extender, in one pod: whoever leads of the first leads of the second as well."""
+    """kube-scheduler and the extender in one pod, so that both have the same leader."""
     agent, spec = scheduler_agent(args), args.spec
     config = Volume(
         name="config", path="/etc/kube-scheduler", source={"configMap": {"name": config_map(args)["metadata"]["name"]}}
     )
+    term = {"labelSelector": {"matchLabels": agent.selector}, "topologyKey": "kubernetes.io/hostname"}
+    apart = {"weight": 100, "podAffinityTerm": term}
     certify = agent_container(replace(agent, program="certify"), [_CERTIFICATES.mount(read_only=False)])
     template = pod_template(
         agent,
         container={
-            "ports": [{"name": METRICS_PORT, "containerPort": spec.port}],
-            **_probes(METRICS_PORT, "HTTP", alive="/healthz"),
+            "ports": [{"name": METRICS_PORT, "containerPort": _METRICS_PORT}],
+            "livenessProbe": probe("/healthz", scheme="HTTP"),
+            "readinessProbe": probe("/readyz", scheme="HTTP"),
         },
         pod={
             "initContainers": [certify],
-            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [_apart()]}},
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         },
         beside=[_kube_scheduler(spec.image, config)],
         volumes=[_CERTIFICATES, config],
     )
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": agent.metadata,
-        "spec": {
-            "replicas": spec.replicas,
-            "selector": {"matchLabels": selector()},
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-            "template": template,
-        },
+    rollout = {
+        "replicas": _REPLICAS,
+        "selector": {"matchLabels": agent.selector},
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+        "template": template,
     }
+    return agent.declare("apps/v1", "Deployment", spec=rollout)
 
 
 def _kube_scheduler(image: str, config: Volume) -> Manifest:
-    """Upstream's program as it is; its serving certificate is made in memory."""
+    """Upstream's program, which makes its own serving certificate in memory."""
     return hardened(
         {
             "name": names.KUBE_SCHEDULER,
@@ -299,52 +232,33 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
             ],
             "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "volumeMounts": [config.mount(), _CERTIFICATES.mount()],
-            **_probes(_HEALTH_PORT, "HTTPS", alive="/livez"),
+            "livenessProbe": probe("/livez", _HEALTH_PORT, scheme="HTTPS"),
+            "readinessProbe": probe("/readyz", _HEALTH_PORT, scheme="HTTPS"),
         }
     )
 
 
-def _probes(port: int | str, scheme: str, *, alive: str) -> Manifest:
-    def probe(path: str) -> Manifest:
-        return {"httpGet": {"path": path, "port": port, "scheme": scheme}, "periodSeconds": 10, "timeoutSeconds": 5}
-
-    return {"livenessProbe": probe(alive), "readinessProbe": probe("/readyz")}
-
-
-def _apart() -> Manifest:
-    term = {"labelSelector": {"matchLabels": selector()}, "topologyKey": "kubernetes.io/hostname"}
-    return {"weight": 100, "podAffinityTerm": term}
-
-
-def selector() -> dict[str, str]:
-    """The labels that choose the scheduler's pods within their namespace."""
-    return {names.LABEL_NAME: names.SCHEDULER}
-
-
 def disruption_budget(args: SchedulerArgs) -> Manifest:
-    """One at a time: a drained node takes the leader at worst, and another takes over."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": scheduler_agent(args).metadata,
-        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector()}},
-    }
+    """One pod at a time: a drained node takes the leader at worst, and the other pod takes over."""
+    agent = scheduler_agent(args)
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": agent.selector}}
+    return agent.declare("policy/v1", "PodDisruptionBudget", spec=spec)
 
 
 def network_policy(args: SchedulerArgs) -> Manifest:
-    """Prometheus reaches the one port that only answers questions; the namespace lets nothing else in."""
-    return ingress(scheduler_agent(args).metadata, selector(), args.spec.port, args.cluster.scrapers)
+    """Lets Prometheus read the metrics; the namespace's policy denies everything else."""
+    agent = scheduler_agent(args)
+    return ingress(agent.metadata, agent.selector, _METRICS_PORT, args.cluster.scrapers)
 
 
 class Scheduler(pulumi.ComponentResource):
-    """The scheduler's Deployment, with all that it needs. It places on the ledger's nodes, so it depends on Capacity;
-    whatever asks for gpumem depends on it."""
+    """The scheduler's Deployment. Every consumer of gpumem depends on its output."""
 
     scheduler_name: pulumi.Output[str]
 
     def __init__(self, name: str, args: SchedulerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Scheduler"), name, args.spec.model_dump(mode="json"), opts)
-        identity = Identity(f"{name}-identity", scheduler_agent(args).identity, pulumi.ResourceOptions(parent=self))
+        identity = Identity(f"{name}-identity", scheduler_agent(args), pulumi.ResourceOptions(parent=self))
         config = register(config_map(args), f"{name}-config", parent=self)
         register(network_policy(args), f"{name}-network-policy", parent=self)
         register(disruption_budget(args), f"{name}-disruption-budget", parent=self)

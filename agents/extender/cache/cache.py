@@ -1,41 +1,41 @@
-"""The scheduler cache: which pod, by UID, holds how much of which device.
+"""The scheduler cache: the devices that each pod holds, and the nodes that pods are nominated to.
 
-It holds what the API says (bound pods), what is being bound, and what was promised between filter and bind. Everything
-but the promises can be rebuilt from the API. One lock; no method does I/O. Units: MiB of GPU memory, monotonic seconds.
+Its words are those of kube-scheduler's cache: a pod is reserved, assumed, bound and terminating, in this order. All but
+the reservations can be rebuilt from the API. One lock; no method does I/O. Units: MiB of GPU memory, monotonic seconds.
 """
 
 import heapq
-import math
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import DeviceShare, MeasuredMemory, NodeInfo, Shortage
-from agents.extender.cache.pod_info import ANYBODY, Bystander, Nomination, PodInfo, Standing
+from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
+from agents.extender.cache.pod_info import NO_SEAT, Bystander, Entitlement, Nomination, PodInfo, PodRecord, PodState
 from agents.extender.cache.ranking import Ranking
 from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
-from agents.extender.preemption import Occupant, fewest
 from agents.telemetry.reading import PodUse
-from tenancy.devices.allocate import Ask, Chooser, Scoring, best_fit
-from tenancy.devices.fragmentation import Mix
+from tenancy.devices.allocate import Ask, Scoring
 
-# From filter to bind; a pod may have to wait for its volumes in between.
+# The time from filter to bind. A pod may have to wait for its volumes in between.
 RESERVE_SECONDS = 30.0
-# From a nomination to the bind, the grace of those who were evicted included. Who is not bound by then does not come.
+# The time from a nomination to the bind, with the grace periods of the victims.
 NOMINATED_SECONDS = 300.0
-# A measurement counts for so long: four refreshes of the exporter's.
+# A measurement counts for four refreshes of the exporter.
 MEASURED_SECONDS = 60.0
-# Two readings less than this apart are one, asked for twice (agents/telemetry/client.py).
+# Two readings less than this apart are the same reading, fetched twice (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
+_UNKNOWN = PodRecord()
+# Stands for every node of which nothing is known.
+_NOWHERE = NodeInfo("")
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The node that suits best alone. Where none fits, `refused` says why each does not now, or `hopeless` why it would
-    not if it were empty.
+    """The answer to a filter: the one best node, or the reasons why no node fits.
 
-    `short`, of a seat that fits nowhere: what it lacks where only memory in use keeps it out.
+    `refused` has the nodes that lack room now. `hopeless` has those that would lack it even if they were empty. `short`
+    lists what a seat lacks on nodes where only memory in use keeps it out.
     """
 
     nodes: tuple[str, ...]
@@ -45,117 +45,95 @@ class Fits:
 
 
 @dataclass(frozen=True)
-class AssumedPod:
-    """A pod's devices, in the order of their indices, and MiB on each."""
-
-    indices: tuple[int, ...]
-    uuids: tuple[str, ...]
-    mib: int
-
-
-@dataclass(frozen=True)
 class NotAssumed:
     reason: str
 
 
 class Cache:
-    """All nodes. Every method is total: what is unknown is an answer, not an error.
+    """All nodes and pods. A node or pod that is unknown is an answer, never an error.
 
-    By Scoring.FRAGMENTATION the usual pods are those bound at the last `replace` or `audit`. Without bystanders and the
-    nodes' CPU, CPU is taken to be there.
+    With Scoring.FRAGMENTATION the usual pods are those bound at the last `replace` or `compare`.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
-        self._scoring = scoring
-        self._choose: Chooser = best_fit
         self._lock = threading.Lock()
-        self._rooms: dict[str, NodeInfo] = {}
-        self._ranking = Ranking()
-        # The node of each pod that is bound, being bound, or promised room.
-        self._bound: dict[str, str] = {}
-        self._taken: dict[str, str] = {}
-        self._reserved: dict[str, str] = {}
-        # The node of each pod that is nominated to one.
-        self._nominated: dict[str, str] = {}
-        # The same of each that was refused there.
-        self._kept: dict[str, str] = {}
-        # Of those being bound, when the API said yes.
-        self._settled: dict[str, float] = {}
-        # When something of a node runs out.
-        self._due: list[tuple[float, str]] = []
+        self._ranking = Ranking(scoring)
+        self._pods: dict[str, PodRecord] = {}
+        self._nodes: dict[str, NodeInfo] = {}  # their pods follow from the records: see `_set`
+        self._due: list[tuple[float, str]] = []  # when something on a node ends
 
-    def update_node(self, devices: NodeDevices) -> None:
-        """What a node offers, also after a change; what is held there stays held."""
+    def update_node(self, devices: NodeDevices) -> bool:
+        """Sets the devices of a node, and returns True if they changed. Its pods keep theirs."""
         with self._lock:
-            room = self._room(devices.node)
-            if room.inventory != devices:
-                room.inventory = devices
-                room.recount()
+            node = self._node(devices.node)
+            if node.inventory == devices:
+                return False
+            node.inventory = devices
+            node.recount()
+            return True
 
     def remove_node(self, name: str) -> None:
-        """A node that is gone; its pods are dropped one by one."""
+        """Forgets a node's devices. Its pods are removed one by one."""
         with self._lock:
-            room = self._room(name)
-            room.inventory = room.reading = None
-            self._changed(room)
+            node = self._node(name)
+            node.inventory = node.reading = None
+            self._changed(node)
 
     def update_pod(self, pod: PodInfo | Bystander) -> None:
-        """A pod as the API has it: bound, not ended. What was kept for it until now is no longer needed."""
+        """Records a pod that the API shows as bound and not ended."""
         with self._lock:
-            known = self._rooms.get(pod.node, _NOWHERE)
-            if isinstance(pod, Bystander):
-                if known.bystanders.get(pod.uid) != pod:
-                    self._admit(pod).recount_cpu()
-            elif known.pods.get(pod.uid) != pod:
-                self._admit(pod).recount()
+            record = PodRecord(held=pod)
+            if self._record(pod.uid) != record:
+                self._set(pod.uid, record)
 
     def remove_pod(self, uid: str) -> None:
-        """A pod that is gone or has ended; not one whose deletion has only begun."""
+        """Forgets a pod that is gone or has ended. A pod whose deletion has only begun keeps its devices."""
         with self._lock:
-            self._release(uid)
-            self._untake(uid)
-            self._unreserve(uid)
-            self._unnominate(uid)
-            self._unkeep(uid)
+            held = self._record(uid).held
+            if held is not None:
+                self._nodes[held.node].ended(uid)
+            self._set(uid, _UNKNOWN)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """What others leave on the node is kept for the pod, for NOMINATED_SECONDS from the first word of it."""
+        """Keeps the room that the victims leave for the pod, for NOMINATED_SECONDS from the first call."""
         with self._lock:
-            if self._kept.get(pod.uid) != pod.node:
-                self._unkeep(pod.uid)
-            if self._nominated.get(pod.uid) != pod.node:
-                self._unnominate(pod.uid)
-                self._nominate(replace(pod, until=now + NOMINATED_SECONDS))
+            self._nominate(pod.confirmed(self._record(pod.uid).nomination, now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Others go from these nodes for the pod. Where it is nominated to one already, no other word of it comes."""
+        """Prolongs a nomination to one of these nodes: more pods are evicted there, and the API reports no change."""
         with self._lock:
-            node = self._nominated.get(uid)
-            if node is not None and node in nodes:
-                known = self._rooms[node].nominated[uid]
+            known = self._record(uid).nomination
+            if known and known.until and known.node in nodes:
                 self._nominate(replace(known, until=now + NOMINATED_SECONDS))
 
     def withdraw(self, uid: str, now: float) -> bool:
-        """A pod that is not nominated, any more or at all; whether it was. For RESERVE_SECONDS it loses nothing by it:
-        kube-scheduler takes a nomination away where it fails to ask or to bind, and tries again."""
+        """Ends a nomination, and returns True if there was one. The room is retained for RESERVE_SECONDS.
+
+        kube-scheduler removes a nomination when a filter or a bind fails, and tries the pod again.
+        """
         with self._lock:
-            node = self._nominated.get(uid)
-            known = self._rooms[node].nominated[uid] if node else None
-            if known is not None and now < known.until and uid not in self._kept:
-                self._keep(replace(known, until=min(known.until, now + RESERVE_SECONDS)))
-            return self._unnominate(uid)
+            known = self._record(uid).nomination
+            if known is None or not known.until:
+                return False
+            rest = min(known.until, now + RESERVE_SECONDS) if now < known.until else 0.0
+            self._nominate(replace(known, until=0.0, retained_until=known.retained_until or rest))
+            return True
 
     def retain(self, pod: Nomination, now: float) -> None:
-        """A pod that is refused where it is nominated: should it lose the nomination by that, the room stays its own
-        for RESERVE_SECONDS. kube-scheduler tried it too early, having heard before us that who was evicted is gone. A
-        nomination that has lapsed is made no longer by it."""
+        """Retains the room of a pod that was refused on its nominated node, for RESERVE_SECONDS.
+
+        kube-scheduler may learn of the victims' end before this cache, try the pod too early and drop its nomination.
+        A nomination that has lapsed is not prolonged.
+        """
         with self._lock:
             self._expire(now)
-            self._unkeep(pod.uid)
-            room = self._rooms.get(pod.node, _NOWHERE)
-            lapsed = pod.uid in room.nominated and room.nominated[pod.uid].until <= now
-            if not lapsed and pod.uid not in self._bound and pod.uid not in self._taken:
-                self._keep(replace(pod, until=now + RESERVE_SECONDS))
+            record = self._record(pod.uid)
+            known = record.nomination
+            if known is None or known.node != pod.node:
+                known = pod
+            if record.held is None or record.is_reserved:
+                lapsed = 0.0 < known.until <= now
+                self._nominate(replace(known, retained_until=0.0 if lapsed else now + RESERVE_SECONDS))
 
     def measure(
         self,
@@ -166,15 +144,18 @@ class Cache:
         *,
         unknown: Iterable[str] = (),
     ) -> None:
-        """Free MiB of a node's devices by index as measured at `at`, and who uses them, but for the UUIDs in `unknown`;
-        it counts for MEASURED_SECONDS. A device that is left out is placed on by the ledger alone."""
+        """Records the measured free MiB by device index, and the pods that use the devices, at the time `at`.
+
+        The reading counts for MEASURED_SECONDS. `unknown` has the UUIDs of devices whose users are not known. A device
+        without a reading is judged by the ledger alone.
+        """
         with self._lock:
-            room = self._rooms.get(node)
-            if room is None or (room.reading and at + MEASURED_SECONDS - room.reading.until < _STEP_SECONDS):
-                return  # the reading that is known already, which does not know of the pods that ended since
-            room.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
-            heapq.heappush(self._due, (room.reading.until, node))
-            room.recount()
+            info = self._nodes.get(node)
+            if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
+                return  # the known reading, which does not know of the pods that ended since
+            info.reading = MeasuredMemory(dict(free), at + MEASURED_SECONDS, uses, frozenset(unknown))
+            heapq.heappush(self._due, (info.reading.until, node))
+            info.recount()
 
     def fit(
         self,
@@ -182,114 +163,102 @@ class Cache:
         ask: Ask,
         nodes: Collection[str],
         now: float,
-        standing: Standing = ANYBODY,
+        entitlement: Entitlement = NO_SEAT,
         *,
         by_ledger: bool = False,
         until: float | None = None,
     ) -> Fits:
-        """Of the nodes with room that nobody uses the best; `by_ledger`, for a seat where there is none: of those with
-        room by the ledger. It keeps the room for the pod for RESERVE_SECONDS, or `until` then, or until its next
-        filter, so that another pod's filter is not offered the same."""
+        """Chooses the best node with unused memory, and reserves its devices for the pod.
+
+        If there is none and `by_ledger` is set, a seat is judged by the ledger alone. The reservation ends after
+        RESERVE_SECONDS or at `until`, and with the pod's next filter.
+        """
         with self._lock:
             self._expire(now)
             self._unreserve(uid)
-            best = self._best(uid, ask, nodes, now, standing)
+            best = self._ranking.best(ask, nodes, lambda name: self._left(name, uid, entitlement, now))
             short: tuple[Shortage, ...] = ()
             if best is None:
-                rooms = {name: self._left(name, uid, standing, now) for name in nodes}
-                short = _shortages(rooms.values(), ask, standing)
-                best = self._best_by_ledger(rooms.values(), ask, standing) if by_ledger else None
+                left = {name: self._left(name, uid, entitlement, now) for name in nodes}
+                short = _shortages(left.values(), ask, entitlement)
+                if by_ledger:
+                    seats = [node for node in left.values() if node.seats_by_ledger(ask, entitlement)]
+                    best = self._ranking.best_by_ledger(ask, seats)
                 if best is None:
-                    hopeless = {name: reason for name, room in rooms.items() if (reason := room.never(ask))}
-                    refused = {name: room.not_now(ask) for name, room in rooms.items() if name not in hopeless}
+                    hopeless = {name: reason for name, node in left.items() if (reason := node.never(ask))}
+                    refused = {name: node.not_now(ask) for name, node in left.items() if name not in hopeless}
                     return Fits((), refused, hopeless, short)
-            if uid not in self._bound and uid not in self._taken:
-                self._reserve(uid, ask, best, now + RESERVE_SECONDS if until is None else until, standing)
+            pod = best.assumed(uid, ask, self._ranking.choose, entitlement)
+            if pod is not None and self._record(uid).held is None:
+                expires_at = now + RESERVE_SECONDS if until is None else until
+                self._hold(uid, replace(pod, state=PodState.RESERVED, expires_at=expires_at))
+                heapq.heappush(self._due, (expires_at, best.node))
             return Fits((best.node,), {}, {}, short)
 
     def shortages(
-        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, standing: Standing
+        self, uid: str, ask: Ask, nodes: Iterable[str], now: float, entitlement: Entitlement
     ) -> tuple[Shortage, ...]:
-        """As `fit` has them; nobody is promised any."""
+        """The `short` that a `fit` would return. Nothing is reserved."""
         with self._lock:
             self._expire(now)
-            rooms = [self._left(name, uid, standing, now) for name in nodes]
-            return () if any(room.fits(ask) for room in rooms) else _shortages(rooms, ask, standing)
+            left = [self._left(name, uid, entitlement, now) for name in nodes]
+            return () if any(node.fits(ask) for node in left) else _shortages(left, ask, entitlement)
 
     def feasible_nodes(
-        self, ask: Ask, now: float, uid: str = "", standing: Standing = ANYBODY, *, by_ledger: bool = False
+        self, ask: Ask, now: float, uid: str = "", entitlement: Entitlement = NO_SEAT, *, by_ledger: bool = False
     ) -> frozenset[str]:
-        """As `fit`, of all nodes; nobody is promised any."""
+        """All nodes that a `fit` could choose. Nothing is reserved."""
         with self._lock:
             self._expire(now)
-            rooms = [self._left(name, uid, standing, now) for name in self._rooms]
+            left = [self._left(name, uid, entitlement, now) for name in self._nodes]
             return frozenset(
-                room.node for room in rooms if room.fits(ask) or (by_ledger and room.seats_by_ledger(ask, standing))
+                node.node for node in left if node.fits(ask) or (by_ledger and node.seats_by_ledger(ask, entitlement))
             )
 
-    def nominated(self, uid: str) -> bool:
-        """Whether others were evicted from a node for the pod."""
+    def is_nominated(self, uid: str) -> bool:
+        """Returns True if a node keeps room for the pod."""
         with self._lock:
-            return uid in self._nominated or uid in self._kept
+            return self._record(uid).nomination is not None
 
     def retained(self, uid: str, now: float) -> str | None:
-        """The node on which the pod was refused though it was nominated there; None where there is none."""
+        """The node that retains room for the pod after it was refused there; None if there is none."""
         with self._lock:
             self._expire(now)
-            return self._kept.get(uid)
+            nomination = self._record(uid).nomination
+            return nomination.node if nomination and nomination.retained_until else None
 
     def assume(
-        self, uid: str, ask: Ask, node: str, now: float, standing: Standing = ANYBODY
-    ) -> AssumedPod | NotAssumed:
-        """Devices on the node, kept until `update_pod`, `remove_pod` or `forget`: however long the binding takes."""
+        self, uid: str, ask: Ask, node: str, now: float, entitlement: Entitlement = NO_SEAT
+    ) -> PodInfo | NotAssumed:
+        """Gives the pod devices of the node. It keeps them until `update_pod`, `remove_pod` or `forget`."""
         with self._lock:
             self._expire(now)
-            if uid in self._bound or uid in self._taken:
-                return NotAssumed("the pod is bound already, or about to be")
             self._unreserve(uid)
-            left = self._left(node, uid, standing, now)
-            choice = left.choice(ask, self._choose, left.seats(standing))
-            if choice is None:
+            if self._record(uid).held is not None:
+                return NotAssumed("the pod is bound already, or about to be")
+            left = self._left(node, uid, entitlement, now)
+            pod = left.assumed(uid, ask, self._ranking.choose, entitlement)
+            if pod is None:
                 return NotAssumed(left.never(ask) or left.not_now(ask))
-            room = self._room(node)
-            hold = room.hold(uid, ask, choice.indices, priority=standing.priority)
-            room.taken[uid] = hold
-            self._taken[uid] = node
-            room.recount()
-            return AssumedPod(hold.indices, hold.uuids, ask.mib)
+            self._hold(uid, pod)
+            return pod
 
     def finish_binding(self, uid: str, now: float) -> None:
-        """The API accepted the binding: a list of the pods that begins later shows the pod, or it is gone."""
+        """Records that the API accepted the binding. A list that begins later shows the pod, or the pod is gone."""
         with self._lock:
-            if uid in self._taken:
-                self._settled[uid] = now
+            if assumed := self._record(uid).assumed:
+                self._hold(uid, replace(assumed, accepted_at=now))
 
     def forget(self, uid: str) -> None:
-        """The binding failed, and it is certain that it did."""
+        """Takes the devices back from an assumed pod whose binding certainly failed."""
         with self._lock:
-            self._untake(uid)
+            if self._record(uid).assumed:
+                self._hold(uid, None)
 
-    def pods(self, node: str) -> tuple[PodInfo, ...]:
-        """The pods bound to a node."""
+    def node(self, name: str) -> NodeInfo:
+        """A copy of the node, which no longer changes; without devices and pods if nothing is known of it."""
         with self._lock:
-            return tuple(self._rooms[node].pods.values()) if node in self._rooms else ()
-
-    def claims(self, node: str) -> tuple[PodInfo | DeviceShare, ...]:
-        """The same, those that are being bound, and those that were promised room."""
-        with self._lock:
-            return tuple(self._rooms.get(node, _NOWHERE).claims())
-
-    def cpu_milli(self, node: str) -> int | None:
-        """The CPU of a node that no pod requests, in thousandths; None where it is not known."""
-        with self._lock:
-            return self._rooms.get(node, _NOWHERE).cpu_milli
-
-    def by_priority(self, uids: Iterable[str], node: str) -> tuple[str, ...]:
-        """Pods of a node in the order that the scheduler wants of victims: by falling priority."""
-        with self._lock:
-            room = self._rooms.get(node, _NOWHERE)
-            known = {each.uid: each.priority for each in (*room.claims(), *room.bystanders.values())}
-        return tuple(sorted(uids, key=lambda uid: (-known.get(uid, 0), uid)))
+            return self._nodes.get(name, _NOWHERE).copy()
 
     def victims(
         self,
@@ -299,233 +268,132 @@ class Cache:
         now: float,
         *,
         uid: str = "",
-        standing: Standing = ANYBODY,
+        entitlement: Entitlement = NO_SEAT,
         seated: Collection[str] = (),
     ) -> tuple[str, ...] | None:
-        """The uids of those candidates who must leave the node for the ask to fit, by falling priority; () where nobody
-        must, None where it would not help. What terminates counts as gone: it leaves by itself. A pod stays of which
-        nobody knows on which devices it is: its going might free another. One that is being bound is known, also
-        where it still waits for its volumes.
+        """The candidates that must leave the node for the ask to fit, by falling priority.
 
-        For a seat the ledger's room counts. Else also what is measured, of which a pod leaves behind what it uses, not
-        what it declared; of the `seated` only what goes beyond that, because they come back.
+        Returns () if none must leave, and None if leaving would not help. A seat needs room by the ledger alone. The
+        pods of `seated` keep within a seat themselves.
         """
         with self._lock:
             self._expire(now)
-            room = self._left(node, uid, standing, now)
-            if room.never(ask):
-                return None
-            free = room.rooms(measured=not room.seats(standing))
-            free = {index: each for index, each in free.items() if room.offered[index] >= ask.mib}
-            occupants = []
-            for pod in room.claims():
-                indices = room.places[pod.uid]
-                used = {index: room.used_mib(pod, index) for index in indices}
-                if pod.terminating:
-                    free |= {index: free[index].more(pod.ask.mib, used[index]) for index in indices if index in free}
-                elif pod.uid in candidates and pod.placed:
-                    occupants.append(
-                        Occupant(
-                            uid=pod.uid,
-                            priority=pod.priority,
-                            mib=pod.ask.mib,
-                            used_mib=used,
-                            seated=pod.uid in seated,
-                        )
-                    )
-            return fewest(ask, free, occupants)
+            left = self._left(node, uid, entitlement, now)
+            return left.victims(ask, candidates, seated, measured=not left.seats(entitlement))
 
     def snapshot(self) -> tuple[NodeUsage, ...]:
-        """Every node that is known or holds something, by name."""
+        """The usage of every node with devices or pods, sorted by name."""
         with self._lock:
-            rooms = [room.as_now() for room in self._rooms.values()]
-        return tuple(usage_of(room) for room in sorted(rooms, key=lambda room: room.node))
+            nodes = [node.copy() for node in self._nodes.values()]
+        return tuple(usage_of(node) for node in sorted(nodes, key=lambda node: node.node))
 
     def compare(self, pods: Iterable[PodInfo], since: float) -> Drift:
-        """Compares the ledger with the bound pods of a list that began at `since`, and with measurements that count. A
-        pod that comes or goes between the two shows once. Room whose pod was bound before and is not listed is freed:
-        the pod came and went while no watch was there to tell."""
+        """Compares the cache with the bound pods of a list that began at `since`, and with measurements.
+
+        A pod that comes or goes between the two shows once. An assumed pod that was bound before `since` and is not
+        listed is forgotten: it came and went while no watch was open.
+        """
         listed = {pod.uid: pod for pod in pods}
         with self._lock:
-            for uid in self._settled_before(since):
-                if uid not in listed:
-                    self._untake(uid)
+            for uid, record in [*self._pods.items()]:
+                if uid not in listed and record.was_accepted_before(since):
+                    self._hold(uid, None)
             self._learn()
-            rooms = [room.as_now() for room in self._rooms.values()]
-        return drift_of(rooms, listed)
+            nodes = [node.copy() for node in self._nodes.values()]
+        return drift_of(nodes, listed)
 
     def replace(
         self, nodes: Iterable[NodeDevices], pods: Iterable[PodInfo | Bystander | Nomination], since: float
     ) -> None:
-        """Everything again from lists of the API that began at `since`. Kept are promises, measurements, and what is
-        being bound, unless it was settled before the list began: then the pod is in it, or gone."""
+        """Rebuilds the cache from lists of the API that began at `since`.
+
+        Measurements, reservations and retained room stay, and assumed pods that the list may not show yet.
+        """
         with self._lock:
-            for uid in self._settled_before(since):
-                self._untake(uid)
-            nominated = {pod.uid: pod for room in self._rooms.values() for pod in room.nominated.values()}
-            self._bound.clear()
-            self._nominated.clear()
-            for room in self._rooms.values():
-                room.inventory = None
-                room.pods.clear()
-                room.bystanders.clear()
-                room.nominated.clear()
-            for devices in nodes:
-                self._room(devices.node).inventory = devices
+            records = {uid: record.unlisted(since) for uid, record in self._pods.items()}
             for pod in pods:
                 if isinstance(pod, Nomination):
-                    before = nominated.get(pod.uid)
-                    known = before is not None and before.node == pod.node
-                    self._nominate(before if before and known else replace(pod, until=since + NOMINATED_SECONDS))
+                    nomination = pod.confirmed(self._record(pod.uid).nomination, since + NOMINATED_SECONDS)
+                    records[pod.uid] = replace(records.get(pod.uid, _UNKNOWN), nomination=nomination)
                 else:
-                    self._admit(pod)
-            for room in [*self._rooms.values()]:
-                self._changed(room)
+                    records[pod.uid] = PodRecord(held=pod)
+            readings = {name: node.reading for name, node in self._nodes.items()}
+            self._nodes = {}
+            self._pods = {uid: record for uid, record in records.items() if record.parts}
+            for devices in nodes:
+                self._node(devices.node).inventory = devices
+            for record in self._pods.values():
+                for part in record.parts:
+                    self._node(part.node).add(part)
+            for name, node in self._nodes.items():
+                node.reading = readings.get(name)
+                node.recount()
+            self._ranking.clear()
             self._learn()
 
-    def _settled_before(self, since: float) -> list[str]:
-        return [uid for uid, at in self._settled.items() if at < since]
-
     def _learn(self) -> None:
-        """The usual pods are those that are bound; before there are any, best fit chooses."""
-        if self._scoring is Scoring.FRAGMENTATION:
-            self._choose = Mix(pod.ask for room in self._rooms.values() for pod in room.pods.values()).choice
-            self._ranking.clear()
+        self._ranking.learn(pod.ask for node in self._nodes.values() for pod in node.pods.values() if pod.is_bound)
 
-    def _room(self, node: str) -> NodeInfo:
-        if node not in self._rooms:
-            self._rooms[node] = NodeInfo(node, self._ranking.changed)
-        return self._rooms[node]
+    def _record(self, uid: str) -> PodRecord:
+        return self._pods.get(uid, _UNKNOWN)
 
-    def _left(self, node: str, uid: str, standing: Standing, now: float) -> NodeInfo:
-        """A node as that pod finds it."""
-        return self._rooms.get(node, _NOWHERE).left_to(uid, standing, now)
+    def _set(self, uid: str, record: PodRecord) -> None:
+        """Replaces a pod's record: the only way to change what a pod has on a node."""
+        before = self._pods.pop(uid, _UNKNOWN)
+        if record.parts:
+            self._pods[uid] = record
+        for part in before.parts:
+            self._node(part.node).remove(part)
+        for part in record.parts:
+            self._node(part.node).add(part)
+        for name in {part.node for part in (*before.parts, *record.parts)}:
+            self._changed(self._node(name))
 
-    def _changed(self, room: NodeInfo) -> None:
-        room.recount()
-        if room.idle:
-            self._rooms.pop(room.node, None)
+    def _hold(self, uid: str, pod: PodInfo | None) -> None:
+        self._set(uid, replace(self._record(uid), held=pod))
 
-    def _admit(self, pod: PodInfo | Bystander) -> NodeInfo:
-        self._untake(pod.uid)
-        self._unreserve(pod.uid)
-        self._unnominate(pod.uid)
-        self._unkeep(pod.uid)
-        room = self._room(pod.node)
-        if isinstance(pod, Bystander):
-            room.bystanders[pod.uid] = pod
-        else:
-            room.pods[pod.uid] = pod
-        self._bound[pod.uid] = pod.node
-        return room
+    def _unreserve(self, uid: str) -> None:
+        if self._record(uid).is_reserved:
+            self._hold(uid, None)
 
-    def _release(self, uid: str) -> None:
-        node = self._bound.pop(uid, None)
-        if node is not None:
-            room = self._rooms[node]
-            room.pods.pop(uid, None)
-            room.bystanders.pop(uid, None)
-            room.ended(uid)
-            self._changed(room)
+    def _nominate(self, nomination: Nomination) -> None:
+        kept = nomination if nomination.until or nomination.retained_until else None
+        record = replace(self._record(nomination.uid), nomination=kept)
+        if record != self._record(nomination.uid):
+            self._set(nomination.uid, record)
+            if nomination.retained_until:
+                heapq.heappush(self._due, (nomination.retained_until, nomination.node))
 
-    def _nominate(self, pod: Nomination) -> None:
-        self._room(pod.node).nominated[pod.uid] = pod
-        self._ranking.changed(pod.node)
-        self._nominated[pod.uid] = pod.node
+    def _node(self, name: str) -> NodeInfo:
+        if name not in self._nodes:
+            self._nodes[name] = NodeInfo(name, self._ranking.changed)
+        return self._nodes[name]
 
-    def _unnominate(self, uid: str) -> bool:
-        node = self._nominated.pop(uid, None)
-        if node is None:
-            return False
-        del self._rooms[node].nominated[uid]
-        self._changed(self._rooms[node])
-        return True
+    def _left(self, name: str, uid: str, entitlement: Entitlement, now: float) -> NodeInfo:
+        """The node as this pod finds it."""
+        return self._nodes.get(name, _NOWHERE).left_to(uid, entitlement, now)
 
-    def _keep(self, pod: Nomination) -> None:
-        self._room(pod.node).kept[pod.uid] = pod
-        self._ranking.changed(pod.node)
-        self._kept[pod.uid] = pod.node
-        heapq.heappush(self._due, (pod.until, pod.node))
-
-    def _unkeep(self, uid: str) -> None:
-        node = self._kept.pop(uid, None)
-        if node is not None:
-            del self._rooms[node].kept[uid]
-            self._changed(self._rooms[node])
-
-    def _untake(self, uid: str) -> None:
-        self._settled.pop(uid, None)
-        node = self._taken.pop(uid, None)
-        if node is not None:
-            del self._rooms[node].taken[uid]
-            self._changed(self._rooms[node])
-
-    def _best(self, uid: str, ask: Ask, nodes: Collection[str], now: float, standing: Standing) -> NodeInfo | None:
-        """Of the nodes with room that nobody uses; of equals the first by name, so that one is filled after another."""
-        costs = self._ranking.costs(ask)
-        for name in nodes:
-            if name not in costs:
-                costs[name] = self._cost(self._left(name, uid, standing, now), ask)
-        least = min(map(costs.__getitem__, nodes), default=math.inf)
-        if least == math.inf:
-            return None
-        return self._left(min(name for name in nodes if costs[name] == least), uid, standing, now)
-
-    def _cost(self, room: NodeInfo, ask: Ask) -> float:
-        """Infinite where the ask does not fit. What is kept there for others is not the same for all who ask: such a
-        node is judged each time."""
-        if room.kept or room.nominated:
-            self._ranking.changed(room.node)
-        choice = room.choice(ask, self._choose)
-        return math.inf if choice is None else choice.cost
-
-    def _best_by_ledger(self, rooms: Iterable[NodeInfo], ask: Ask, standing: Standing) -> NodeInfo | None:
-        """Of the nodes where a seat has room by the ledger, whoever uses it."""
-
-        def order(room: NodeInfo) -> tuple[float, str]:
-            choice = room.choice(ask, self._choose, seated=True)
-            return (choice.cost if choice else math.inf, room.node)
-
-        return min((room for room in rooms if room.seats_by_ledger(ask, standing)), key=order, default=None)
-
-    def _reserve(self, uid: str, ask: Ask, left: NodeInfo, until: float, standing: Standing) -> None:
-        choice = left.choice(ask, self._choose, left.seats(standing))
-        if choice is not None:
-            room = self._room(left.node)
-            room.reserved[uid] = room.hold(uid, ask, choice.indices, until, priority=standing.priority)
-            self._reserved[uid] = room.node
-            heapq.heappush(self._due, (until, room.node))
-            room.recount()
-
-    def _unreserve(self, uid: str) -> float | None:
-        """Until when the promise would have been kept; None where there is none."""
-        node = self._reserved.pop(uid, None)
-        if node is None:
-            return None
-        until = self._rooms[node].reserved.pop(uid).until
-        self._changed(self._rooms[node])
-        return until
+    def _changed(self, node: NodeInfo) -> None:
+        node.recount()
+        if node.is_idle:
+            self._nodes.pop(node.node, None)
 
     def _expire(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            room = self._rooms.get(heapq.heappop(self._due)[1])
-            if room is None:
+            node = self._nodes.get(heapq.heappop(self._due)[1])
+            if node is None:
                 continue
-            for hold in [*room.reserved.values()]:
-                if hold.until is not None and hold.until <= now:
-                    self._unreserve(hold.uid)
-            for pod in [*room.kept.values()]:
-                if pod.until <= now:
-                    self._unkeep(pod.uid)
-            if room.reading and room.reading.until <= now:
-                room.reading = None
-                self._changed(room)
+            for pod in [*node.pods.values()]:
+                if pod.expires_at is not None and pod.expires_at <= now:
+                    self._hold(pod.uid, None)
+            for nomination in [*node.nominated.values()]:
+                if 0.0 < nomination.retained_until <= now:
+                    self._nominate(replace(nomination, retained_until=0.0))
+            if node.reading and node.reading.until <= now:
+                node.reading = None
+                self._changed(node)
 
 
-# For nodes of which nothing is known.
-_NOWHERE = NodeInfo("")
-
-
-def _shortages(rooms: Iterable[NodeInfo], ask: Ask, standing: Standing) -> tuple[Shortage, ...]:
-    """What keeps a seat out of each of these nodes by measurement alone."""
-    return tuple(each for room in rooms if room.seats(standing) for each in room.shortages(ask))
+def _shortages(nodes: Iterable[NodeInfo], ask: Ask, entitlement: Entitlement) -> tuple[Shortage, ...]:
+    """The devices that only memory in use keeps a seat from, on all of these nodes."""
+    return tuple(each for node in nodes if node.seats(entitlement) for each in node.shortages(ask))

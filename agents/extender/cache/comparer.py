@@ -1,4 +1,4 @@
-"""The audit: what the extender believes, against a fresh list of the API and what is measured."""
+"""The audit: compares the cache with a fresh list of the API and with the readings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,8 +19,10 @@ _CURED_BY_LISTS = ("missing", "stale", "moved")
 
 @dataclass(kw_only=True)
 class Comparer:
-    """One thread runs `keep`, all read. `bound` lists the pods, and raises AgentError; `renew` relists everything;
-    `lost` reports a pod whose device is gone."""
+    """One thread runs `keep`; all threads read.
+
+    `bound` lists the pods, and raises AgentError. `renew` relists everything. `lost` reports a pod without its device.
+    """
 
     bound: Callable[[], Iterable[PodInfo]]
     renew: Callable[[], None]
@@ -31,13 +33,14 @@ class Comparer:
     last: Drift | None = None
 
     def pass_once(self) -> None:
-        """Compares, remembers, and tells of what two comparisons in a row found. Raises AgentError."""
+        """Compares once, and reports differences that the last comparison found as well. Raises AgentError."""
         since = self.clock.monotonic()
         pods = {pod.uid: pod for pod in self.bound()}
         found = self.cache.compare(pods.values(), since)
-        lasting = {kind: each for kind, each in _kinds(found).items() if each and each == self._before(kind)}
+        before = _kinds(self.last)
+        lasting = {kind: each for kind, each in _kinds(found).items() if each and each == before.get(kind)}
         if lasting:
-            self.log.error("the ledger of placement drifts", **lasting)
+            self.log.error("the cache drifts", **lasting)
         if lasting.keys() & set(_CURED_BY_LISTS):
             self.renew()
         if "adrift" in lasting:
@@ -47,18 +50,15 @@ class Comparer:
         self.last = found
 
     def keep(self) -> NoReturn:
-        """Does not return; the first audit is after an interval."""
+        """Runs without end, the first time after an interval."""
         pause = partial(self.clock.sleep, INTERVAL_SECONDS)
         pause()
         keep_running(self.pass_once, ProblemLog(log=self.log, failing="no audit", recovered="audits again"), pause)
 
-    def _before(self, kind: str) -> object:
-        return _kinds(self.last).get(kind) if self.last else None
-
     def counts(self) -> Mapping[str, int]:
-        """How much the last audit found, by kind."""
-        return {kind: len(each) for kind, each in _kinds(self.last).items()} if self.last else {}
+        """The number of differences that the last audit found, by kind."""
+        return {kind: len(each) for kind, each in _kinds(self.last).items()}
 
 
-def _kinds(drift: Drift) -> dict[str, tuple[object, ...]]:
-    return asdict(drift)
+def _kinds(drift: Drift | None) -> dict[str, tuple[object, ...]]:
+    return asdict(drift) if drift else {}

@@ -1,4 +1,4 @@
-"""Informers of nodes, their ResourceSlices, and pods that are bound or nominated, which keep the cache up to date.
+"""Informers of nodes, ResourceSlices and pods, which keep the cache up to date.
 
 When one watch is lost, all are relisted. The ledger is polled: without it nothing may be placed.
 """
@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.inventory import NodeDevices, devices_of
+from agents.extender.cache.inventory import devices_of
 from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, holder
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
@@ -18,6 +18,7 @@ from agents.kube.informer import Informer, Listed, WatchSource, read_list
 from agents.kube.ledger import LedgerError
 from agents.kube.nodes import NODES, Node
 from agents.kube.pods import LIVE, PODS, Pod, PodError
+from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
@@ -25,13 +26,12 @@ from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.workload import at
 
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 LEDGER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
-    """A ResourceSlice, its spec as JSON: as objects of Python it takes six times as much."""
+    """A ResourceSlice with its spec as JSON, which takes a sixth of the memory of Python objects."""
 
     node: str
     name: str
@@ -48,9 +48,10 @@ class StoredSlice:
 
 @dataclass(kw_only=True)
 class Informers:
-    """One thread runs `keep`; all read. `problem` says why nothing may be placed, None where it may.
+    """One thread runs `keep`; all threads read.
 
-    `listed_at` is when the lists behind the cache began, monotonic seconds, None without such.
+    `problem` is the reason why nothing may be placed, or None. `listed_at` is the time at which the lists behind the
+    cache began, in monotonic seconds; None before the first.
     """
 
     api: Api
@@ -60,29 +61,28 @@ class Informers:
     log: Log
     problem: str | None = "the API has not been read yet"
     listed_at: float | None = None
-    grown: Callable[[], None] = lambda: None  # called where there may be more room than before
+    grown: Callable[[], None] = lambda: None  # called when there may be more room than before
     ledger_seconds: float = LEDGER_SECONDS
     ledger: Ledger | None = None  # the last one that could be read
     _ledger_due: float = 0.0
-    _informer: Informer = field(init=False)
+    informer: Informer = field(init=False)
     _nodes: dict[str, Object] = field(default_factory=dict)
     _slices: dict[str, dict[str, StoredSlice]] = field(default_factory=dict)
-    known_devices: dict[str, NodeDevices] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = ProblemLog(log=self.log, failing="relists the cluster", recovered="watches the cluster again")
-        self._informer = Informer(
+        self.informer = Informer(
             api=self.api, lists=self.list_all, apply=self._apply, ready=self._ready, problem=problem, clock=self.clock
         )
 
     @property
     def alive_at(self) -> float:
-        """When the thread last came round, monotonic seconds."""
-        return self._informer.alive_at
+        """The monotonic seconds at which the thread was last active."""
+        return self.informer.alive_at
 
     @property
     def server_now(self) -> datetime:
-        """The API server's time of day at its last answer, which is seconds old: the ledger is read so often."""
+        """The API server's time of day at its last answer, which is a few seconds old."""
         return self.api.time or self.clock.now()
 
     @property
@@ -91,37 +91,31 @@ class Informers:
         return self.ledger.names if self.ledger else None
 
     @property
-    def pools(self) -> tuple[Node, ...]:
-        """The nodes, as the telemetry wants them."""
-        return tuple(
-            Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in [*self._nodes.items()]
-        )
-
-    def devices(self, node: str) -> NodeDevices | None:
-        """What a node offers; None for one that is not known."""
-        return self.known_devices.get(node)
+    def nodes(self) -> tuple[Node, ...]:
+        known = [*self._nodes.items()]
+        return tuple(Node(name=name, labels=node["metadata"].get("labels") or {}) for name, node in known)
 
     def renew(self) -> None:
-        """Has the ledger read and everything listed again; `listed_at` shows when that has happened."""
+        """Reads the ledger and lists everything again soon; `listed_at` shows when that has happened."""
         self._ledger_due = 0.0
-        self._informer.relist()
+        self.informer.relist()
 
     def stop(self) -> None:
         """Ends `keep` within a moment."""
-        self._informer.stop()
+        self.informer.stop()
 
     def keep(self) -> None:
-        """Until `stop`."""
-        self._informer.run()
+        """Runs until `stop`."""
+        self.informer.run()
 
     def _ready(self) -> bool:
-        """Reads the ledger where that is due: without one, nothing is listed."""
+        """Reads the ledger if that is due. Without one, nothing is listed."""
         if self.clock.monotonic() >= self._ledger_due:
             self._read_ledger()
         return self.ledger is not None
 
     def list_all(self) -> Sequence[WatchSource]:
-        """Lists everything into the cache, and returns from where to watch. Raises AgentError."""
+        """Lists everything into the cache, and returns the places to watch from. Raises AgentError."""
         since, known = self.clock.monotonic(), self.ledger
         if known is None:
             raise LedgerError("no ledger has been read")
@@ -132,8 +126,8 @@ class Informers:
         self._slices = {}
         for found in slices.items:
             self._slices.setdefault(found.node, {})[found.name] = found
-        self.known_devices = {name: devices_of(node, self._of(name), known) for name, node in self._nodes.items()}
-        self.cache.replace(self.known_devices.values(), pods.items, since)
+        devices = [devices_of(node, self._of(name), known) for name, node in self._nodes.items()]
+        self.cache.replace(devices, pods.items, since)
         self.listed_at = since
         self.log.info("listed the cluster", nodes=len(self._nodes), pods=len(pods.items))
         self.grown()
@@ -148,7 +142,6 @@ class Informers:
                 name = found["metadata"]["name"]
                 if gone:
                     self._nodes.pop(name, None)
-                    self.known_devices.pop(name, None)
                     self.cache.remove_node(name)
                 else:
                     self._nodes[name] = _trimmed(found)
@@ -165,7 +158,7 @@ class Informers:
         elif gone or Pod(found).node or Pod(found).ended:
             self.cache.remove_pod(uid)
             self.grown()
-        elif self.cache.withdraw(uid, self.clock.monotonic()):  # what it was promised is not the API's to know
+        elif self.cache.withdraw(uid, self.clock.monotonic()):  # its reservation stays: the API does not know of it
             self.grown()
 
     def _pod(self, item: Object) -> PodInfo | Bystander | Nomination | None:
@@ -190,34 +183,27 @@ class Informers:
         node = self._nodes.get(name)
         if node is None or self.ledger is None:
             return
-        devices = devices_of(node, self._of(name), self.ledger)
-        if devices != self.known_devices.get(name):
-            self.known_devices[name] = devices
-            self.cache.update_node(devices)
+        if self.cache.update_node(devices_of(node, self._of(name), self.ledger)):
             self.grown()
 
     def _read_ledger(self) -> None:
-        """Fails closed: a ledger that goes or cannot be read stops all placement."""
+        """Fails closed: a ledger that is gone or cannot be read stops all placement."""
         self._ledger_due = self.clock.monotonic() + self.ledger_seconds
+        found, problem = None, None
         try:
             found = _ledger(self.api, self.ledger_namespace)
-            problem = None
-        except LedgerError as error:
-            found, problem = None, str(error)
-        except ApiError as error:
-            if self.ledger is None:
-                problem = str(error)
-            else:
-                return  # what was read last holds: without the API nothing can be bound either
-            found = None
+        except (LedgerError, ApiError) as error:
+            if self.ledger is not None and isinstance(error, ApiError):
+                return  # the last one holds: without the API nothing can be bound either
+            problem = str(error)
         if problem != self.problem:
             self.log.error(problem) if problem else self.log.info("the ledger is read")
         self.problem = problem
         if found is None or found == self.ledger:
             return
         if self.ledger is not None and found.domain != self.ledger.domain:
-            self.listed_at = None  # nothing that is counted is under the new names
-            self._informer.relist()
+            self.listed_at = None  # nothing is counted under the new names yet
+            self.informer.relist()
         self.ledger = found
         for name in [*self._nodes]:
             self._count(name)

@@ -1,7 +1,6 @@
-"""The devices that a node offers to placement: its ResourceSlice (slices.py), read with the ledger's pools.
+"""The devices that a node offers to pods: its ResourceSlices (slices.py), read with the ledger's pools.
 
-What is not as it must be makes the node unusable, with the reason: it takes no new pod, and nothing is guessed.
-Units: whole MiB of GPU memory.
+A node that cannot be read takes no new pod, and has the reason. Units: whole MiB of GPU memory.
 """
 
 import math
@@ -10,24 +9,25 @@ from dataclasses import dataclass
 
 from agents.kube.client import Object
 from agents.kube.nodes import excluded
+from agents.kube.slices import SlicesError, head_of, integer, whole_pool
 from agents.runtime.errors import AgentError
-from tenancy.ledger import Ledger, PlacementMode, Pool, SeveralPoolsError, Sharing
+from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.units import MIB
 from tenancy.workload import ShapeError, at, maps_at
 
-# Effects of a device's taint that keep new pods off it (KEP-5055).
+# The effects of a device's taint that keep new pods off it (KEP-5055).
 _REPELLENT = ("NoSchedule", "NoExecute")
 
 
 class InventoryError(AgentError):
-    """The node cannot be used; the message says why."""
+    """The node cannot be used; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class NodeDevice:
-    """`mib` is what the device may hand out in all; an unhealthy or `excluded` one hands out nothing new."""
+    """A device, and the MiB that all pods together may request of it. An unhealthy or excluded one takes no new pod."""
 
     index: int
     uuid: str
@@ -42,8 +42,11 @@ class NodeDevice:
 
 @dataclass(frozen=True)
 class NodeDevices:
-    """`floor_mib` stays free on each device by measurement. `unusable` says why the node takes no new pod. `cpu_milli`
-    is the CPU that all of its pods may request, in thousandths; None where the Node does not tell."""
+    """The devices of a node. `unusable` is the reason why it takes no new pod.
+
+    `floor_mib` stays measurably free on each device. `cpu_milli` is the CPU that all of its pods may request, in
+    thousandths; None if the Node does not show it.
+    """
 
     node: str
     pool: str | None
@@ -54,18 +57,18 @@ class NodeDevices:
 
 
 def devices_of(node: Object, slices: Iterable[Object], ledger: Ledger) -> NodeDevices:
-    """What a Node offers; `slices` are the ResourceSlices of that node, or more than those."""
+    """The devices of a Node. Of `slices`, those of other nodes do not count."""
     name = node["metadata"]["name"]
     pool = None
     try:
         pool = _pool(at(node, "metadata", "labels"), ledger)
         devices = _published(name, slices, ledger.names)
         out = _excluded(at(node, "metadata", "annotations"), ledger.names)
-        out = {*out, *_uncapped(devices, pool), *_for_claims(devices, pool)}
+        out = {*out, *_uncapped(devices, pool)}
         offered = tuple(_device(device, pool, out) for device in devices)
         _distinct(offered)
         cpu_milli = _cpu_milli(node)
-    except (InventoryError, ShapeError, QuantityError) as error:
+    except (InventoryError, SlicesError, ShapeError, QuantityError) as error:
         return NodeDevices(node=name, pool=pool.name if pool else None, unusable=str(error))
     return NodeDevices(node=name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=cpu_milli)
 
@@ -86,25 +89,14 @@ def _cpu_milli(node: Object) -> int | None:
 
 
 def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Object]:
-    """The devices of the node's one pool of slices: its newest generation, which must be whole.
-
-    Source: the rules on ResourcePool in k8s.io/api resource/v1. An older generation is never used: the newer one says
-    that it is out of date.
-    """
+    """The devices of the node's one pool of slices."""
     specs = [at(found, "spec") for found in slices]
     mine = [spec for spec in specs if spec.get("driver") == names.device_driver and spec.get("nodeName") == node]
     if not mine:
         raise InventoryError("its devices are not published: it has no ResourceSlice of " + names.device_driver)
-    pools = {str(at(spec, "pool").get("name")) for spec in mine}
-    if len(pools) > 1:
-        raise InventoryError(f"its ResourceSlices are of several pools: {', '.join(sorted(pools))}")
-    generations = [_integer(at(spec, "pool"), "generation") for spec in mine]
-    newest = max(generations)
-    whole_pool = [spec for spec, generation in zip(mine, generations, strict=True) if generation == newest]
-    wanted = {_integer(at(spec, "pool"), "resourceSliceCount") for spec in whole_pool}
-    if wanted != {len(whole_pool)}:
-        raise InventoryError(f"its devices are half published: {len(whole_pool)} of {max(wanted)} ResourceSlices")
-    return [device for spec in whole_pool for device in maps_at(spec, "devices")]
+    return [
+        device for spec in whole_pool([(head_of(spec), spec) for spec in mine]) for device in maps_at(spec, "devices")
+    ]
 
 
 def _excluded(annotations: Object, names: Names) -> Collection[int]:
@@ -115,20 +107,15 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
         raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
 
 
-def _for_claims(devices: Sequence[Object], pool: Pool) -> Collection[int]:
-    """The indices of devices that are placed on by claims: those of all, for pods that are there already stay."""
-    if pool.placement is not PlacementMode.DRA:
-        return ()
-    return [_integer(at(device, "attributes", DEVICE_INDEX), "int") for device in devices]
-
-
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
-    """The indices of devices whose driver cannot hold containers to their budgets, where the pool wants it to. Raises
-    InventoryError where that is all of them."""
+    """The indices of devices whose driver cannot enforce budgets, if the pool requires it.
+
+    Raises InventoryError if no device can.
+    """
     if not (pool.caps and pool.require_cap):
         return ()
     why = {
-        _integer(at(device, "attributes", DEVICE_INDEX), "int"): str(said)
+        integer(at(device, "attributes", DEVICE_INDEX), "int"): str(said)
         for device in devices
         if (said := at(device, "attributes", DEVICE_CAP).get("string", "its exporter has not said yet")) != CAN_CAP
     }
@@ -143,10 +130,10 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
 def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
     name = device.get("name")
     try:
-        index = _integer(at(device, "attributes", DEVICE_INDEX), "int")
+        index = integer(at(device, "attributes", DEVICE_INDEX), "int")
         uuid = at(device, "attributes", DEVICE_UUID).get("string")
         size = whole(at(device, "capacity", DEVICE_MEMORY).get("value"))
-    except (InventoryError, ShapeError, QuantityError) as error:
+    except (InventoryError, SlicesError, ShapeError, QuantityError) as error:
         raise InventoryError(f"its device {name} is malformed: {error}") from None
     if not isinstance(uuid, str) or not uuid or index < 0 or size < 0 or size % MIB:
         raise InventoryError(f"its device {name} is malformed: index {index}, uuid {uuid!r}, {size} bytes")
@@ -163,10 +150,3 @@ def _distinct(devices: Sequence[NodeDevice]) -> None:
     for what, values in (("index", [d.index for d in devices]), ("uuid", [d.uuid for d in devices])):
         if len(set(values)) < len(values):
             raise InventoryError(f"two of its devices have one {what}")
-
-
-def _integer(mapping: Object, field: str) -> int:
-    value = mapping.get(field)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InventoryError(f"{field} must be a whole number (got {value!r})")
-    return value

@@ -1,4 +1,4 @@
-"""What the exporters measure, brought to the cache: a device that somebody uses unasked takes no new pod."""
+"""Brings the exporters' readings to the cache, so that memory in use is not given to a new pod."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -9,26 +9,19 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
-from agents.runtime.settings import PORT, text, variable
 from agents.telemetry.client import NodeTelemetry
 from tenancy.units import MIB
 
 INTERVAL_SECONDS = 5.0
-_SOON_SECONDS = 0.2  # until it is known whom to ask
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Where the exporters are."""
-
-    exporter_namespace: str = variable(text)
-    exporter_port: int = variable(PORT)
+_SOON_SECONDS = 0.2  # until the exporters are known
 
 
 @dataclass(kw_only=True)
 class Measured:
-    """One thread runs `keep`, all read. `read` asks the exporters, and raises AgentError; None where it is not known
-    yet whom to ask. `tried` is whether they were asked: until then it is not known who uses the devices.
+    """One thread runs `keep`; all threads read.
+
+    `read` asks the exporters, and returns None while they are not known yet. It raises AgentError. `tried` is True once
+    they were asked.
     """
 
     read: Callable[[], Iterable[NodeTelemetry] | None]
@@ -41,12 +34,12 @@ class Measured:
     _problems: frozenset[str] = frozenset()
 
     def ages(self) -> dict[str, float]:
-        """Seconds since each node's devices were last measured, for nodes that are there and ever were."""
+        """The seconds since the devices of each node were last measured."""
         now = self.clock.monotonic()
         return {node: now - at for node, at in self._read_at.items()}
 
     def refresh(self) -> None:
-        """A new measurement of every node. Raises AgentError."""
+        """Measures every node. Raises AgentError."""
         readings = self.read()
         if readings is None:
             return
@@ -69,13 +62,14 @@ class Measured:
         self.grown()
 
     def keep(self) -> NoReturn:
-        """Does not return; measurements that cannot be renewed grow old, and do not count then."""
+        """Runs without end. Readings that cannot be renewed expire."""
         problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )
-        keep_running(self._try, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
+        keep_running(self.attempt, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
 
-    def _try(self) -> None:
+    def attempt(self) -> None:
+        """Calls `refresh`, and counts a failure as tried. Raises AgentError."""
         try:
             self.refresh()
         except AgentError:

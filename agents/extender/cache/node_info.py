@@ -1,14 +1,14 @@
 """NodeInfo: one node's devices, and what each pod holds of them. Units: whole MiB of GPU memory."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, Standing
-from agents.extender.preemption import Room
+from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
+from agents.extender.preemption import Occupant, Room, fewest
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask, Chooser, DeviceChoice, best_fit
 from tenancy.devices.recycle import overshoot_mib
@@ -16,28 +16,16 @@ from tenancy.devices.waiting import DeviceMemory, lack_of
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
-# More than what any choice of devices that lack nothing costs.
+# Above the cost of any choice of devices that lack nothing.
 _SHORT_COST = 1 << 40
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceShare:
-    """Devices kept for a pod not known to be bound; `until` is monotonic seconds, None where no time ends it."""
-
-    placed: ClassVar[bool] = True
-    terminating: ClassVar[bool] = False
-    uid: str
-    ask: Ask
-    indices: tuple[int, ...]
-    uuids: tuple[str, ...]
-    until: float | None = None
-    priority: int = 0
 
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """Free MiB by device's index as measured, until when (monotonic seconds) that counts, and who uses the devices,
-    but for those, by UUID, of which that is not known."""
+    """The measured free MiB by device index, and the pods that use the devices, until a time (monotonic seconds).
+
+    `unknown` has the UUIDs of devices whose users are not known.
+    """
 
     free: Mapping[int, int]
     until: float
@@ -47,21 +35,24 @@ class MeasuredMemory:
 
 @dataclass(frozen=True)
 class UndeclaredUse:
-    """A pod that uses `mib` of a device beyond what it declared; the exporter may not know its name."""
+    """A pod that uses `mib` of a device beyond its request. Its name is empty if the exporter does not know it."""
 
     namespace: str
     name: str
     mib: int
 
     def __str__(self) -> str:
-        who = f"{self.namespace}/{self.name}" if self.name else "a pod whose name is not known yet"
-        return f"{who} by {self.mib} MiB"
+        pod = f"{self.namespace}/{self.name}" if self.name else "a pod whose name is not known yet"
+        return f"{pod} by {self.mib} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device that the ledger has room on, and that memory in use keeps a seat from: `mib` must be freed for the seat
-    to load and leave the floor free. `holders` are beyond their budgets there, the furthest first."""
+    """A device with room for a seat by the ledger, whose memory is in use.
+
+    `mib` must be freed for the seat to load and leave the floor free. `holders` are over their budgets there, the
+    furthest first.
+    """
 
     node: str
     pool: str
@@ -72,10 +63,10 @@ class Shortage:
 
 
 class NodeInfo:
-    """What is free on a node's devices. Whoever changes a part calls `recount` afterwards.
+    """One node: its devices, the pods that hold them, and what is left. Call `recount` after each change.
 
-    A device has what it offers less what pods and holds have of it, and by a reading no more than what was measured
-    free less the floor. `changed` is told the node's name at each change.
+    A device has left what it offers without what pods hold. With a reading it is at most the measured free memory
+    without the floor. `changed` is called with the node's name at each change.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
@@ -83,136 +74,149 @@ class NodeInfo:
         self.inventory: NodeDevices | None = None
         self.pods: dict[str, PodInfo] = {}
         self.bystanders: dict[str, Bystander] = {}
-        self.taken: dict[str, DeviceShare] = {}
-        self.reserved: dict[str, DeviceShare] = {}
         self.nominated: dict[str, Nomination] = {}
-        self.kept: dict[str, Nomination] = {}
         self.reading: MeasuredMemory | None = None
         self._changed = changed
         self.recount()
 
     @property
-    def idle(self) -> bool:
-        """Nothing is known of the node and nothing is held on it."""
-        known = self.pods or self.bystanders or self.taken or self.reserved or self.nominated or self.kept
-        return self.inventory is None and not known
+    def is_idle(self) -> bool:
+        """Returns True if nothing is known of the node and no pod is on it."""
+        return self.inventory is None and not (self.pods or self.bystanders or self.nominated)
 
-    def as_now(self) -> "NodeInfo":
-        """A copy that changes no more, to be read without the lock: `recount` puts new sums in the place of the old."""
+    def add(self, part: PodInfo | Bystander | Nomination) -> None:
+        self._parts(part)[part.uid] = part
+
+    def remove(self, part: PodInfo | Bystander | Nomination) -> None:
+        del self._parts(part)[part.uid]
+
+    def _parts(self, part: PodInfo | Bystander | Nomination) -> dict[str, Any]:
+        if isinstance(part, PodInfo):
+            return self.pods
+        return self.bystanders if isinstance(part, Bystander) else self.nominated
+
+    def copy(self) -> "NodeInfo":
+        """A copy that can be read without the lock: `recount` replaces the sums, and never changes them."""
         seen = copy(self)
-        seen.pods, seen.taken, seen.reserved = {**self.pods}, {**self.taken}, {**self.reserved}
+        seen.pods, seen.bystanders, seen.nominated = {**self.pods}, {**self.bystanders}, {**self.nominated}
         return seen
 
-    def left_to(self, uid: str, standing: Standing, now: float) -> "NodeInfo":
-        """The node as a pod finds it: with what it was promised itself, without what others of its priority or above
-        were nominated for; where it was itself, of its priority only those before it. On which device, nobody says:
-        where they fit once the pods that terminate are gone."""
-        if self.inventory is None or not (self.nominated or self.kept or uid in self.reserved):
+    def left_to(self, uid: str, entitlement: Entitlement, now: float) -> "NodeInfo":
+        """The node as one pod finds it: without its own reservation, and without the room that is kept for others.
+
+        Room is kept for nominated pods of a higher priority, and for earlier ones of the same priority. Their devices
+        are not known: they count where they fit once the terminating pods are gone.
+        """
+        own = self.pods.get(uid)
+        is_reserved = own is not None and own.state is PodState.RESERVED
+        if self.inventory is None or not (self.nominated or is_reserved):
             return self
-        seen = self.as_now()
-        if seen.reserved.pop(uid, None):
+        seen = self.copy()
+        if is_reserved:
+            del seen.pods[uid]
             seen.recount()
-        claims = {each.uid: each for each in (*self.kept.values(), *self.nominated.values()) if now < each.until}
-        own = claims.get(uid)
-        turn = (-standing.priority, own.until if own else math.inf, uid)
+        nominated = {each.uid: each for each in self.nominated.values() if now < each.ends}
+        turn = (-entitlement.priority, nominated[uid].ends if uid in nominated else math.inf, uid)
         ahead = [
             each
-            for each in claims.values()
-            if each.uid not in (uid, *self.taken, *self.reserved) and (-each.priority, each.until, each.uid) < turn
+            for each in nominated.values()
+            if each.uid != uid and each.uid not in self.pods and (-each.priority, each.ends, each.uid) < turn
         ]
         left = dict(seen.unheld)
         for pod in self.pods.values():
-            if pod.terminating:
+            if pod.state is PodState.TERMINATING:
                 _deduct(left, -pod.ask.mib, self.places[pod.uid])
         for each in sorted(ahead, key=lambda each: (-each.priority, each.uid)):
             indices = _likely(each.ask, left)
             _deduct(left, each.ask.mib, indices)
-            seen.taken[each.uid] = self.hold(each.uid, each.ask, indices)
+            seen.pods[each.uid] = self._assumed(each.uid, each.ask, indices)
         seen.recount()
         return seen
 
-    def seats(self, standing: Standing) -> bool:
-        """Whether the pod keeps within a seat of the node's pool: then the ledger decides, not what is measured."""
-        return self.inventory is not None and self.inventory.pool in standing.pools
-
-    def claims(self) -> Iterator[PodInfo | DeviceShare]:
-        yield from self.pods.values()
-        yield from self.taken.values()
-        yield from self.reserved.values()
+    def seats(self, entitlement: Entitlement) -> bool:
+        """Returns True if the pod keeps within a seat of the node's pool: then the ledger decides, not the reading."""
+        return self.inventory is not None and self.inventory.pool in entitlement.pools
 
     def recount(self) -> None:
-        """Counts again from the parts, so that no sum can go astray."""
+        """Computes every sum from the pods again."""
         devices = self.inventory.devices if self.inventory else ()
         self.offered = {device.index: device.offered_mib for device in devices}
         self.largest = sorted(self.offered.values(), reverse=True)
-        self.unheld = self._less_what_is_held({device.uuid: device.index for device in devices})
-        self.room = self._as_measured(self.unheld)
-        self.free = {index: max(mib, 0) for index, mib in self.room.items()}
+        self.unheld = self._without_held({device.uuid: device.index for device in devices})
+        self.free = self._as_measured(self.unheld)
         self.freest = sorted(self.free.values(), reverse=True)
-        self.recount_cpu()
-
-    def recount_cpu(self) -> None:
-        """The part of `recount` that a bystander touches. `cpu_milli` is the node's free CPU, None where unknown."""
         whole = self.inventory.cpu_milli if self.inventory else None
-        held = sum(claim.ask.cpu_milli for claim in self.claims()) + sum(b.cpu_milli for b in self.bystanders.values())
-        self.cpu_milli = None if whole is None else whole - held
+        held = sum(pod.ask.cpu_milli for pod in self.pods.values()) + sum(b.cpu_milli for b in self.bystanders.values())
+        self.cpu_milli = None if whole is None else whole - held  # the free CPU, in thousandths
         self._changed(self.node)
 
-    def _less_what_is_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
-        """By the ledger alone; below 0 where more is held than offered. `places` is where each claim was counted.
+    def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
+        """The MiB of each device that no pod holds; below 0 where pods hold more than it offers.
 
-        A device is known by its UUID: after a change of hardware its index may be another's. A pod of which nobody
-        knows where it lies counts where it would have been put, after all others and the largest first.
+        Sets `places`, the devices on which each pod counts. A pod whose devices are unknown counts where it would be
+        put, after all others and the largest first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
         lost = []
-        for claim in self.claims():
-            if claim.uuids is not None:
-                self.places[claim.uid] = tuple(by_uuid[uuid] for uuid in claim.uuids if uuid in by_uuid)
-            elif claim.indices is not None:
-                self.places[claim.uid] = tuple(index for index in claim.indices if index in left)
+        for pod in self.pods.values():
+            if pod.uuids is not None:
+                self.places[pod.uid] = tuple(by_uuid[uuid] for uuid in pod.uuids if uuid in by_uuid)
+            elif pod.indices is not None:
+                self.places[pod.uid] = tuple(index for index in pod.indices if index in left)
             else:
-                lost.append(claim)
+                lost.append(pod)
                 continue
-            _deduct(left, claim.ask.mib, self.places[claim.uid])
-        for claim in sorted(lost, key=lambda claim: (-claim.ask.mib, claim.uid)):
-            self.places[claim.uid] = _likely(claim.ask, left)
-            _deduct(left, claim.ask.mib, self.places[claim.uid])
+            _deduct(left, pod.ask.mib, self.places[pod.uid])
+        for pod in sorted(lost, key=lambda pod: (-pod.ask.mib, pod.uid)):
+            self.places[pod.uid] = _likely(pod.ask, left)
+            _deduct(left, pod.ask.mib, self.places[pod.uid])
         return left
 
     def _as_measured(self, left: Mapping[int, int]) -> dict[int, int]:
-        if self.inventory is None or self.reading is None:
-            return dict(left)
-        free, floor_mib = self.reading.free, self.inventory.floor_mib
-        return {index: min(mib, free[index] - floor_mib) if index in free else mib for index, mib in left.items()}
+        """The MiB of each device that are free for a pod without a seat; never below 0."""
+        free = self.reading.free if self.reading else {}
+        floor_mib = self.inventory.floor_mib if self.inventory else 0
+        return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
 
     def fits(self, ask: Ask) -> bool:
-        """Whether the ask has room that nobody uses, as far as is measured."""
+        """Returns True if the devices have unused room for the ask."""
         return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
 
     def choice(self, ask: Ask, choose: Chooser, seated: bool = False) -> DeviceChoice | None:
-        """What `choose` chooses of the room that nobody uses; for a seat, where there is none, of the ledger's."""
+        """The devices that `choose` picks by unused room. For a seat without any, the devices with room by the ledger.
+
+        Those are the devices that lack the least, and of equals the fullest. They cost more than any unused room.
+        """
         chosen = choose(ask, self.free, self.cpu_milli)
-        return self._choice_by_ledger(ask) if seated and chosen is None else chosen
-
-    def seats_by_ledger(self, ask: Ask, standing: Standing) -> bool:
-        """Whether the ledger has room for a seat, whoever uses it."""
-        return self.seats(standing) and sum(mib >= ask.mib for mib in self.unheld.values()) >= ask.count
-
-    def _choice_by_ledger(self, ask: Ask) -> DeviceChoice | None:
-        """The devices that lack the least, of equals the fullest; it costs more than any choice that lacks nothing."""
-        memory = self._memory()
+        if chosen is not None or not seated:
+            return chosen
         fitting = sorted(
-            (each.lack_mib(ask.mib), each.room_mib, index) for index, each in memory.items() if each.room_mib >= ask.mib
+            (each.lack_mib(ask.mib), each.room_mib, index)
+            for index, each in self._memory().items()
+            if each.room_mib >= ask.mib
         )[: ask.count]
         if len(fitting) < ask.count:
             return None
-        lacking = sum(lack for lack, _, _ in fitting)
-        return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + lacking)
+        return DeviceChoice(tuple(sorted(index for *_, index in fitting)), _SHORT_COST + sum(f[0] for f in fitting))
+
+    def assumed(self, uid: str, ask: Ask, choose: Chooser, entitlement: Entitlement) -> PodInfo | None:
+        """The pod as assumed on the devices that suit it best; None if it fits on none. The node is not changed."""
+        choice = self.choice(ask, choose, self.seats(entitlement))
+        return None if choice is None else self._assumed(uid, ask, choice.indices, entitlement.priority)
+
+    def _assumed(self, uid: str, ask: Ask, indices: tuple[int, ...], priority: int = 0) -> PodInfo:
+        by_index = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
+        uuids = tuple(by_index[index] for index in indices)
+        state = PodState.ASSUMED
+        return PodInfo(uid=uid, node=self.node, ask=ask, state=state, indices=indices, uuids=uuids, priority=priority)
+
+    def seats_by_ledger(self, ask: Ask, entitlement: Entitlement) -> bool:
+        """Returns True if the ledger has room for the pod's seat, even if others use the memory."""
+        return self.seats(entitlement) and sum(mib >= ask.mib for mib in self.unheld.values()) >= ask.count
 
     def shortages(self, ask: Ask) -> tuple[Shortage, ...]:
-        """What keeps a seat from loading on the devices that it would get by the ledger; none where it has no room."""
+        """The devices that memory in use keeps a seat from, of those that it would get; () if it has no room at all."""
         memory = self._memory()
         lack = lack_of(ask, memory)
         loadable = sum(each.room_mib >= ask.mib for each in memory.values()) - len(lack.mib)
@@ -229,20 +233,50 @@ class NodeInfo:
             for index in least[: ask.count - loadable]
         )
 
-    def rooms(self, *, measured: bool) -> dict[int, Room]:
-        """What is left of each device by the ledger, and, where that counts, as measured; below 0 where more is held
-        than there is."""
-        memory = self._memory()
-        return {index: Room(each.room_mib, _spare_mib(each) if measured else None) for index, each in memory.items()}
+    def victims(
+        self, ask: Ask, candidates: Collection[str], seated: Collection[str], *, measured: bool
+    ) -> tuple[str, ...] | None:
+        """The candidates that must leave for the ask to fit, by falling priority; None if leaving would not help.
 
-    def used_mib(self, pod: PodInfo | DeviceShare, index: int) -> int:
-        """What the pod measurably has of a device; what it declared where nobody knows who uses what."""
-        if self.reading is None or self.inventory is None or index not in self.reading.free:
-            return pod.ask.mib
-        uuid = next(device.uuid for device in self.inventory.devices if device.index == index)
-        if uuid in self.reading.unknown:
+        Terminating pods count as gone. A pod whose devices are unknown stays, because its end might free another
+        device. If `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only its use
+        beyond that, because it comes back.
+        """
+        if self.never(ask):
+            return None
+        free = {
+            index: Room(each.room_mib, _spare_mib(each) if measured else None)
+            for index, each in self._memory().items()
+            if self.offered[index] >= ask.mib
+        }
+        occupants = []
+        for pod in self.pods.values():
+            used = {index: self._used_mib(pod, index) for index in self.places[pod.uid]}
+            if pod.state is PodState.TERMINATING:
+                free |= {index: free[index].more(pod.ask.mib, used[index]) for index in used if index in free}
+            elif pod.uid in candidates and pod.is_placed:
+                seat = pod.uid in seated
+                occupants.append(
+                    Occupant(uid=pod.uid, priority=pod.priority, mib=pod.ask.mib, used_mib=used, seated=seat)
+                )
+        return fewest(ask, free, occupants)
+
+    def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """These pods by falling priority, the order that the scheduler expects of victims."""
+        known: dict[str, PodInfo | Bystander] = {**self.bystanders, **self.pods}
+        priorities = {uid: pod.priority for uid, pod in known.items()}
+        return tuple(sorted(uids, key=lambda uid: (-priorities.get(uid, 0), uid)))
+
+    def _used_mib(self, pod: PodInfo, index: int) -> int:
+        """The MiB that the pod measurably uses of a device; its request if the device's users are not known."""
+        uuid = self._uuid(index)
+        if self.reading is None or index not in self.reading.free or uuid in self.reading.unknown:
             return pod.ask.mib
         return sum(use.used_bytes for use in self.reading.uses if (use.uid, use.uuid) == (pod.uid, uuid)) // MIB
+
+    def _uuid(self, index: int) -> str | None:
+        devices = self.inventory.devices if self.inventory else ()
+        return next((device.uuid for device in devices if device.index == index), None)
 
     def _memory(self) -> dict[int, DeviceMemory]:
         free, floor_mib = self.reading.free if self.reading else {}, self.inventory.floor_mib if self.inventory else 0
@@ -252,9 +286,10 @@ class NodeInfo:
         }
 
     def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
-        uuid = next((d.uuid for d in self.inventory.devices if d.index == index), None) if self.inventory else None
-        used: dict[str, dict[str, int]] = {}
+        """The pods that use more of the device than they requested, the furthest over first."""
+        uuid = self._uuid(index)
         uses = self.reading.uses if self.reading else ()
+        used: dict[str, dict[str, int]] = {}
         for use in uses:
             used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
         found = []
@@ -266,28 +301,19 @@ class NodeInfo:
         return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
 
     def ended(self, uid: str) -> None:
-        """A pod's containers are gone, and with them the memory that the last reading shows of them."""
-        reading, inventory = self.reading, self.inventory
-        if reading is None or inventory is None:
+        """Corrects the reading: the memory of a pod that ended is free before it is measured again."""
+        if self.reading is None or self.inventory is None:
             return
-        by_uuid = {device.uuid: device.index for device in inventory.devices}
-        free = dict(reading.free)
-        for use in reading.uses:
+        by_uuid = {device.uuid: device.index for device in self.inventory.devices}
+        free = dict(self.reading.free)
+        for use in self.reading.uses:
             if use.uid == uid and by_uuid.get(use.uuid) in free:
                 free[by_uuid[use.uuid]] += use.used_bytes // MIB
-        rest = tuple(use for use in reading.uses if use.uid != uid)
-        self.reading = replace(reading, free=free, uses=rest)
-
-    def hold(
-        self, uid: str, ask: Ask, indices: tuple[int, ...], until: float | None = None, *, priority: int = 0
-    ) -> DeviceShare:
-        """A hold on those devices, not yet a part."""
-        uuids = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
-        named = tuple(uuids[index] for index in indices)
-        return DeviceShare(uid=uid, ask=ask, indices=indices, uuids=named, until=until, priority=priority)
+        rest = tuple(use for use in self.reading.uses if use.uid != uid)
+        self.reading = replace(self.reading, free=free, uses=rest)
 
     def never(self, ask: Ask) -> str | None:
-        """Why the node could not take the ask if every pod left it; None where it could."""
+        """The reason why the node could not take the ask even if it were empty; None if it could."""
         if self.inventory is None:
             return "has no GPU memory to share that is known"
         if self.inventory.unusable:
@@ -299,7 +325,7 @@ class NodeInfo:
         return None
 
     def not_now(self, ask: Ask) -> str:
-        """Why an ask that does not fit does not, though it would on the empty node."""
+        """The reason why an ask does not fit that would fit on the empty node."""
         by_ledger = sorted(self.unheld.values(), reverse=True)
         measured = "" if by_ledger[ask.count - 1] < ask.mib else f", {REFUSED_AS_MEASURED}"
         return _shortage(ask, self.freest, "free") + measured
@@ -310,7 +336,7 @@ def _spare_mib(memory: DeviceMemory) -> int | None:
 
 
 def _shortage(ask: Ask, largest_first: Sequence[int], what: str) -> str:
-    """The largest is always named: it is what a smaller request could get."""
+    """A reason that always names the largest GPU: a smaller request could get that much."""
     if ask.count == 1:
         return f"its largest GPU has {largest_first[0]} MiB {what}, not {ask.mib}"
     fitting = sum(mib >= ask.mib for mib in largest_first)
@@ -323,7 +349,7 @@ def _deduct(left: dict[int, int], mib: int, indices: tuple[int, ...]) -> None:
 
 
 def _likely(ask: Ask, left: Mapping[int, int]) -> tuple[int, ...]:
-    """Where the ask would be put, or where the most is free."""
+    """The devices that the ask would get; if it fits on none, those with the most left."""
     choice = best_fit(ask, left)
     if choice is not None:
         return choice.indices

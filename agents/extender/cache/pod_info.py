@@ -1,7 +1,11 @@
-"""PodInfo: what a pod requests of devices, and what it was assigned, as the Binding's annotations on the Pod say."""
+"""The records of pods: what one requests, what it holds on its node, and where it is nominated.
+
+The Binding writes a pod's devices into annotations on the Pod (bind.py). They are read here again.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from agents.kube.client import Object
 from agents.kube.pods import Pod
@@ -12,28 +16,47 @@ from tenancy.workload import Manifest
 
 
 class AskError(AgentError):
-    """The pod asks for what no scheduler can give; the message is for the pod's owner."""
+    """The pod requests what no scheduler can give; the message is for the pod's owner."""
+
+
+class PodState(StrEnum):
+    """The states of a pod that holds devices, in their order."""
+
+    RESERVED = "reserved"  # between filter and bind
+    ASSUMED = "assumed"  # being bound
+    BOUND = "bound"
+    TERMINATING = "terminating"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodInfo:
-    """A bound pod that has not ended, also one that terminates. `indices` and `uuids` are None where its annotations do
-    not tell. Where both are known the UUIDs count: they stay when a device comes under another index."""
+    """A pod that holds devices of a node. Its namespace and name are known once it is bound.
+
+    `indices` and `uuids` are None if the annotations do not name the devices. UUIDs count before indices: they stay
+    when a device gets another index. `expires_at` is the end of a reservation. `accepted_at` is the time at which the
+    API accepted the binding of an assumed pod. Both are monotonic seconds.
+    """
 
     uid: str
-    namespace: str
-    name: str
+    namespace: str = ""
+    name: str = ""
     node: str
     ask: Ask
+    state: PodState = PodState.BOUND
     indices: tuple[int, ...] | None = None
     uuids: tuple[str, ...] | None = None
     priority: int = 0
-    terminating: bool = False
+    expires_at: float | None = None
+    accepted_at: float | None = None
 
     @property
-    def placed(self) -> bool:
-        """Whether it is known which devices it has."""
+    def is_placed(self) -> bool:
+        """Returns True if its devices are known."""
         return self.indices is not None or self.uuids is not None
+
+    @property
+    def is_bound(self) -> bool:
+        return self.state in (PodState.BOUND, PodState.TERMINATING)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -41,7 +64,7 @@ class PodInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Bystander:
-    """A bound pod without GPU memory: the CPU that it requests, in thousandths, is not there for others."""
+    """A bound pod without GPU memory, which takes CPU (in thousandths) from its node."""
 
     uid: str
     node: str
@@ -51,30 +74,78 @@ class Bystander:
 
 @dataclass(frozen=True, kw_only=True)
 class Nomination:
-    """A pod for which others were evicted from a node. What they leave is kept for it until then (monotonic seconds),
-    unless it is bound, goes, or loses the nomination before."""
+    """A pod for which others were evicted from a node: their room is kept for it.
+
+    `until` is the end of a nomination that the API shows, else 0. `retained_until` is the end of the room that stays
+    the pod's after it was refused there, or lost the nomination; else 0. Monotonic seconds.
+    """
 
     uid: str
     node: str
     ask: Ask
     priority: int
     until: float = 0.0
+    retained_until: float = 0.0
+
+    @property
+    def ends(self) -> float:
+        return max(self.until, self.retained_until)
+
+    def confirmed(self, known: "Nomination | None", until: float) -> "Nomination":
+        """The nomination as the API shows it. One to the same node that is known already is not prolonged."""
+        if known is None or known.node != self.node:
+            return replace(self, until=until)
+        return known if known.until else replace(known, until=until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodRecord:
+    """Everything that the cache knows of one pod."""
+
+    held: PodInfo | Bystander | None = None
+    nomination: Nomination | None = None
+
+    @property
+    def parts(self) -> tuple[PodInfo | Bystander | Nomination, ...]:
+        return tuple(part for part in (self.held, self.nomination) if part is not None)
+
+    @property
+    def is_reserved(self) -> bool:
+        return isinstance(self.held, PodInfo) and self.held.state is PodState.RESERVED
+
+    @property
+    def assumed(self) -> PodInfo | None:
+        return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
+
+    def was_accepted_before(self, since: float) -> bool:
+        """Returns True if the pod was assumed, and bound before `since`: a list that began then shows it."""
+        at = self.assumed.accepted_at if self.assumed else None
+        return at is not None and at < since
+
+    def unlisted(self, since: float) -> "PodRecord":
+        """The part that a list of the API cannot show, if it began at `since`."""
+        is_ours = self.is_reserved or (self.assumed and not self.was_accepted_before(since))
+        nomination = self.nomination
+        is_retained = nomination is not None and nomination.retained_until
+        return PodRecord(
+            held=self.held if is_ours else None,
+            nomination=replace(nomination, until=0.0) if nomination and is_retained else None,
+        )
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What a pod that is to be placed may claim: before whom it comes, and in which pools it keeps within a seat."""
+class Entitlement:
+    """The priority of a pod that is to be placed, and the pools in which it keeps within a seat."""
 
     priority: int = 0
     pools: frozenset[str] = frozenset()
 
 
-ANYBODY = Standing()
+NO_SEAT = Entitlement()
 
 
 def ask_of(spec: Manifest, names: Names) -> Ask | None:
-    """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
-    AskError."""
+    """The devices that a pod with that spec requests; None if it requests no GPU memory. Raises AskError."""
     try:
         return Ask.of_pod(spec, names)
     except ValueError as error:  # also QuantityError and ShapeError
@@ -82,7 +153,7 @@ def ask_of(spec: Manifest, names: Names) -> Ask | None:
 
 
 def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | None:
-    """What a Pod holds on its node, or is nominated for; None where it has ended or neither. Raises PodError."""
+    """The part of a node that a Pod holds or is nominated for; None if neither. Raises PodError."""
     pod = Pod(item)
     if pod.ended:
         return None
@@ -92,7 +163,7 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
         return Bystander(uid=pod.uid, node=pod.node, cpu_milli=cpu_milli, priority=pod.priority)
-    # A request that no device could be asked for (somebody bound the pod by hand) counts rounded up.
+    # A request without equal parts counts rounded up: somebody bound the pod by hand.
     ask = Ask(-(-total // count), count, cpu_milli)
     return PodInfo(
         uid=pod.uid,
@@ -100,10 +171,10 @@ def holder(item: Object, names: Names) -> PodInfo | Bystander | Nomination | Non
         name=pod.name,
         node=pod.node,
         ask=ask,
+        state=PodState.TERMINATING if pod.terminating else PodState.BOUND,
         indices=_indices(pod.annotations, ask, names),
         uuids=_uuids(pod.annotations, ask, names),
         priority=pod.priority,
-        terminating=pod.terminating,
     )
 
 
@@ -114,12 +185,6 @@ def _nomination(pod: Pod, names: Names) -> Nomination | None:
     with pod.reading(names.gpumem):
         ask = Ask.of_pod(pod.spec, names)
     return None if ask is None else Nomination(uid=pod.uid, node=node, ask=ask, priority=pod.priority)
-
-
-def allocated(item: Object, names: Names) -> PodInfo | None:
-    """As `holder`; None also where it asks for no GPU memory."""
-    found = holder(item, names)
-    return found if isinstance(found, PodInfo) else None
 
 
 def _indices(annotations: Mapping[str, str], ask: Ask, names: Names) -> tuple[int, ...] | None:

@@ -1,37 +1,17 @@
-"""A snapshot of the cache: which pod holds what, and where that differs from the API and the devices."""
+"""A snapshot of the cache: the pods on each device, and the differences from the API and the devices."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from agents.extender.cache.inventory import NodeDevice
-from agents.extender.cache.node_info import DeviceShare, NodeInfo
+from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import PodInfo
-
-
-class ShareState(StrEnum):
-    """How a pod comes to have memory on a device."""
-
-    BOUND = "bound"
-    BINDING = "binding"
-    RESERVED = "reserved"  # between filter and bind
-
-
-@dataclass(frozen=True, kw_only=True)
-class Share:
-    """`mib` on each of its devices. Of a pod that is not bound, the ledger knows the uid alone."""
-
-    uid: str
-    namespace: str = ""
-    name: str = ""
-    mib: int
-    standing: ShareState
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUsage:
-    """`mib` is what the device may hand out, `free_mib` what a new pod could have of it. `measured_free_mib` is None
-    without a fresh measurement."""
+    """`mib` is what the device offers, `free_mib` what a new pod could get. `measured_free_mib` is None without a
+    fresh reading."""
 
     index: int
     uuid: str
@@ -40,23 +20,22 @@ class DeviceUsage:
     healthy: bool
     excluded: bool
     measured_free_mib: int | None
-    shares: tuple[Share, ...]
+    pods: tuple[PodInfo, ...]
 
     @property
     def held_mib(self) -> int:
-        return sum(share.mib for share in self.shares)
+        return sum(pod.ask.mib for pod in self.pods)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeUsage:
-    """`adrift` are pods that no device of the node is known to hold. `cpu_milli` is the CPU that no pod requests, None
-    where it is not known."""
+    """`adrift` are pods on no known device of the node. `cpu_milli` is the free CPU in thousandths, None if unknown."""
 
     node: str
     pool: str | None
     unusable: str | None
     devices: tuple[DeviceUsage, ...]
-    adrift: tuple[Share, ...]
+    adrift: tuple[PodInfo, ...]
     cpu_milli: int | None
 
 
@@ -69,15 +48,15 @@ class DeviceDrift:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """Where the ledger, the API and the devices do not agree; pods by uid.
+    """The differences between the cache, the API and the devices; pods by uid.
 
-    missing    bound by the API, unknown to the ledger
-    stale      in the ledger, not bound by the API
-    moved      not on the node or the devices that the API says
+    missing    bound by the API, unknown to the cache
+    stale      bound in the cache, not by the API
+    moved      on another node or other devices than the API shows
     unplaced   bound without a device in the annotations
     adrift     their device is no longer on the node
-    over       more is held on a device than it may hand out
-    outside    more is in use on a device than its pods declare and the reserve covers
+    over       pods hold more of a device than it offers
+    outside    more of a device is in use than its pods request and the reserve covers
     """
 
     missing: tuple[str, ...] = ()
@@ -89,20 +68,19 @@ class Drift:
     outside: tuple[DeviceDrift, ...] = ()
 
 
-def usage_of(room: NodeInfo) -> NodeUsage:
-    """What is where on one node."""
-    shares = {claim.uid: _share(claim) for claim in room.claims()}
-    by_device: dict[int, list[Share]] = {index: [] for index in room.offered}
+def usage_of(node: NodeInfo) -> NodeUsage:
+    """The usage of one node, with its pods by uid."""
+    by_device: dict[int, list[PodInfo]] = {index: [] for index in node.offered}
     adrift = []
-    for uid, indices in room.places.items():
-        for index in indices:
-            by_device[index].append(shares[uid])
-        if not indices:
-            adrift.append(shares[uid])
-    inventory = room.inventory
-    measured = room.reading.free if room.reading else {}
+    for pod in sorted(node.pods.values(), key=lambda pod: pod.uid):
+        for index in node.places[pod.uid]:
+            by_device[index].append(pod)
+        if not node.places[pod.uid]:
+            adrift.append(pod)
+    inventory = node.inventory
+    measured = node.reading.free if node.reading else {}
     return NodeUsage(
-        node=room.node,
+        node=node.node,
         pool=inventory.pool if inventory else None,
         unusable=inventory.unusable if inventory else None,
         devices=tuple(
@@ -110,65 +88,55 @@ def usage_of(room: NodeInfo) -> NodeUsage:
                 index=device.index,
                 uuid=device.uuid,
                 mib=device.mib,
-                free_mib=room.free[device.index],
+                free_mib=node.free[device.index],
                 healthy=device.healthy,
                 excluded=device.excluded,
                 measured_free_mib=measured.get(device.index),
-                shares=tuple(sorted(by_device[device.index], key=lambda share: share.uid)),
+                pods=tuple(by_device[device.index]),
             )
             for device in (inventory.devices if inventory else ())
         ),
-        adrift=tuple(sorted(adrift, key=lambda share: share.uid)),
-        cpu_milli=room.cpu_milli,
+        adrift=tuple(adrift),
+        cpu_milli=node.cpu_milli,
     )
 
 
-def drift_of(rooms: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
-    """Compares what the rooms hold with the pods of a list, by uid, that is as old as they are."""
-    rooms = sorted(rooms, key=lambda room: room.node)
-    held = {pod.uid: pod for room in rooms for pod in room.pods.values()}
-    both = listed.keys() & held.keys()
+def drift_of(nodes: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
+    """Compares the pods of the nodes with the bound pods of a list, by uid."""
+    nodes = sorted(nodes, key=lambda node: node.node)
+    bound = {pod.uid: pod for node in nodes for pod in node.pods.values() if pod.is_bound}
+    both = listed.keys() & bound.keys()
+    lost = {uid for node in nodes if node.offered for uid in node.pods if not node.places[uid]}
     return Drift(
-        missing=tuple(sorted(listed.keys() - held.keys())),
-        stale=tuple(sorted(held.keys() - listed.keys())),
-        moved=tuple(sorted(uid for uid in both if _place(listed[uid]) != _place(held[uid]))),
-        unplaced=tuple(sorted(pod.uid for pod in held.values() if not pod.placed)),
-        adrift=tuple(
-            sorted(uid for room in rooms if room.offered for uid in room.pods if not room.places.get(uid)),
-        ),
-        over=tuple(_over(rooms)),
-        outside=tuple(_outside(rooms)),
+        missing=tuple(sorted(listed.keys() - bound.keys())),
+        stale=tuple(sorted(bound.keys() - listed.keys())),
+        moved=tuple(sorted(uid for uid in both if _place(listed[uid]) != _place(bound[uid]))),
+        unplaced=tuple(sorted(pod.uid for pod in bound.values() if not pod.is_placed)),
+        adrift=tuple(sorted(lost & bound.keys())),
+        over=tuple(_over(nodes)),
+        outside=tuple(_outside(nodes)),
     )
-
-
-def _share(claim: PodInfo | DeviceShare) -> Share:
-    if isinstance(claim, PodInfo):
-        return Share(
-            uid=claim.uid, namespace=claim.namespace, name=claim.name, mib=claim.ask.mib, standing=ShareState.BOUND
-        )
-    standing = ShareState.BINDING if claim.until is None else ShareState.RESERVED
-    return Share(uid=claim.uid, mib=claim.ask.mib, standing=standing)
 
 
 def _place(pod: PodInfo) -> tuple[object, ...]:
     return pod.node, pod.ask, pod.uuids or pod.indices
 
 
-def _over(rooms: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
-    for room, device, held_mib in _devices(rooms):
+def _over(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
+    for node, device, held_mib in _devices(nodes):
         if held_mib > device.mib:
-            yield DeviceDrift(room.node, device.index, held_mib - device.mib)
+            yield DeviceDrift(node.node, device.index, held_mib - device.mib)
 
 
-def _outside(rooms: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
-    for room, device, held_mib in _devices(rooms):
-        measured = room.reading.free.get(device.index) if room.reading else None
+def _outside(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
+    for node, device, held_mib in _devices(nodes):
+        measured = node.reading.free.get(device.index) if node.reading else None
         if measured is not None and device.mib - held_mib > measured:
-            yield DeviceDrift(room.node, device.index, device.mib - held_mib - measured)
+            yield DeviceDrift(node.node, device.index, device.mib - held_mib - measured)
 
 
-def _devices(rooms: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, int]]:
-    """Every device, and how much of it is held."""
-    for room in rooms:
-        for device in room.inventory.devices if room.inventory else ():
-            yield room, device, device.offered_mib - room.unheld[device.index]
+def _devices(nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, int]]:
+    """Every device with its node and the MiB that pods hold of it."""
+    for node in nodes:
+        for device in node.inventory.devices if node.inventory else ():
+            yield node, device, device.offered_mib - node.unheld[device.index]
