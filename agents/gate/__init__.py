@@ -1,1 +1,1 @@
-"""gate: scales on-demand tenants 0 to 1 into real slack, and back."""
+"""gate: scales on-demand workloads from 0 to 1 while there is headroom, and back."""

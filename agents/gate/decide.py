@@ -1,52 +1,56 @@
-"""Which gates to open and which to close: the pure half of gate (record 0000)."""
+"""Decides which gates to open and to close: the pure half of the gate (record 0000)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agents.gate.headroom import Headroom
+from agents.gate.headroom import Headroom, Pressure, asked_back, measure, pressures, refusal, why, with_opened
 from agents.gate.ownership import JournalEntry
 from agents.gate.pods import Seating
 from agents.gate.probes import FreeMemory
 from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 
-# In a row, under the floor: one may be the moment in which a model is exchanged for another.
+# Samples in a row under the floor: a single one may be the moment in which one model replaces another.
 PRESSED_SAMPLES = 2
 
-# What rests on a reading, which counts once however often it is asked for.
+# Causes that rest on a reading, which counts once however often it is read.
 _MEASURED = (Cause.ROOM, Cause.NO_ROOM, Cause.PRESSURE)
 
 
 def decide(
-    entrances: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
+    states: Sequence[GateState], readings: Sequence[NodeTelemetry], seating: Seating, now: int
 ) -> tuple[Intent, ...]:
-    """What one sample says about each gate, in their order: slack that one takes is no other's. A gate without an
-    answer closes for a seat or under pressure, and does nothing else."""
+    """The intents after one sample, in the order of the gates. An earlier gate gets the headroom first.
+
+    After a failed probe a gate closes only for a seat or under pressure.
+    """
+    gates: dict[str, list[GateState]] = {}
+    for state in states:
+        gates.setdefault(state.gate.pool, []).append(state)
     pools = {
-        name: Headroom(
-            [reading for reading in readings if reading.pool.name == name],
-            [entrance for entrance in entrances if entrance.gate.pool == name],
-            seating,
-            now,
-        )
-        for name in dict.fromkeys(entrance.gate.pool for entrance in entrances)
+        name: measure([reading for reading in readings if reading.pool.name == name], gates[name], seating, now)
+        for name in gates
     }
+    closing = {gate: found for name in gates for gate, found in pressures(pools[name], gates[name]).items()}
+    leaving: frozenset[str] = frozenset()
     intents = []
-    for entrance in entrances:
-        slack = pools[entrance.gate.pool]
-        intent = _counted(entrance, _lean(entrance, slack, now), slack)
+    for state in states:
+        gate, pool = state.gate, pools[state.gate.pool]
+        pressure = closing.get(gate.name)
+        signal = _signal(state, pool, pressure, now, is_asked_back=gate.name in leaving)
+        intent = _counted(state, signal, pool, pressure)
         if intent.act is Action.OPEN:
-            slack.take(entrance.gate.need_mib)
-        if intent.lean.cause is Cause.NO_ROOM and not isinstance(entrance.gate.demand, FreeMemory):
-            slack.ask_back(entrance.gate)
+            pools[gate.pool] = with_opened(pool, gate)
+        if signal.cause is Cause.NO_ROOM and not isinstance(gate.demand, FreeMemory):
+            leaving |= asked_back(pool, gates[gate.pool], gate)
         intents.append(intent)
     return tuple(intents)
 
 
 def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
-    """What the journal holds of the gate once the intent was carried out; `acts` False: it is only reported."""
-    found, answer, entry = intent.entrance.deployment, intent.entrance.answer, intent.entrance.standing.entry
-    if entry is None or not intent.entrance.standing.own:
+    """The gate's journal entry after the intent was carried out; `acts` False: it is only reported."""
+    found, answer, entry = intent.state.deployment, intent.state.answer, intent.state.ownership.entry
+    if entry is None or not intent.state.ownership.own:
         return entry
     if acts and intent.act is not Action.KEEP:
         replicas = 1 if intent.act is Action.OPEN else 0
@@ -58,56 +62,61 @@ def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
     return replace(entry, idle_since=since if idle else None)
 
 
-def _counted(entrance: GateState, lean: Signal, slack: Headroom) -> Intent:
-    before = entrance.agreed
-    in_a_row = before is not None and (before.act, before.cause) == (lean.act, lean.cause)
-    counts = lean.cause not in _MEASURED or not slack.repeats(entrance.gate)
-    return Intent(entrance=entrance, lean=lean, samples=(before.samples if before and in_a_row else 0) + counts)
+def _counted(state: GateState, signal: Signal, pool: Headroom, pressure: Pressure | None) -> Intent:
+    """The signal with its samples in a row. A reading that the last sample saw as well does not count again."""
+    before = state.agreed
+    in_a_row = before is not None and (before.act, before.cause) == (signal.act, signal.cause)
+    repeated = pressure.device.repeated if pressure else any(device.repeated for device in pool.devices)
+    counts = signal.cause not in _MEASURED or not repeated
+    return Intent(state=state, signal=signal, samples=(before.samples if before and in_a_row else 0) + counts)
 
 
-def _lean(entrance: GateState, slack: Headroom, now: int) -> Signal:
-    standing = entrance.standing
-    if standing.unreadable is not None:
-        return Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=standing.unreadable)
-    if standing.other is not None:
-        return Signal(act=Action.KEEP, cause=Cause.OTHER, why=standing.other)
-    if standing.under_way:
+def _signal(state: GateState, pool: Headroom, pressure: Pressure | None, now: int, *, is_asked_back: bool) -> Signal:
+    ownership = state.ownership
+    if ownership.unreadable is not None:
+        return Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=ownership.unreadable)
+    if ownership.other is not None:
+        return Signal(act=Action.KEEP, cause=Cause.OTHER, why=ownership.other)
+    if ownership.under_way:
         return Signal(act=Action.KEEP, cause=Cause.UNDER_WAY, why="a run started to scale it and has not finished yet")
-    return _leaving(entrance, slack, now) if entrance.open else _entering(entrance, slack, now)
-
-
-def _leaving(entrance: GateState, slack: Headroom, now: int) -> Signal:
-    gate, answer = entrance.gate, entrance.answer
-    pressure = slack.pressure(gate)
+    if not state.open:
+        return _of_closed(state, pool, now)
     if pressure is not None:
-        # A probe that fails does not keep a tenant where its neighbours starve, and a seat's pod waits for no sample.
-        cause, needed = (Cause.SEAT, 1) if slack.seat_waits(pressure) else (Cause.PRESSURE, PRESSED_SAMPLES)
-        return Signal(act=Action.CLOSE, cause=cause, why=slack.why(pressure), needed=needed)
+        # A failed probe keeps no gate open under pressure. A waiting pod of a seat waits for no second sample.
+        waits = pressure.for_seats and bool(pool.waiting)
+        cause, needed = (Cause.SEAT, 1) if waits else (Cause.PRESSURE, PRESSED_SAMPLES)
+        return Signal(act=Action.CLOSE, cause=cause, why=why(pool, pressure), needed=needed)
+    return _of_open(state, now, is_asked_back=is_asked_back)
+
+
+def _of_open(state: GateState, now: int, *, is_asked_back: bool) -> Signal:
+    gate, answer = state.gate, state.answer
     if answer is None:
-        return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
-    if slack.is_asked_back(gate):
+        return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=state.problem, needed=gate.samples)
+    if is_asked_back:
         return Signal(act=Action.CLOSE, cause=Cause.ASKED_BACK, why=answer.why, needed=gate.samples)
     if answer.wanted:
         return Signal(act=Action.KEEP, cause=Cause.DEMAND, why=answer.why)
-    if entrance.idle_for(now) < gate.grace_seconds:
-        why = f"{answer.why}, for {entrance.idle_for(now)} of {gate.grace_seconds} s"
-        return Signal(act=Action.KEEP, cause=Cause.IDLE, why=why)
+    idle_seconds = state.idle_for(now)
+    if idle_seconds < gate.longest_idle_seconds:
+        text = f"{answer.why}, for {idle_seconds} of {gate.longest_idle_seconds} s"
+        return Signal(act=Action.KEEP, cause=Cause.IDLE, why=text)
     return Signal(act=Action.CLOSE, cause=Cause.NO_DEMAND, why=answer.why, needed=gate.samples)
 
 
-def _entering(entrance: GateState, slack: Headroom, now: int) -> Signal:
-    gate, answer = entrance.gate, entrance.answer
+def _of_closed(state: GateState, pool: Headroom, now: int) -> Signal:
+    gate, answer = state.gate, state.answer
     if answer is None:
-        return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=entrance.problem, needed=gate.samples)
+        return Signal(act=Action.KEEP, cause=Cause.NO_ANSWER, why=state.problem, needed=gate.samples)
     if not answer.wanted:
         return Signal(act=Action.KEEP, cause=Cause.NO_DEMAND, why=answer.why)
-    closed_for = entrance.unchanged_for(now)
+    closed_for = state.unchanged_for(now)
     if closed_for is not None and closed_for < gate.cool_down_seconds:
-        why = f"closed {closed_for} s ago; it opens again after {gate.cool_down_seconds}"
-        return Signal(act=Action.KEEP, cause=Cause.COOL_DOWN, why=why)
-    if slack.problem:
-        return Signal(act=Action.KEEP, cause=Cause.BLIND, why=slack.problem)
-    refusal = slack.refusal(gate)
-    if refusal is not None:
-        return Signal(act=Action.KEEP, cause=Cause.NO_ROOM, why=refusal, needed=gate.samples)
+        text = f"closed {closed_for} s ago; it opens again after {gate.cool_down_seconds}"
+        return Signal(act=Action.KEEP, cause=Cause.COOL_DOWN, why=text)
+    if pool.problem:
+        return Signal(act=Action.KEEP, cause=Cause.BLIND, why=pool.problem)
+    refused = refusal(pool, gate)
+    if refused is not None:
+        return Signal(act=Action.KEEP, cause=Cause.NO_ROOM, why=refused, needed=gate.samples)
     return Signal(act=Action.OPEN, cause=Cause.ROOM, why=answer.why, needed=gate.samples)

@@ -1,4 +1,4 @@
-"""Deployments behind gates: what the gate reads of them, how it scales them, and who else may."""
+"""Deployments behind gates: how the gate reads and scales them, and what else scales them."""
 
 import http.client
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,9 @@ _KIND = "Deployment"
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """`scaled_by` owns spec.replicas, by the name of its field manager; None after a scale to 0, which has no owner.
+    """A Deployment. `scaled_by` is the field manager that owns spec.replicas; None after a scale to 0.
 
-    `seats` are the resources named …/gpumem that its pods ask for; `pods` is a label selector.
+    `seats` are the resources named …/gpumem that its pods request. `pods` is its label selector.
     """
 
     namespace: str
@@ -36,20 +36,20 @@ class Deployment:
 
 
 def read(api: Api, namespace: str, name: str) -> Deployment | None:
-    """None where there is none of that name. Raises ApiError."""
+    """The Deployment; None if there is none. Raises ApiError."""
     found = api.find(_path(namespace, name))
     return None if found is None else _deployment(found)
 
 
 def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
-    """Its pods that are not going: their uids, and the node of each that is bound to one. Raises ApiError."""
+    """Its pods that are not ending: the uid, and the node if it is bound. Raises ApiError."""
     path = f"/api/v1/namespaces/{deployment.namespace}/pods"
     found = map(Pod, api.items(path, labelSelector=deployment.pods))
     return {pod.uid: pod.node for pod in found if not (pod.terminating or pod.ended)}
 
 
 def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
-    """What scales each Deployment of a namespace by itself. Raises ApiError."""
+    """The autoscalers of a namespace, by the name of their Deployment. Raises ApiError."""
     found = {}
     for kind, path in (
         ("HorizontalPodAutoscaler", f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"),
@@ -64,7 +64,7 @@ def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
 
 
 def scale(api: Api, deployment: Deployment, replicas: int) -> None:
-    """Raises ApiError; it is `outdated` where anybody changed the Deployment since it was read."""
+    """Raises ApiError, which is `outdated` if the Deployment was changed since it was read."""
     # A merge patch of the subresource takes the version of the whole object (ScaleREST in
     # pkg/registry/apps/deployment/storage/storage.go).
     body = {"metadata": {"resourceVersion": deployment.resource_version}, "spec": {"replicas": replicas}}
@@ -72,7 +72,7 @@ def scale(api: Api, deployment: Deployment, replicas: int) -> None:
 
 
 def _items(api: Api, path: str) -> Iterator[Object]:
-    """Nothing where the kind is not installed."""
+    """The objects; empty if the cluster lacks the kind."""
     try:
         yield from api.items(path)
     except ApiError as error:
@@ -120,7 +120,7 @@ def _seats(pod_spec: Object) -> set[str]:
 
 
 def _requirements(selector: Object) -> Iterator[str]:
-    """A selector's requirements as a list request spells them.
+    """A selector's requirements, written as in a list request.
 
     Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#list-and-watch-filtering
     """

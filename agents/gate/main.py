@@ -1,24 +1,24 @@
-"""gate: scales on-demand tenants 0 to 1 into real slack, and back (record 0000).
+"""gate: scales on-demand workloads from 0 to 1 while a device has enough free memory, and back (record 0000).
 
-A pass reads the journal, the devices, the pods, the Deployments and their demand, lets `decide` decide, writes the
-journal and then acts: of two runs at once one writes, and the other does nothing. What one gate's namespace or probe
-refuses is that gate's trouble, and told on its Deployment: the others go on.
+A pass reads the journal, the devices, the pods, the Deployments and their demand, decides, writes the journal and then
+acts. Of two runs at once one writes, and the other does nothing. An error of one gate's namespace or probe is reported
+on its Deployment, and the other gates go on.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from functools import cache, partial
 
 from agents.gate import deployments, report
 from agents.gate.config import GateConfig, declared
 from agents.gate.decide import decide, entry_after
 from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
-from agents.gate.ownership import JournalEntry, Ownership, follow, standing
+from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
 from agents.gate.pods import Seating, read_seating, with_ended
-from agents.gate.probes import Demand, ProbeError, ProbeResult, ask
+from agents.gate.probes import ProbeError
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
@@ -29,21 +29,20 @@ from agents.runtime.http_client import FetchError
 from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import sampling
-from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.reading import FRESH_SECONDS
+from agents.telemetry.client import NodeTelemetry, Scraper
 from agents.telemetry.sampling import UnsoundError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger
+from tenancy.seconds import FRESH_SECONDS
 
-# Probes at once: one that gets no answer should not make the others late.
+# Probes run at once, so that one without an answer does not delay the others.
 PROBES = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(sampling.Settings):
-    """GATES is the list of gates; the first of it that needs slack gets it. The component writes it by name. So long
-    after its start as STARTING_SECONDS a pod may still load what it will use."""
+    """The first of GATES with demand gets the headroom. For STARTING_SECONDS after its start a pod may still load."""
 
     gates: tuple[GateConfig, ...] = variable(declared)
     starting_seconds: int = variable(SECONDS)
@@ -59,26 +58,19 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
     """0 if the last pass got its answers from the API, else 1. Raises AgentError."""
-    return sampling.run(settings, clock, log, _Run(settings=settings, api=api, clock=clock, log=log).take)
-
-
-@dataclass(frozen=True)
-class _Demand:
-    """What a probe answered; without an answer, why."""
-
-    answer: ProbeResult | None
-    problem: str = ""
+    return sampling.run(settings, clock, log, GateRun(settings=settings, api=api, clock=clock, log=log).take)
 
 
 @dataclass(kw_only=True)
-class _Run:
-    """`agreed` is what each gate's last samples agree on; `readings`, `seating` and `moment` are the last sample's;
-    `reported`: the events of this run."""
+class GateRun:
+    """One run. `agreed` is what each gate's last samples agree on; `readings`, `seating` and `moment` are the last
+    sample's; `reported` are the Events of this run."""
 
     settings: Settings
     api: Api
     clock: Clock
     log: Log
+    scraper: Scraper = field(default_factory=Scraper)
     agreed: Mapping[str, Streak] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
@@ -86,8 +78,10 @@ class _Run:
     reported: set[Event] = field(default_factory=set)
 
     def take(self) -> None:
-        """One sample: first who must leave for others, which no probe may delay, then all by their demand. Raises
-        AgentError."""
+        """One sample: first the gates that must close for others, which no probe may delay, then all by their demand.
+
+        Raises AgentError.
+        """
         before, self.agreed = self.agreed, {}  # a sample that fails agrees with none
         record = self._journal.read()
         began, now = self.clock.monotonic(), int(self._now().timestamp())
@@ -97,18 +91,16 @@ class _Run:
         readings = self._measure(ledger)
         pools = {gate.pool for gate in self.settings.gates}
         gated = [reading for reading in readings if reading.pool.name in pools]
-        found = replace(
-            read_seating(self.api, ledger, gated, self.log), starting_seconds=self.settings.starting_seconds
-        )
+        found = read_seating(self.api, ledger, gated, self.log, starting_seconds=self.settings.starting_seconds)
         seating = with_ended(found, gated, self.seating, now)
         self.seating = seating
-        entrances = self._entrances(_entries(record), readings, before, now)
-        urgent = [each for each in decide(entrances, readings, seating, now) if each.act is Action.CLOSE]
+        states = self._states(_entries(record), readings, before, now)
+        urgent = [each for each in decide(states, readings, seating, now) if each.act is Action.CLOSE]
         done = {intent.gate.name for intent in urgent}
         written = self._carry_out(record, urgent, now, began)
         if written is None:
             return
-        intents = decide(self._answered(entrances, done), readings, seating, now)
+        intents = decide(self._answered(states, done), readings, seating, now)
         rest = [intent for intent in intents if intent.gate.name not in done]
         if self._carry_out(written, rest, now, began) is None:
             return
@@ -117,12 +109,15 @@ class _Run:
     def _measure(self, ledger: Ledger) -> tuple[NodeTelemetry, ...]:
         """Raises AgentError."""
         before, self.readings = self.readings, {}
-        readings = sampling.read_telemetry(self.settings, self.api, self.clock, ledger, read_nodes(self.api))
+        nodes = read_nodes(self.api)
+        readings = sampling.read_telemetry(
+            self.settings, self.api, ledger, nodes, clock=self.clock, scraper=self.scraper
+        )
         self.readings = {reading.node: reading for reading in readings}
         return tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
 
     def _now(self) -> datetime:
-        """Idleness, cool-down and windows depend on it. Raises UnsoundError where it cannot be believed."""
+        """The time for idle times, cool-down and windows. Raises UnsoundError if the clocks disagree."""
         before, now = self.moment, self.clock.now()
         self.moment = Moment(at=self.clock.monotonic(), server=self.api.time or now, local=now)
         problem = self.moment.problem(before)
@@ -130,75 +125,71 @@ class _Run:
             raise UnsoundError(f"no gate is opened or closed: {problem}")
         return now
 
-    def _entrances(
+    def _states(
         self,
         entries: Mapping[str, JournalEntry],
         readings: Sequence[NodeTelemetry],
         agreed: Mapping[str, Streak],
         now: int,
     ) -> list[GateState]:
-        """Each gate as it is, without its demand. Raises ApiError where no answer comes."""
-        scalers = _Scalers(self.api)
-        entrances = []
+        """Each gate as it is, without its demand. Raises ApiError if the API does not answer."""
+        scalers = cache(partial(deployments.read_scalers, self.api))
+        states = []
         for gate in self.settings.gates:
             entry = entries.get(gate.name)
             try:
-                found = self._entrance(gate, entry, scalers, readings, now)
+                found = self._state(gate, entry, scalers, readings, now)
             except ApiError as error:
                 if error.status is None:
                     raise
                 self.log.error(f"it cannot be read: {error}", gate=gate.name)
                 found = _unreadable(gate, entry, str(error))
             if found is not None:
-                entrances.append(replace(found, agreed=agreed.get(gate.name)))
-        return entrances
+                states.append(replace(found, agreed=agreed.get(gate.name)))
+        return states
 
-    def _entrance(
+    def _state(
         self,
         gate: GateConfig,
         entry: JournalEntry | None,
-        scalers: "_Scalers",
+        scalers: Callable[[str], Mapping[str, str]],
         readings: Sequence[NodeTelemetry],
         now: int,
     ) -> GateState | None:
-        """None where there is no such Deployment. Raises ApiError."""
+        """None if there is no such Deployment. Raises ApiError."""
         found = deployments.read(self.api, gate.namespace, gate.deployment)
         if found is None:
             self.log.warning("there is no Deployment of that name", gate=gate.name, deployment=gate.deployment)
             return None
         if self.settings.dry_run and entry is not None:
-            entry = follow(found, entry, now)  # what does not act has left nothing as it was
+            entry = follow(found, entry, now)  # a dry run changes nothing, so it owns what others set
         pods = deployments.read_pods(self.api, found)
         return GateState(
             gate=gate,
             deployment=found,
-            standing=standing(found, entry, scalers.of(gate), now),
+            ownership=ownership_of(found, entry, scalers(gate.namespace).get(gate.deployment), now),
             used_mib=used_mib(readings, pods),
             nodes=frozenset(node for node in pods.values() if node is not None),
         )
 
-    def _answered(self, entrances: Sequence[GateState], done: Collection[str]) -> list[GateState]:
-        """With what their probes answer; gates that are done with are not asked."""
-        asked = [each for each in entrances if each.gate.name not in done]
-        demands = zip(asked, self._ask([each.gate.demand for each in asked]), strict=True)
-        answers = {each.gate.name: vars(demand) for each, demand in demands}
-        return [replace(each, **answers.get(each.gate.name, {})) for each in entrances]
-
-    def _ask(self, asked: Sequence[Demand]) -> list[_Demand]:
+    def _answered(self, states: Sequence[GateState], done: Collection[str]) -> list[GateState]:
+        """The states with the answers of their probes; gates that are `done` are not asked."""
         now = self.clock.now()
 
-        def answer(signal: Demand) -> _Demand:
+        def answered(state: GateState) -> GateState:
+            if state.gate.name in done:
+                return state
             try:
-                return _Demand(ask(signal, now))
+                return replace(state, answer=state.gate.demand.answer(now, self.scraper.get))
             except (ProbeError, FetchError) as error:
-                return _Demand(None, str(error))
+                return replace(state, problem=str(error))
 
-        with ThreadPoolExecutor(PROBES) as probes:
-            return list(probes.map(answer, asked))
+        with self.scraper.threads(PROBES) as probes:
+            return list(probes.map(answered, states))
 
     def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:
-        """Writes the intents down, reports them, and does what is to be done; the journal as it is then. None where
-        another run wrote it since it was read. Raises ApiError."""
+        """Writes the intents to the journal, reports them and acts. Returns the journal, or None if another run wrote
+        it in the meantime. Raises ApiError."""
         written = self._write(record, intents, now)
         if written is None:
             self.log.warning("skipped: another run of the gate updated the journal in the meantime")
@@ -209,7 +200,7 @@ class _Run:
         return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
     def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
-        """Before any act; None where another run wrote since the record was read. Raises ApiError."""
+        """None if another run wrote since the record was read. Raises ApiError."""
         declared_gates = {gate.name for gate in self.settings.gates}
         content = {name: entry for name, entry in record.content.items() if name in declared_gates}
         for intent in intents:
@@ -220,16 +211,16 @@ class _Run:
 
     def _report(self, intents: Sequence[Intent]) -> None:
         for intent in intents:
-            report.tell(intent, self.log)
+            report.log_line(intent, self.log)
             if not intent.ripe:
                 continue
-            if intent.lean.act is Action.KEEP:
+            if intent.signal.act is Action.KEEP:
                 self._record(report.keep_event(intent))
             elif self.settings.dry_run:
                 self._record(report.act_event(intent, dry_run=True))
 
     def _act(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record:
-        """One that is refused is that gate's trouble. Raises ApiError where no answer comes."""
+        """Scales what is due; a refusal is reported on its gate. Raises ApiError if the API does not answer."""
         for intent in intents:
             name = intent.gate.name
             if self.clock.monotonic() - began > FRESH_SECONDS:
@@ -241,12 +232,12 @@ class _Run:
             except ApiError as error:
                 if error.status is None:
                     raise
-                # Whether it was done is not known; the journal says that it was begun.
+                # It may have been done; the journal shows that it was begun.
                 self.log.error(f"could not {intent.act}: {error}", gate=name)
                 self._record(report.refused_event(intent, error))
                 continue
             if done:
-                self.log.info(f"did {intent.act}", gate=name, cause=intent.lean.cause, why=intent.lean.why)
+                self.log.info(f"did {intent.act}", gate=name, cause=intent.signal.cause, why=intent.signal.why)
                 self._record(report.act_event(intent, dry_run=False))
             else:
                 self.log.info("the Deployment has changed; retrying", gate=name)
@@ -254,20 +245,20 @@ class _Run:
         return record
 
     def _scale(self, intent: Intent) -> bool:
-        """False where somebody changed the Deployment since it was read. Raises ApiError."""
-        found, replicas = intent.entrance.deployment, 1 if intent.act is Action.OPEN else 0
+        """False if the Deployment was changed since it was read. Raises ApiError."""
+        found, replicas = intent.state.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
         except ApiError as error:
             if not error.outdated:
                 raise
-            # The answer to an attempt before this one may have been lost.
+            # An earlier attempt may have succeeded, and its answer been lost.
             now = deployments.read(self.api, found.namespace, found.name)
             return now is not None and now.replicas == replicas
         return True
 
     def _undo(self, record: Record, intent: Intent, now: int) -> Record:
-        """Takes back what the journal says of an act that did not happen."""
+        """Removes an act that did not happen from the journal."""
         entry = entry_after(intent, now, acts=False)
         if entry is None:
             return record
@@ -288,22 +279,8 @@ class _Run:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.GATE))
 
 
-class _Scalers:
-    """What scales Deployments by itself, read once for each namespace of a sample."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self._by_namespace: dict[str, Mapping[str, str]] = {}
-
-    def of(self, gate: GateConfig) -> str | None:
-        """Raises ApiError."""
-        if gate.namespace not in self._by_namespace:
-            self._by_namespace[gate.namespace] = deployments.read_scalers(self._api, gate.namespace)
-        return self._by_namespace[gate.namespace].get(gate.deployment)
-
-
 def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:
-    """As the gate left it, so that what it may use stays its own; None where it never did."""
+    """The Deployment as the gate left it, so that its memory is not given away. None without a journal entry."""
     if entry is None:
         return None
     left = Deployment(
@@ -313,7 +290,7 @@ def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateS
         generation=entry.generation,
         replicas=entry.replicas,
     )
-    return GateState(gate=gate, deployment=left, standing=Ownership(entry=entry, unreadable=why))
+    return GateState(gate=gate, deployment=left, ownership=Ownership(entry=entry, unreadable=why))
 
 
 def _entries(record: Record) -> dict[str, JournalEntry]:

@@ -1,4 +1,4 @@
-"""Who owns a Deployment's replicas: the gate while they are as it left them, else whoever changed them.
+"""The owner of a Deployment's replicas: the gate, until something else changes them.
 
 Times are whole seconds since 1970.
 """
@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from agents.gate.deployments import Deployment
 
-# The run that began an act has ended by then (components/base/agent.py).
+# The run that began an act has ended after 60 s (components/base/agent.py).
 UNDER_WAY_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalEntry:
-    """What the journal holds of a gate: at what it left its Deployment, when, and since when nothing asks for it.
+    """The state in which a gate left its Deployment, and since when there has been no demand.
 
-    `generation` is the Deployment's when `replicas` was decided: while it stands, nobody wrote its spec.
+    `generation` is the Deployment's when `replicas` was decided. While it is the same, nobody has changed the spec.
     """
 
     uid: str
@@ -27,9 +27,9 @@ class JournalEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Ownership:
-    """The gate's own, with the entry as the journal should have it, unless `other` says whose.
+    """The gate owns the replicas unless `other` names another owner. `entry` is what the journal should hold.
 
-    `under_way`: an act that was begun and that nobody sees yet. `unreadable` is why it could not be read now.
+    `under_way`: the gate has begun to scale and the result is not visible yet. `unreadable` is the API's error.
     """
 
     entry: JournalEntry | None
@@ -42,10 +42,10 @@ class Ownership:
         return self.other is None and not self.under_way and self.unreadable is None
 
 
-def standing(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
-    """`scaler` scales the Deployment by itself; `entry` is the journal's, None at first sight."""
+def ownership_of(found: Deployment, entry: JournalEntry | None, scaler: str | None, now: int) -> Ownership:
+    """The owner now. `scaler` scales the Deployment by itself; `entry` is the journal's, None at first sight."""
     if entry is not None and entry.uid != found.uid:
-        entry = None  # of one that is gone
+        entry = None  # a Deployment of the same name was deleted
     other = _other(found, entry, scaler)
     if other is not None:
         return Ownership(entry=entry, other=other)
@@ -59,7 +59,7 @@ def standing(found: Deployment, entry: JournalEntry | None, scaler: str | None, 
 
 
 def follow(found: Deployment, entry: JournalEntry, now: int) -> JournalEntry:
-    """The entry with the replicas as they are found; if they changed, they changed now."""
+    """The entry with the replicas as they are found. If they differ, they changed now."""
     if entry.replicas == found.replicas:
         return entry
     return replace(entry, generation=found.generation, replicas=found.replicas, changed_at=now, idle_since=None)

@@ -1,4 +1,4 @@
-"""How the gate reports an intent: a log line, and an Event on the Deployment."""
+"""The gate's log line for each intent, and its Events on the Deployment."""
 
 from agents.gate.types import Action, Cause, Intent
 from agents.kube.errors import ApiError
@@ -23,68 +23,55 @@ _REASONS = {
 }
 
 
-def tell(intent: Intent, log: Log) -> None:
-    """The line of one sample."""
-    lean = intent.lean
+def log_line(intent: Intent, log: Log) -> None:
+    """Writes the line of one sample."""
+    signal = intent.signal
     doubt = "" if intent.ripe else " if more samples agree"
     log.info(
-        lean.act if lean.act is Action.KEEP else f"would {lean.act}{doubt}",
+        signal.act if signal.act is Action.KEEP else f"would {signal.act}{doubt}",
         gate=intent.gate.name,
-        cause=lean.cause,
-        why=lean.why,
+        cause=signal.cause,
+        why=signal.why,
         samples=intent.samples,
-        needed=lean.needed,
+        needed=signal.needed,
     )
 
 
 def act_event(intent: Intent, *, dry_run: bool) -> Event:
-    """Of an act that was carried out, with its numbers; of one that would be, in words that stay the same."""
-    lean, found = intent.lean, intent.entrance.deployment
-    return Event(
-        regarding=found.reference,
-        reason=_REASONS[lean.act, dry_run],
-        note=f"would {lean.act}: {lean.cause}" if dry_run else f"{lean.cause}: {lean.why}",
-        action="Scale",
-        warning=lean.cause is Cause.PRESSURE,
-        occasion="" if dry_run else found.resource_version,
-    )
+    """The Event of an act, with its numbers. In a dry run its text stays the same, so that it is written once."""
+    signal, version = intent.signal, intent.state.deployment.resource_version
+    note = f"would {signal.act}: {signal.cause}" if dry_run else f"{signal.cause}: {signal.why}"
+    reason, warning = _REASONS[signal.act, dry_run], signal.cause is Cause.PRESSURE
+    return _event(intent, reason, note, warning=warning, occasion="" if dry_run else version)
 
 
 def keep_event(intent: Intent) -> Event | None:
-    """Why a gate that its tenant might expect to open, or to close, does not."""
-    gate, lean = intent.gate, intent.lean
-    if lean.cause is Cause.OTHER:
-        reason, note = EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {lean.why}"
-    elif lean.cause is Cause.NO_ROOM:
-        reason = EVENT_GATE_WAITS
-        note = (
-            f"{lean.cause}: {gate.need_mib} MiB above the floor and a margin of {gate.margin_mib} must be free on "
-            f"every device of {gate.pool}"
-        )
-    elif lean.cause is Cause.NO_ANSWER:
-        reason, note = (
+    """The Event of a gate that does not open or close though its tenant might expect it to."""
+    gate, cause, why = intent.gate, intent.signal.cause, intent.signal.why
+    notes = {
+        Cause.OTHER: (EVENT_GATE_LEFT_ALONE, f"the gate leaves it alone: {why}"),
+        Cause.NO_ROOM: (
+            EVENT_GATE_WAITS,
+            f"{cause}: {gate.need_mib} MiB above the floor and a margin of {gate.margin_mib} must be free on every "
+            f"device of {gate.pool}",
+        ),
+        Cause.NO_ANSWER: (
             EVENT_GATE_UNANSWERED,
-            f"{lean.cause}, so nothing changes: its probe fails; the gate's log says why",
-        )
-    elif lean.cause is Cause.UNREADABLE:
-        reason, note = EVENT_GATE_REFUSED, f"{lean.cause}, so it stays as it is: {lean.why}"
-    else:
+            f"{cause}, so nothing changes: its probe fails; the gate's log says why",
+        ),
+        Cause.UNREADABLE: (EVENT_GATE_REFUSED, f"{cause}, so it stays as it is: {why}"),
+    }
+    if cause not in notes:
         return None
-    return Event(
-        regarding=intent.entrance.deployment.reference,
-        reason=reason,
-        note=note,
-        action="Scale",
-        warning=lean.cause is not Cause.NO_ROOM,
-    )
+    reason, note = notes[cause]
+    return _event(intent, reason, note, warning=cause is not Cause.NO_ROOM)
 
 
 def refused_event(intent: Intent, error: ApiError) -> Event:
-    """Of an act that the API did not do."""
-    return Event(
-        regarding=intent.entrance.deployment.reference,
-        reason=EVENT_GATE_REFUSED,
-        note=f"could not {intent.act}: {error}",
-        action="Scale",
-        warning=True,
-    )
+    """The Event of an act that the API refused."""
+    return _event(intent, EVENT_GATE_REFUSED, f"could not {intent.act}: {error}", warning=True)
+
+
+def _event(intent: Intent, reason: str, note: str, *, warning: bool, occasion: str = "") -> Event:
+    regarding = intent.state.deployment.reference
+    return Event(regarding=regarding, reason=reason, note=note, action="Scale", warning=warning, occasion=occasion)

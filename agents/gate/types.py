@@ -1,4 +1,4 @@
-"""A gate's observed state and the intent for it. Units: whole MiB of GPU memory, whole seconds."""
+"""The observed state of gates, and the intents. Units: whole MiB of GPU memory, whole seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from agents.gate.probes import ProbeResult
 
 
 class Action(StrEnum):
-    """What a gate does."""
+    """The act of a gate."""
 
     OPEN = "open"
     CLOSE = "close"
@@ -19,7 +19,7 @@ class Action(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why, in words that stay the same as long as the cause does."""
+    """The reason for a signal. Its text stays the same as long as the cause does."""
 
     ROOM = "there is demand, and room"
     NO_ROOM = "there is demand, but no room"
@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """What one sample says about a gate; `needed` in a row make it an act."""
+    """The outcome of one sample for a gate; `needed` in a row make it an act."""
 
     act: Action
     cause: Cause
@@ -58,15 +58,14 @@ class Streak:
 
 @dataclass(frozen=True, kw_only=True)
 class GateState:
-    """A gate as it was found. `used_mib` is what its pods measurably hold, by the device's uuid; `nodes` are those that
-    they are bound to. Pods that are going are not among them.
+    """A gate as it was found. `used_mib` is the use of its pods by the device's uuid, `nodes` where they are bound.
 
-    `answer` None: the probe failed, and `problem` says why.
+    Terminating pods are not counted. `answer` None: the probe failed, and `problem` is why.
     """
 
     gate: GateConfig
     deployment: Deployment
-    standing: Ownership
+    ownership: Ownership
     answer: ProbeResult | None = None
     problem: str = ""
     used_mib: Mapping[str, int] = field(default_factory=dict)
@@ -75,54 +74,54 @@ class GateState:
 
     @property
     def open(self) -> bool:
-        """Open, and the gate's to close."""
-        return self.standing.own and self.deployment.replicas == 1
+        """True if it is open and the gate may close it."""
+        return self.ownership.own and self.deployment.replicas == 1
 
     @property
-    def claimed_mib(self) -> int:
-        """What its pods may still take beyond what they hold: a model that loads holds its slack from the start."""
-        replicas, entry = self.deployment.replicas, self.standing.entry
-        if self.standing.under_way and entry is not None:
+    def to_load_mib(self) -> int:
+        """The MiB that its pods may still load. A pod has its whole need from its start."""
+        replicas, entry = self.deployment.replicas, self.ownership.entry
+        if self.ownership.under_way and entry is not None:
             replicas = max(replicas, entry.replicas)
         return max(0, self.gate.need_mib * replicas - sum(self.used_mib.values()))
 
     def unchanged_for(self, now: int) -> int | None:
-        """Seconds since the gate last scaled it; None where it never did."""
-        entry = self.standing.entry
+        """Seconds since the gate last scaled it; None if it never did."""
+        entry = self.ownership.entry
         return None if entry is None or entry.changed_at is None else _elapsed(entry.changed_at, now)
 
     def idle_for(self, now: int) -> int:
-        """Seconds since nothing asked for it any more; 0 where something does, as far as is known."""
-        entry = self.standing.entry
+        """Seconds without demand; 0 if there is demand, or if it is not known."""
+        entry = self.ownership.entry
         return 0 if entry is None or entry.idle_since is None else _elapsed(entry.idle_since, now)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """What a sample says about a gate, for how many samples in a row, and what is to be done."""
+    """A gate with the signal of a sample, and how many samples in a row gave it."""
 
-    entrance: GateState
-    lean: Signal
+    state: GateState
+    signal: Signal
     samples: int
 
     @property
     def gate(self) -> GateConfig:
-        return self.entrance.gate
+        return self.state.gate
 
     @property
     def ripe(self) -> bool:
-        return self.samples >= self.lean.needed
+        return self.samples >= self.signal.needed
 
     @property
     def act(self) -> Action:
-        """What is to be done now."""
-        return self.lean.act if self.ripe else Action.KEEP
+        """The act that is due now."""
+        return self.signal.act if self.ripe else Action.KEEP
 
     @property
     def agreed(self) -> Streak:
-        return Streak(act=self.lean.act, cause=self.lean.cause, samples=self.samples)
+        return Streak(act=self.signal.act, cause=self.signal.cause, samples=self.samples)
 
 
 def _elapsed(since: int, now: int) -> int:
-    """Never negative: a clock that was set back makes a gate wait, not act."""
+    """Never negative: after a clock was set back a gate waits."""
     return max(0, now - since)

@@ -1,91 +1,86 @@
-"""The demand gate: on-demand tenants scale 0 to 1 into real slack."""
+"""The demand gate: it scales on-demand workloads from 0 to 1 into headroom, and back."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pulumi
 from pydantic import Field, model_validator
 
 from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
-from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job, job_spec
+from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, DnsLabel, HttpUrl, Mib, Seconds, Spec, TimeWindow, TimeZone
+from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds, Spec, TenantKey, TimeWindow, TimeZone
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 
-# A run goes on until the next one is at work, so that a waiting seat is always seen within one interval: a pod starts
-# within 2 to 10 seconds of its minute, and of two runs at once one acts (docs/adr/0021).
+# A run lasts until the next one is at work, so that a waiting seat is always seen within one interval. A pod starts 2
+# to 10 seconds after its minute, and of two runs at once only one acts (docs/adr/0021).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-
-
-# What is left of a run whose pod was that slow to start.
-_LATE_RUN_SECONDS = 60
-
-
-def most_samples(*, interval_seconds: int, reading_seconds: int) -> int:
-    """How many samples in a row a run is sure to take, each with a reading of its own; the next run starts to count
-    again."""
-    return _LATE_RUN_SECONDS // max(interval_seconds, reading_seconds)
+# A gate opens with this much free above need and floor, and closes only under the floor.
+_MARGIN_MIB = 256
+# The samples in a row that must agree. A run that starts late takes four at the longest interval of 15 s.
+_SAMPLES = 3
+# The time before a stopped workload may start again.
+_COOL_DOWN_SECONDS = 300
 
 
 class HttpJsonDemand(Spec):
-    """Demand by an HTTP probe: the number at `field` of a JSON answer, at least `at_least`."""
+    """Demand by an HTTP probe: the number at `field` of a JSON answer is at least 1."""
 
-    url: HttpUrl
-    field: str = Field(min_length=1, description="Path in the answer, for instance queue.pending.")
-    at_least: Count = 1
+    url: HttpUrl = Field(description="Address that is asked.", examples=["http://queue.team-a.svc/status"])
+    field: str = Field(min_length=1, description="Path of the number in the answer.", examples=["queue.pending"])
 
 
 class PrometheusDemand(Spec):
-    """Demand by a Prometheus query: its single value, at least `at_least`."""
+    """Demand by a Prometheus query: its single value is at least 1."""
 
-    address: HttpUrl
-    query: str = Field(min_length=1)
-    at_least: Count = 1
+    address: HttpUrl = Field(description="Address of Prometheus.", examples=["http://prometheus.monitoring.svc:9090"])
+    query: str = Field(
+        min_length=1,
+        description="PromQL with one value; end it in `or vector(0)`.",
+        examples=["sum(queue_length) or vector(0)"],
+    )
 
 
 class WindowDemand(Spec):
     """Demand by the clock: always within a window of the day."""
 
-    between: TimeWindow = Field(description='For instance "02:00-06:00"; may cross midnight.')
-    time_zone: TimeZone = "Etc/UTC"
+    between: TimeWindow = Field(description="Two times of the day; may cross midnight.", examples=["02:00-06:00"])
+    time_zone: TimeZone = Field(
+        default="Etc/UTC", description="Whose clock the window goes by.", examples=["Europe/Berlin"]
+    )
 
 
 class OnDemandSpec(Spec):
-    """A workload without a seat, scaled 0 to 1 into real slack by the demand gate. Without a demand signal it is let in
-    whenever there is room, and leaves for one that has demand. Where the slack is too small for several, the first by
-    name gets it."""
+    """A workload without a seat, which the demand gate scales from 0 to 1 into headroom.
 
-    tenant: DnsLabel
-    pool: DnsLabel
-    need_mib: Mib = Field(description="Free memory it needs, beyond the pool's floor and margin_mib.")
+    A workload without a demand signal starts whenever there is headroom, and stops for one with demand. If the headroom
+    is too small for several, the first by name gets it.
+    """
+
+    tenant: TenantKey
+    pool: PoolKey
+    need_mib: Mib = Field(description="Free memory it needs, beyond the pool's floor and 256 MiB.")
     gpus: Count = Field(default=1, description="How many nvidia.com/gpu its pods ask for together: the ResourceQuota.")
-    margin_mib: Mib = Field(
-        default=256, description="Hysteresis: it is let in with so much above the floor, and goes under the floor."
-    )
-    samples: Count = Field(
-        default=3,
-        description="Consecutive samples that must agree before anything changes, at most as many as a run takes. "
-        "Under pressure two do, for a seat one.",
-    )
     idle_seconds: Seconds = Field(
-        default=300, description="It goes after so long without demand; a window ends when it ends."
+        default=300, description="Idle time: how long without demand until it stops; a window ends at once."
     )
-    cool_down_seconds: Seconds = Field(default=300, description="It is not let in again so soon after it went.")
-    deployment: DnsLabel | None = Field(default=None, description="The Deployment to scale; default: the key.")
-    http_json: HttpJsonDemand | None = None
-    prometheus: PrometheusDemand | None = None
-    window: WindowDemand | None = None
+    deployment: DnsLabel | None = Field(
+        default=None, description="The Deployment to scale; default: the key.", examples=["worker"]
+    )
+    http_json: HttpJsonDemand | None = Field(default=None, description="Demand is a number that a service answers.")
+    prometheus: PrometheusDemand | None = Field(default=None, description="Demand is the value of a query.")
+    window: WindowDemand | None = Field(default=None, description="Demand is a time of the day.")
 
     @property
     def signals(self) -> Mapping[str, HttpJsonDemand | PrometheusDemand | WindowDemand]:
-        """Those that are given, by their key."""
         signals = {"http_json": self.http_json, "prometheus": self.prometheus, "window": self.window}
         return {kind: signal for kind, signal in signals.items() if signal is not None}
 
@@ -97,24 +92,24 @@ class OnDemandSpec(Spec):
 
 
 class GateSpec(Spec):
-    """The agent that lets on-demand tenants in and out."""
+    """The agent that starts and stops on-demand workloads."""
+
+    needs: ClassVar[Mapping[str, str]] = {"exporter": "the gate acts on what the exporter measures"}
 
     interval_seconds: Seconds = Field(
-        default=5, le=15, description="Between samples: so long a seat that waits is not seen to wait."
+        default=5, le=15, description="Between two samples, and so the longest time until the gate sees a waiting seat."
     )
-    armed: bool = Field(default=False, description="false: tells what it would do, and has no right to do it.")
+    armed: bool = Field(default=False, description="false: it reports what it would do, and has no right to do it.")
     starting_seconds: Seconds = Field(
         default=300,
         le=86_400,
-        description="So long after its start a resident may still load: what is left of its budget is kept for it. "
-        "Not less than your slowest model takes.",
+        description="How long after its start the rest of a resident's budget is kept for it. At least as long as your "
+        "slowest model takes to load.",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateArgs:
-    """`on_demand` are the workloads behind the gate, by name; `exporter` is where it measures."""
-
     spec: GateSpec
     cluster: ClusterSpec
     code: Zipapp
@@ -123,8 +118,10 @@ class GateArgs:
 
 
 def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
-    """What the agent reads from GATES; the first gets the slack, and leaves last. The configuration's maps have no
-    order."""
+    """The gates as the agent reads them from GATES, in their order: the first opens first and closes last.
+
+    The order is by name, because the maps of the configuration have none. Gates without a demand signal come last.
+    """
     in_order = sorted(on_demand.items(), key=lambda item: (not item[1].signals, item[0]))
     return [
         {
@@ -133,10 +130,10 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "deployment": spec.deployment or name,
             "pool": spec.pool,
             "need_mib": spec.need_mib,
-            "margin_mib": spec.margin_mib,
-            "samples": spec.samples,
+            "margin_mib": _MARGIN_MIB,
+            "samples": _SAMPLES,
             "idle_seconds": spec.idle_seconds,
-            "cool_down_seconds": spec.cool_down_seconds,
+            "cool_down_seconds": _COOL_DOWN_SECONDS,
             "demand": _demand(spec),
         }
         for name, spec in in_order
@@ -150,7 +147,7 @@ def _demand(spec: OnDemandSpec) -> Manifest:
 
 
 def gate_agent(args: GateArgs) -> Agent:
-    """One agent for all gates, so that two workloads are never let into the same slack."""
+    """One agent for all gates, so that two workloads never start into the same headroom."""
     namespace = args.cluster.system_namespace
     declared = gates(args.on_demand)
     return Agent(
@@ -160,6 +157,7 @@ def gate_agent(args: GateArgs) -> Agent:
         cluster=args.cluster,
         code=args.code,
         environment={
+            "DRY_RUN": flag(not args.spec.armed),
             "INTERVAL_SECONDS": str(args.spec.interval_seconds),
             "RUN_SECONDS": str(GATE_RUN_SECONDS),
             **telemetry_environment(namespace, args.exporter),
@@ -168,16 +166,14 @@ def gate_agent(args: GateArgs) -> Agent:
         },
         rules=(
             *telemetry_rules(namespace),
-            PolicyRule(resources=("pods",), verbs=("list",)),
+            PolicyRule("", ("pods",), ("list",)),
             journal_rule(names.GATE, namespace),
             *(rule for home, owned in _by_namespace(declared).items() for rule in _rules(home, owned, args.spec.armed)),
         ),
-        dry_run=not args.spec.armed,
     )
 
 
 def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
-    """The Deployments behind gates in each namespace."""
     found: dict[str, tuple[str, ...]] = {}
     for gate in declared:
         found[gate["namespace"]] = (*found.get(gate["namespace"], ()), gate["deployment"])
@@ -185,43 +181,26 @@ def _by_namespace(declared: list[Manifest]) -> Mapping[str, tuple[str, ...]]:
 
 
 def _rules(namespace: str, owned: tuple[str, ...], armed: bool) -> Iterator[PolicyRule]:
-    """What it must read of a namespace: its own Deployments, and who else scales them. It scales when armed."""
-    yield PolicyRule(
-        api_groups=("apps",), resources=("deployments",), verbs=("get",), resource_names=owned, namespace=namespace
-    )
+    """The rights to read its Deployments and their other autoscalers, and to scale when armed."""
+    yield PolicyRule("apps", ("deployments",), ("get",), resource_names=owned, namespace=namespace)
     if armed:
-        yield PolicyRule(
-            api_groups=("apps",),
-            resources=("deployments/scale",),
-            verbs=("patch",),
-            resource_names=owned,
-            namespace=namespace,
-        )
-    yield PolicyRule(
-        api_groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("list",), namespace=namespace
-    )
-    yield PolicyRule(api_groups=("keda.sh",), resources=("scaledobjects",), verbs=("list",), namespace=namespace)
+        yield PolicyRule("apps", ("deployments/scale",), ("patch",), resource_names=owned, namespace=namespace)
+    yield PolicyRule("autoscaling", ("horizontalpodautoscalers",), ("list",), namespace=namespace)
+    yield PolicyRule("keda.sh", ("scaledobjects",), ("list",), namespace=namespace)
     yield events_rule(namespace)
 
 
 def gate_cron_job(agent: Agent) -> Manifest:
-    """Its CronJob, whose runs last into the next minute."""
-    declared = cron_job(agent)
-    job = job_spec(agent, deadline_seconds=GATE_DEADLINE_SECONDS, retries=0)
-    template = {**declared["spec"]["jobTemplate"], "spec": job}
-    return {**declared, "spec": {**declared["spec"], "jobTemplate": template}}
+    return cron_job(agent, deadline_seconds=GATE_DEADLINE_SECONDS)
 
 
 class Gate(pulumi.ComponentResource):
-    """The gate's CronJob. It has a role in each gate's namespace, so it depends on the tenants."""
-
-    cron_job: pulumi.Output[str]
+    """The gate's CronJob. It depends on the tenants, where it has roles."""
 
     def __init__(self, name: str, args: GateArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Gate"), name, {"onDemand": sorted(args.on_demand)}, opts)
         agent = gate_agent(args)
-        identity = Identity(f"{name}-identity", agent.identity, pulumi.ResourceOptions(parent=self))
+        identity = Identity(f"{name}-identity", agent, pulumi.ResourceOptions(parent=self))
         kept = register(journal(agent), f"{name}-journal", parent=self)
-        declared = register(gate_cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
-        self.cron_job = declared.urn.apply(lambda _: agent.name)
-        self.register_outputs({"cronJob": self.cron_job})
+        register(gate_cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept])
+        self.register_outputs({})
