@@ -1,21 +1,18 @@
-"""Evict a target: by the Eviction API, which honours PodDisruptionBudgets; a queued Job by Kueue."""
+"""Recycling a target: by the Eviction API, which honours PodDisruptionBudgets, or for a queued Job by Kueue."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agents.kube.client import Api, ApiError, Object
+from agents.kube.client import Api, ApiError
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Target
 from tenancy.names import KUEUE_API
 
-_TRIES = 3  # of a write that meets somebody else's
-
 
 class EvictionOutcome(StrEnum):
-    """What became of a target."""
+    """The outcome for a target."""
 
     EVICTED = "evicted"
-    DELETED = "deleted"
     DEACTIVATED = "deactivated"
     BLOCKED = "blocked"  # by a PodDisruptionBudget
     REFUSED = "refused"  # by the API, for any other reason
@@ -28,38 +25,29 @@ class EvictionOutcome(StrEnum):
 
     @property
     def done(self) -> bool:
-        return self in (EvictionOutcome.EVICTED, EvictionOutcome.DELETED, EvictionOutcome.DEACTIVATED)
+        return self in (EvictionOutcome.EVICTED, EvictionOutcome.DEACTIVATED)
 
 
 @dataclass(frozen=True)
 class EvictionResult:
-    """What became of a target, and in the API's words why."""
+    """The outcome for a target, with the API's message."""
 
     outcome: EvictionOutcome
     detail: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manner:
-    """How a pod goes: with at most so many seconds of grace; `delete_blocked`: also where a PodDisruptionBudget refuses
-    its eviction."""
+def recycle(api: Api, target: Target, longest_grace_seconds: int) -> EvictionResult:
+    """Evicts each pod by its uid, or deactivates a queued Job. An error of the API is this target's result.
 
-    grace_seconds: int
-    delete_blocked: bool
-
-
-def recycle(api: Api, target: Target, manner: Manner) -> EvictionResult:
-    """Each pod only under the uid that was decided on. An error of the API is a result: it is this target's alone.
-
-    A queued Job is deactivated: Kueue then suspends it, deletes its pods and gives its quota to the next. Its pods
-    alone would come back within the same quota, or fail the Job. Pods that terminate already come back no more.
+    Kueue suspends a deactivated Job, deletes its pods and gives its quota to the next. If its pods were evicted, they
+    would come back within the same quota, or fail the Job.
     """
     try:
         if target.first.stops_with_its_job and _deactivate(api, target.first):
             return EvictionResult(EvictionOutcome.DEACTIVATED)
     except ApiError as error:
         return _failed(error)
-    results = [_evict(api, pod, manner) for pod in target.pods]
+    results = [_evict(api, pod, longest_grace_seconds) for pod in target.pods]
     return next((result for result in results if result.outcome.done), results[0])
 
 
@@ -70,48 +58,26 @@ def _failed(error: ApiError) -> EvictionResult:
 
 
 def _deactivate(api: Api, pod: GpuPod) -> bool:
-    """False where the Workload that the pod names is not its Job's: an annotation is no proof. Raises ApiError.
+    """False if the Workload that the pod's annotation names does not belong to its Job. Raises ApiError.
 
-    Source: pkg/controller/core/workload_controller.go of Kueue, for spec.active: kueuectl stop workload does the same.
+    Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
     """
     path = f"/apis/{KUEUE_API}/namespaces/{pod.namespace}/workloads/{pod.queued_as}"
-    for _ in range(_TRIES):
-        try:
-            found = api.find(path)
-            if found is None or not _same_owner(found, pod):
-                return False
-            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
-            api.merge_patch(path, {"metadata": version, "spec": {"active": False}})
-        except ApiError as error:
-            if not error.outdated:
-                raise
-        else:
-            return True
-    raise ApiError(f"PATCH {path}", None, "Conflict", f"the Workload changed {_TRIES} times while it was read")
+    found = api.find(path)
+    owners = (found and found["metadata"].get("ownerReferences")) or ()
+    if found is None or not any(pod.owner and each["uid"] == pod.owner.uid for each in owners):
+        return False
+    version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+    api.merge_patch(path, {"metadata": version, "spec": {"active": False}})
+    return True
 
 
-def _same_owner(workload: Object, pod: GpuPod) -> bool:
-    owners = workload["metadata"].get("ownerReferences") or ()
-    return any(pod.owner and each["uid"] == pod.owner.uid for each in owners)
-
-
-def _evict(api: Api, pod: GpuPod, manner: Manner) -> EvictionResult:
-    grace_seconds = min(pod.grace_seconds, manner.grace_seconds)
+def _evict(api: Api, pod: GpuPod, longest_grace_seconds: int) -> EvictionResult:
+    grace_seconds = min(pod.grace_seconds, longest_grace_seconds)
     try:
         api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
     except ApiError as error:
-        if not error.held_by_budget:
-            return _failed(error)
-        if not manner.delete_blocked:
+        if error.held_by_budget:
             return EvictionResult(EvictionOutcome.BLOCKED, error.message)
-        return _delete(api, pod, grace_seconds)
-    return EvictionResult(EvictionOutcome.EVICTED)
-
-
-def _delete(api: Api, pod: GpuPod, grace_seconds: int) -> EvictionResult:
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-    try:
-        api.delete(path, uid=pod.uid, grace_seconds=grace_seconds)
-    except ApiError as error:
         return _failed(error)
-    return EvictionResult(EvictionOutcome.DELETED)
+    return EvictionResult(EvictionOutcome.EVICTED)

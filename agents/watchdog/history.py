@@ -1,6 +1,6 @@
-"""The history of recycles across runs: by it cool-down and hourly caps are counted, and who refused is spared."""
+"""The journal of recycles across runs, for cool-down and recycle limits; also what the API has just refused."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,43 +8,32 @@ from typing import Any
 from agents.kube.client import ApiError
 from agents.kube.journal import Journal, JournalError, Record
 from agents.runtime.log import Log
-from agents.watchdog.decide import SPARED_SECONDS
+from agents.watchdog.spare import SPARED_SECONDS
 from agents.watchdog.types import Recycled, Refused
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-_TRIES = 3  # of a write that meets another run's
+_TRIES = 3  # of a write while another run writes
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """A recycle as JSON has it; `at` is ISO 8601."""
+    """A recycle or a refusal in JSON; `at` is ISO 8601."""
 
     at: str
     workload: str
-    pods: tuple[str, ...]
+    pods: tuple[str, ...] = ()
     node: str = ""
+    why: str = ""
 
-    def read(self) -> Recycled:
-        return Recycled(at=datetime.fromisoformat(self.at), workload=self.workload, pods=self.pods, node=self.node)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Refusal:
-    """A refusal as JSON has it."""
-
-    at: str
-    workload: str
-    why: str
-
-    def read(self) -> Refused:
-        return Refused(at=datetime.fromisoformat(self.at), workload=self.workload, why=self.why)
+    @property
+    def time(self) -> datetime:
+        return datetime.fromisoformat(self.at)
 
 
 @dataclass
 class Recycles:
-    """The journal of recycles. A recycle is written before it is done, so that of two watchdogs one does it; what was
-    not done is taken back. Of what could not be taken back this run knows, and takes it back with its next write."""
+    """The journal. A recycle is written before it is done, so that of two watchdogs only one does it."""
 
     journal: Journal
     kept_seconds: int
@@ -52,73 +41,50 @@ class Recycles:
     record: Record = field(default_factory=lambda: Record(version=""))
     recycled: tuple[Recycled, ...] = ()
     refused: tuple[Refused, ...] = ()
-    _undone: frozenset[Recycled] = frozenset()
-    _says_more: bool = False  # than was done
 
     def read(self) -> None:
-        """Both oldest first. Raises ApiError, and JournalError for what is no such journal."""
-        self._take_over(self.journal.read())
-        if self._says_more:
-            self.settle((), ())
+        """Reads both, oldest first. Raises ApiError, and JournalError if the journal cannot be read."""
+        self.record = self.journal.read()
+        recycled, refused = (self._entries(key) for key in (_RECYCLED, _REFUSED))
+        self.recycled = tuple(Recycled(at=e.time, workload=e.workload, pods=e.pods, node=e.node) for e in recycled)
+        self.refused = tuple(Refused(at=e.time, workload=e.workload, why=e.why) for e in refused)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
-        """Whether these were written; False where somebody else wrote since `read`. Raises ApiError."""
-        self._undone |= frozenset(new)
+        """False if another run wrote the journal since `read`. Raises ApiError."""
         kept = (each for each in self.recycled if now - each.at < timedelta(seconds=self.kept_seconds))
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
-        if self._write((*kept, *new), tuple(spared)):
-            return True
-        self._undone -= frozenset(new)
-        return False
+        return self._write((*kept, *new), tuple(spared))
 
-    def settle(self, done: Collection[Recycled], refused: Sequence[Refused]) -> None:
-        """Of what was reserved, only these were done or may have been. It raises nothing: an entry that stays only
-        keeps a workload alone for longer."""
-        self._undone -= frozenset(done)
-        self.refused = (*self.refused, *refused)
+    def settle(self, undone: Collection[Recycled], refused: Iterable[Refused]) -> None:
+        """Takes back what was reserved and not done. Raises nothing: an entry that stays keeps its pods alone for a
+        minute, and those of a queued Job for the cool-down."""
+        refusals = tuple(refused)
         try:
             for _ in range(_TRIES):
-                kept = self._without_undone(self.recycled)
-                if not refused and not self._says_more and kept == self.recycled:
+                kept = tuple(each for each in self.recycled if each not in undone)
+                if (kept == self.recycled and not refusals) or self._write(kept, (*self.refused, *refusals)):
                     return
-                if self._write(kept, self.refused):
-                    return
-                self._take_over(self.journal.read())
-                self.refused = (*self.refused, *refused)
+                self.read()
         except (ApiError, JournalError) as error:
             self.log.warning(f"the journal says more than was done: {error}")
 
-    def _take_over(self, record: Record) -> None:
-        self.record = record
-        stored, refused = _entries(record.content)
-        self.recycled = self._without_undone(stored)
-        self._says_more = self.recycled != stored
-        self.refused = refused
-
-    def _without_undone(self, entries: Iterable[Recycled]) -> tuple[Recycled, ...]:
-        return tuple(each for each in entries if each not in self._undone)
+    def _entries(self, key: str) -> list[_Entry]:
+        """Raises JournalError."""
+        try:
+            found = decode(tuple[_Entry, ...], self.record.content.get(key, []), key, ignored=[])
+            return sorted(found, key=lambda each: each.time)
+        except (ValueError, TypeError) as error:
+            raise JournalError(
+                f"the journal of recycles cannot be read: {error}; delete its key to start over"
+            ) from None
 
     def _write(self, recycled: tuple[Recycled, ...], refused: tuple[Refused, ...]) -> bool:
         content = {_RECYCLED: _data(recycled)} | ({_REFUSED: _data(refused)} if refused else {})
         written = self.journal.write(content, after=self.record)
-        if written is None:
-            return False
-        self.record, self.recycled, self.refused = written, recycled, refused
-        self._says_more = False
-        return True
+        if written is not None:
+            self.record, self.recycled, self.refused = written, recycled, refused
+        return written is not None
 
 
 def _data(entries: Iterable[Recycled | Refused]) -> list[dict[str, Any]]:
     return [{**asdict(each), "at": each.at.isoformat()} for each in entries]
-
-
-def _entries(content: Mapping[str, object]) -> tuple[tuple[Recycled, ...], tuple[Refused, ...]]:
-    """Raises JournalError."""
-    try:
-        entries = decode(tuple[_Entry, ...], content.get(_RECYCLED, []), _RECYCLED, ignored=[])
-        refusals = decode(tuple[_Refusal, ...], content.get(_REFUSED, []), _REFUSED, ignored=[])
-        recycled = sorted((entry.read() for entry in entries), key=lambda each: each.at)
-        refused = sorted((refusal.read() for refusal in refusals), key=lambda each: each.at)
-    except (ValueError, TypeError) as error:
-        raise JournalError(f"the journal of recycles cannot be read: {error}; delete its key to start over") from None
-    return tuple(recycled), tuple(refused)

@@ -1,27 +1,31 @@
-"""Pods of the measured nodes: what the watchdog decides on."""
+"""The pods that the watchdog decides on."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
-from agents.kube.pods import PODS, Controller, Pod, PodError
+from agents.kube.pods import PODS, Controller, Pod
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
 
 _DEFAULT_GRACE_SECONDS = 30  # of a pod (pkg/apis/core/v1/defaults.go)
+# A DNS subdomain. A tenant writes the name on a pod, and it goes into the journal and into a path.
+_WORKLOAD_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?")
+# Owners that Kubernetes' own controllers make have shorter names. The API server limits no owner's name.
+_LONGEST_WORKLOAD = 400
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPod:
-    """A pod that is bound to a node. `gone_by` is when a pod that terminates must be gone, its grace included, and
-    `going_seconds` how long that grace is; `grace_seconds` is the one that it asks for.
+    """A pod that is bound to a node. `workload` is the same across its replacements: namespace/kind/name.
 
-    `workload` is what it is one of, the same across its replacements: namespace/kind/name. `queued`: Kueue admitted it,
-    under the Workload of the name `queued_as`, "" where the pod does not tell. `uuids` are the devices that it was
-    placed on, where that is known. `static`: its node's kubelet runs it from a file.
+    `grace_seconds` is its grace period. If it terminates, it must be gone by `gone_by`, `going_seconds` after the
+    deletion. `queued_as` is the name of its Kueue Workload: None for a pod outside queues, "" for an unknown name.
+    `uuids` are the devices that it was placed on. A `static` pod is run by its node's kubelet from a file.
     """
 
     namespace: str
@@ -43,13 +47,13 @@ class GpuPod:
 
     @property
     def stops_with_its_job(self) -> bool:
-        """Whether it goes with the other pods of its queued Job; one that terminates comes back no more."""
+        """True if it is recycled with the other pods of its queued Job. A terminating pod never comes back."""
         return bool(self.queued_as) and self.gone_by is None
 
     @property
     def recycled_as(self) -> str:
-        """What it is recycled with: its queued Job, or itself alone. The Job is known by its controller, too: a pod
-        may name any Workload, and would else speak for the Job that is spared or stopped."""
+        """The key of the target it belongs to: its queued Job, or itself. The controller is part of the key, since a
+        pod may name the Workload of another Job."""
         return f"{self.workload}/{self.owner.uid if self.owner else ''}" if self.stops_with_its_job else self.uid
 
     @property
@@ -61,38 +65,28 @@ class GpuPod:
 
 
 def read_pods(api: Api, node: str, ledger: Ledger, log: Log) -> Iterator[GpuPod]:
-    """Every pod bound to the node, with what it declares: nothing, where its request cannot be read. Raises
-    ApiError."""
+    """The pods bound to the node. An unreadable request counts as none. Raises ApiError."""
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
         pod = Pod(item)
-        try:
-            declared_mib = pod.declared_mib(ledger)
-        except PodError as error:
-            log.warning(f"is left alone: {error}")
-            declared_mib = 0
-        yield _pod(pod, declared_mib, ledger)
-
-
-def _pod(pod: Pod, declared_mib: int, ledger: Ledger) -> GpuPod:
-    queued_as = pod.annotations.get(KUEUE_WORKLOAD_ANNOTATION, "") if KUEUE_POD_SET_LABEL in pod.labels else None
-    return GpuPod(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        node=pod.node or "",
-        declared_mib=declared_mib,
-        started=pod.started,
-        workload=_workload(pod, queued_as),
-        priority=pod.priority,
-        grace_seconds=_seconds(pod.spec, "terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS),
-        gone_by=pod.gone_by,
-        going_seconds=_seconds(pod.metadata, "deletionGracePeriodSeconds", 0),
-        ended=pod.ended,
-        owner=pod.controller,
-        queued_as=queued_as,
-        uuids=tuple(filter(None, pod.annotations.get(ledger.names.device_uuid, "").split(","))),
-        static=pod.static,
-    )
+        queued_as = _queued_as(pod)
+        yield GpuPod(
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            node=pod.node or "",
+            declared_mib=pod.budget_mib(ledger, log),
+            started=pod.started,
+            workload=_workload(pod, queued_as),
+            priority=pod.priority,
+            grace_seconds=_seconds(pod.spec, "terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS),
+            gone_by=pod.gone_by,
+            going_seconds=_seconds(pod.metadata, "deletionGracePeriodSeconds", 0),
+            ended=pod.ended,
+            owner=pod.controller,
+            queued_as=queued_as,
+            uuids=pod.uuids(ledger),
+            static=pod.static,
+        )
 
 
 def _seconds(holder: Object, key: str, otherwise: int) -> int:
@@ -100,7 +94,21 @@ def _seconds(holder: Object, key: str, otherwise: int) -> int:
     return otherwise if found is None else int(found)
 
 
+def _queued_as(pod: Pod) -> str | None:
+    """The name of the pod's Workload: None for a pod outside queues, "" for an invalid name."""
+    if KUEUE_POD_SET_LABEL not in pod.labels:
+        return None
+    named = pod.annotations.get(KUEUE_WORKLOAD_ANNOTATION, "")
+    return named if _WORKLOAD_NAME.fullmatch(named) else ""
+
+
 def _workload(pod: Pod, queued_as: str | None) -> str:
+    """The workload of the pod: the pod itself if the name of its owner is too long."""
+    named = _owned_by(pod, queued_as)
+    return named if len(named) <= _LONGEST_WORKLOAD else f"{pod.namespace}/Pod/{pod.name}"
+
+
+def _owned_by(pod: Pod, queued_as: str | None) -> str:
     """A Deployment makes a ReplicaSet for each rollout, named after itself and the hash of its template."""
     owner, template_hash = pod.controller, pod.labels.get(POD_TEMPLATE_HASH)
     if queued_as:

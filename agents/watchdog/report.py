@@ -1,4 +1,4 @@
-"""How the watchdog reports: a log line for each finding, and Events on the objects concerned."""
+"""The watchdog's log lines, and its Events on the objects concerned."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,14 +16,13 @@ from tenancy import names
 _ACTION = "Recycle"
 _DONE = {
     EvictionOutcome.EVICTED: "evicted",
-    EvictionOutcome.DELETED: "deleted, against its disruption budget,",
     EvictionOutcome.DEACTIVATED: "its Workload was deactivated (spec.active false; true queues it again)",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter:
-    """The voice of one run; `reported` are the Events, by uid and reason, that it needs not repeat."""
+    """The reports of one run; `reported` are the Events, by uid and reason, that it does not repeat."""
 
     log: Log
     recorder: Recorder
@@ -31,7 +30,7 @@ class Reporter:
     reported: set[tuple[str, str]] = field(default_factory=set)
 
     def report(self, decision: Decision) -> None:
-        """What each pass finds."""
+        """Writes the log lines of a pass."""
         if decision.problem:
             self.log.warning(f"no action: {decision.problem}")
         for blind in decision.blind:
@@ -53,8 +52,7 @@ class Reporter:
         )
 
     def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime) -> None:
-        """What an operator should know though nothing is done about it. That an exporter is missing, Prometheus sees as
-        well."""
+        """Writes the Events on objects that stay as they are. A missing exporter has none: an alert reports it."""
         for blind in decision.blind:
             if blind.trouble is not Trouble.MISSING and blind.node in nodes:
                 what = "it" if blind.gpu is None else f"GPU {blind.gpu}"
@@ -69,25 +67,25 @@ class Reporter:
             self._once(uncapped.pod, names.EVENT_UNCAPPED, note, now, of=uncapped.container)
         for verdict in decision.verdicts:
             gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
-            for each in verdict.undeclared:
+            for pod in verdict.undeclared:
                 note = f"uses {gpu} and declares no {self.resource}"
-                self._once(each.pod, names.EVENT_UNDECLARED, note, now)
+                self._once(pod, names.EVENT_UNDECLARED, note, now)
             for spared in verdict.spared:
                 if spared.lasting:
                     note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
                     self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
-            if verdict.capped:
-                note = f"{gpu} is short of memory, and the cap of {verdict.capped} keeps its offenders"
+            if verdict.limited:
+                note = f"{gpu} is short of memory, and the cap of {verdict.limited} keeps its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
     def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
-        """What an armed watchdog would have done."""
+        """Reports what an armed watchdog would have done."""
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
         note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
     def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
-        """What became of a target."""
+        """Reports the outcome for a target."""
         fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)
@@ -123,15 +121,8 @@ def _reason(verdict: DeviceVerdict, target: Target) -> str:
 
 
 def _fields(verdict: DeviceVerdict) -> dict[str, object]:
-    return {
-        "node": verdict.node,
-        "gpu": verdict.device.gpu,
-        "uuid": verdict.device.uuid,
-        "free_mib": verdict.free_mib,
-        "floor_mib": verdict.floor_mib,
-        "going_mib": verdict.going_mib,
-        "samples": verdict.samples,
-    }
+    own = {name: getattr(verdict, name) for name in ("node", "free_mib", "floor_mib", "going_mib", "samples")}
+    return {"gpu": verdict.device.gpu, "uuid": verdict.device.uuid, **own}
 
 
 def _about(target: Target) -> dict[str, object]:

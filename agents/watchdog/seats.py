@@ -1,5 +1,4 @@
-"""What waiting seats need of each device: pods within their seats or admitted by their queue, whose memory others
-have."""
+"""The memory that waiting seats need on each device: pods of residents, or pods that a queue admitted."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,30 +10,34 @@ from agents.watchdog.types import PassInput
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
 from tenancy.units import MIB
 
+# Gates have 30 s to close for a waiting pod before the watchdog recycles offenders.
+WAITING_SECONDS = 30
+
 
 @dataclass(frozen=True)
 class SeatDemand:
-    """What must be freed of a device, its floor included, for the seats that wait."""
+    """The MiB to free on a device for the seats that wait, its floor included."""
 
     mib: int
     seats: tuple[str, ...]
 
 
-def ripe(seats: Iterable[WaitingSeat], now: datetime, waiting_seconds: int) -> tuple[WaitingSeat, ...]:
-    """Those for which the gates had their time, in the order in which they are placed."""
-    found = (seat for seat in seats if (now - seat.created).total_seconds() >= waiting_seconds)
+def ripe(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
+    """The seats that have waited long enough, in the order in which they are placed."""
+    found = (seat for seat in seats if (now - seat.created).total_seconds() >= WAITING_SECONDS)
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
 
-def to_free(snapshot: PassInput, now: datetime, goes: Callable[[str], bool]) -> Mapping[tuple[str, str], SeatDemand]:
-    """By node and uuid; `goes` says of a pod's uid whether what it uses is about to be free. What is not measured is no
-    reason to act."""
+def to_free(
+    snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
+) -> Mapping[tuple[str, str], SeatDemand]:
+    """The demands by node and uuid; `frees_soon` is True for the uid of a pod that is about to free its memory."""
     demands: dict[tuple[str, str], SeatDemand] = {}
-    seats = ripe(snapshot.seats, now, snapshot.limits.waiting_seconds)
+    seats = ripe(snapshot.seats, now)
     for pools in dict.fromkeys(seat.pools for seat in seats):
         waiting = [seat for seat in seats if seat.pools == pools]
         nodes = {
-            reading.node: _memory(reading, [pod for pod in snapshot.pods if pod.node == reading.node], goes)
+            reading.node: _memory(reading, [pod for pod in snapshot.pods if pod.node == reading.node], frees_soon)
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
@@ -44,21 +47,23 @@ def to_free(snapshot: PassInput, now: datetime, goes: Callable[[str], bool]) -> 
     return demands
 
 
-def _memory(reading: NodeTelemetry, pods: Sequence[GpuPod], goes: Callable[[str], bool]) -> Mapping[str, DeviceMemory]:
-    """The node's devices by uuid. A pod of which it is not known where it is counts against each."""
+def _memory(
+    reading: NodeTelemetry, pods: Sequence[GpuPod], frees_soon: Callable[[str], bool]
+) -> Mapping[str, DeviceMemory]:
+    """The node's devices by uuid. A pod without a known device counts against each."""
     return {
         device.uuid: DeviceMemory(
             room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
             free_mib=device.free_bytes // MIB,
             floor_mib=reading.pool.floor_mib,
-            going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and goes(u.uid)),
+            going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and frees_soon(u.uid)),
         )
         for device in reading.devices
     }
 
 
 def _held_mib(pod: GpuPod, uuid: str) -> int:
-    """By the ledger: what the pod declared of this device."""
+    """The MiB that the pod takes from this device's promises."""
     if pod.ended:
         return 0
     if not pod.uuids:

@@ -1,11 +1,12 @@
-"""What a pass of the watchdog found: verdicts, targets, and why a pod was spared. Units: whole MiB, seconds."""
+"""The input, the decision and the state of a pass of the watchdog. Units: whole MiB, seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from agents.kube.events import Reference
 from agents.runtime.clock import Moment
+from agents.runtime.settings import SECONDS, listed, variable, whole
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
@@ -13,35 +14,27 @@ from agents.watchdog.pods import GpuPod
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 
-SAMPLES = 2  # in a row, each a reading of its own
-
-
-@dataclass(frozen=True, kw_only=True)
-class HourlyCaps:
-    """Recycles within an hour: of one tenant, on one node, and of everybody, which is the brake for what nobody has
-    thought of."""
-
-    tenant: int
-    node: int
-    total: int
+SAMPLES = 2  # in a row, each a new reading
+HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the watchdog may do."""
+    """`tenants` are the namespaces where pods may be recycled, each `evictions_per_hour` times an hour.
 
-    minimum_age_seconds: int
-    cool_down_seconds: int
-    grace_seconds: int
-    caps: HourlyCaps
-    waiting_seconds: int
-    bare_pods: bool
-    tenants: frozenset[str]
+    `grace_seconds` is the longest grace period of a recycled pod.
+    """
+
+    tenants: tuple[str, ...] = variable(listed)
+    minimum_age_seconds: int = variable(SECONDS)
+    cool_down_seconds: int = variable(SECONDS)
+    grace_seconds: int = variable(SECONDS)
+    evictions_per_hour: int = variable(whole(1, 100_000))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """What some run recycled: one workload, by the uids of its pods, on a node."""
+    """A recycle on record: a workload on a node, with the uids of its pods."""
 
     at: datetime
     workload: str
@@ -50,40 +43,40 @@ class Recycled:
 
     @property
     def tenant(self) -> str:
-        return tenant_of(self.workload)
+        """The namespace. A workload is written as namespace/kind/name."""
+        return self.workload.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """A workload of which the API refused a recycle, and why."""
+    """A refusal by the API to recycle a workload, and why."""
 
     at: datetime
     workload: str
     why: str
 
 
-def tenant_of(workload: str) -> str:
-    """The namespace of a workload, which is namespace/kind/name."""
-    return workload.partition("/")[0]
-
-
 @dataclass(frozen=True, kw_only=True)
 class PassState:
-    """What one pass leaves to the next: its clocks, the readings and since when each stands still, and in how many
-    samples in a row each device, by node and uuid, was under its floor. `gone` is since when a uid uses a device and is
-    no pod that runs there."""
+    """The state that one pass leaves to the next. Keys are nodes, pod uids, and devices by node and uuid.
+
+    `samples` counts the samples in a row in which a device was under its floor. `ended_since` is when a pod was first
+    seen to use a device without running there. `still_since` is when a node's reading last changed.
+    """
 
     moment: Moment | None = None
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     still_since: Mapping[str, float] = field(default_factory=dict)
-    pressed: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    gone: Mapping[str, float] = field(default_factory=dict)
+    samples: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ended_since: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PassInput:
-    """What one pass found. `at` is monotonic, `local_now` this node's time of day; `pods` are those on the nodes that
-    are pressed; `on_record` are the namespaces that the ledger has without a budget."""
+    """The input of one pass. `at` is monotonic, `local_now` this node's time of day.
+
+    `pods` are those on nodes that are under pressure. `on_record` are the namespaces of unbudgeted workloads.
+    """
 
     at: float
     local_now: datetime
@@ -94,12 +87,12 @@ class PassInput:
     refused: Sequence[Refused] = ()
     seats: Sequence[WaitingSeat] = ()
     on_record: frozenset[str] = frozenset()
-    memory: PassState = PassState()
+    state: PassState = PassState()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is recycled as one, and what it has of the device; its pods are on one node."""
+    """Pods on one node that are recycled together, and their use of the device."""
 
     pods: tuple[GpuPod, ...]
     used_mib: int
@@ -122,13 +115,17 @@ class Target:
 
     @property
     def name(self) -> str:
-        """Unique among the targets of a device."""
+        """A name that is unique among the targets of a device."""
         return self.first.recycled_as
+
+    def recycled(self, at: datetime) -> Recycled:
+        """Its entry in the journal."""
+        return Recycled(at=at, workload=self.workload, pods=tuple(pod.uid for pod in self.pods), node=self.first.node)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spared:
-    """An offender that is left alone; `lasting`: for no reason that time takes away."""
+    """An offender that is left alone. `lasting`: waiting does not change that."""
 
     target: Target
     why: str
@@ -136,19 +133,13 @@ class Spared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undeclared:
-    """A pod that uses the device and declared nothing."""
-
-    pod: Reference
-    used_mib: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeviceVerdict:
-    """One device against its floor, and against the `seats` that wait: `seats_mib` is what must be freed for these, the
-    floor included. `going_mib` is what pods that terminate will free, `ended` those of them that the API no longer has;
-    `missing_mib` what is then still missing. `recycle` restores it only if `restores`; `capped`: which hourly cap
-    stands in the way."""
+    """The decision on one device.
+
+    `seats_mib` must be freed for the waiting `seats`, the floor included. `going_mib` is what terminating pods will
+    free; `ended` are the uids of pods that the API no longer shows. `recycle` frees enough only if `restores`.
+    `limited` is the recycle limit that protects offenders here. `undeclared` pods use the device without a budget.
+    """
 
     node: str
     device: Device
@@ -160,9 +151,13 @@ class DeviceVerdict:
     ended: tuple[str, ...] = ()
     recycle: tuple[Target, ...] = ()
     restores: bool = True
-    capped: str | None = None
+    limited: str | None = None
     spared: tuple[Spared, ...] = ()
-    undeclared: tuple[Undeclared, ...] = ()
+    undeclared: tuple[Reference, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.node, self.device.uuid
 
     @property
     def free_mib(self) -> int:
@@ -174,18 +169,18 @@ class DeviceVerdict:
 
     @property
     def short_mib(self) -> int:
-        """What must be freed: for the floor, and for seats that wait."""
+        """The MiB to free for the floor and for waiting seats."""
         return max(self.floor_mib - self.free_mib, self.seats_mib, 0)
 
     @property
     def missing_mib(self) -> int:
+        """The MiB still missing after all terminating pods have ended."""
         return max(self.short_mib - self.going_mib, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blind:
-    """A node, or where `gpu` is given one of its devices, on which nothing is done, because what is known of it cannot
-    be believed."""
+    """A node, or its device `gpu`, with telemetry that cannot be believed. Nothing is recycled there."""
 
     node: str
     trouble: Trouble
@@ -195,7 +190,7 @@ class Blind:
 
 @dataclass(frozen=True, kw_only=True)
 class UncappedPod:
-    """A pod of a pool with enforce: driver with a container that is not shown to be held to its budget, and why."""
+    """A container that the driver should hold to its budget and does not."""
 
     pod: Reference
     node: str
@@ -205,16 +200,15 @@ class UncappedPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What one pass says of every node, and what the next must know of it. `problem`: why the pass as a whole is
-    worthless, a clock or the API; no node's trouble is. `uncapped`: pods that the driver should hold and does not."""
+    """The outcome of one pass. `problem` is why the whole pass failed: a wrong clock or a slow API."""
 
-    verdicts: tuple[DeviceVerdict, ...]
-    blind: tuple[Blind, ...]
-    memory: PassState
+    state: PassState
+    verdicts: tuple[DeviceVerdict, ...] = ()
+    blind: tuple[Blind, ...] = ()
     problem: str | None = None
     uncapped: tuple[UncappedPod, ...] = ()
 
     @property
     def unsettled(self) -> bool:
-        """Whether the next sample may be the one to act on."""
+        """True if the next sample may be the one to act on."""
         return any(0 < verdict.samples < SAMPLES for verdict in self.verdicts)

@@ -1,0 +1,59 @@
+"""Why an offender is left alone."""
+
+from datetime import timedelta
+
+from agents.watchdog.pods import GpuPod
+from agents.watchdog.types import Spared, Target
+from agents.watchdog.view import LATE_SECONDS, View
+
+# After the API refused a recycle, the workload is left alone for 60 s and others are chosen.
+SPARED_SECONDS = 60
+
+
+def spared(view: View, target: Target) -> Spared | None:
+    """The target with the reason, or None if it may be recycled."""
+    why = _never(view, target.first)
+    if why is not None:
+        return Spared(target=target, why=why, lasting=True)
+    why = _not_now(view, target)
+    return None if why is None else Spared(target=target, why=why)
+
+
+def _never(view: View, pod: GpuPod) -> str | None:
+    if pod.gone_by is not None and view.now >= pod.gone_by + timedelta(seconds=LATE_SECONDS):
+        return f"it is terminating, was due to be gone by {pod.gone_by:%H:%M:%S} and still holds its memory"
+    if pod.namespace not in view.snapshot.limits.tenants:
+        return f"{pod.namespace} is not a tenant with a budget, so the watchdog may not evict there"
+    if _is_capped(view, pod):
+        return (
+            "the driver holds it to its budget, so that it took the rest by a way that is not counted, such as "
+            "managed memory"
+        )
+    if pod.owner is None:
+        return "no controller would recreate it"
+    if pod.static:
+        return "it is a static pod of its node's kubelet"
+    return None
+
+
+def _is_capped(view: View, pod: GpuPod) -> bool:
+    """True if the driver holds each container of the pod that has a budget."""
+    caps = [cap for cap in view.readings[pod.node].caps if cap.uid == pod.uid]
+    return bool(caps) and not any(cap.why_not for cap in caps)
+
+
+def _not_now(view: View, target: Target) -> str | None:
+    limits, now = view.snapshot.limits, view.now
+    oldest_seconds = max((now - pod.started).total_seconds() for pod in target.pods)
+    if oldest_seconds < limits.minimum_age_seconds:
+        return f"it is {oldest_seconds:.0f} s old; it is left alone for {limits.minimum_age_seconds} s"
+    last = max((each.at for each in view.counted if each.workload == target.workload), default=None)
+    # A pod that terminates for too long is only shortened: that is no second recycle of its workload.
+    if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
+        ago = (now - last).total_seconds()
+        return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"
+    for refused in reversed(view.snapshot.refused):
+        ago = (now - refused.at).total_seconds()
+        if refused.workload == target.workload and ago < SPARED_SECONDS:
+            return f"its recycle was refused {ago:.0f} s ago; it is tried again after {SPARED_SECONDS} s: {refused.why}"
+    return None
