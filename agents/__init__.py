@@ -1,1 +1,1 @@
-"""What runs in the cluster: pure decisions in thin shells, shipped as one zipapp; standard library and tenancy only."""
+"""The programs in the cluster, shipped as one zipapp. They use the standard library and tenancy only."""

@@ -5,57 +5,62 @@ Exit status: 0 done, 1 an error that the log names, 2 no such agent, 143 stopped
 
 import importlib
 import os
+import pkgutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from importlib.util import find_spec
 from types import FrameType
 
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
 
-AGENTS = {
-    "reconcile": "agents.reconcile.main",
-    "watchdog": "agents.watchdog.main",
-    "gate": "agents.gate.main",
-    "exporter": "agents.exporter.main",
-    "guard": "agents.guard.main",
-    "extender": "agents.extender.main",
-    "certify": "agents.extender.certs",
-}
+_CERTIFY = "certify"  # the init container of the extender's pod
 
 STOPPED = 128 + signal.SIGTERM
-GRACE_SECONDS = 1.0  # a run has ended within 2 s of SIGTERM
+GRACE_SECONDS = 1.0  # a run ends within 2 s of SIGTERM
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit status of the agent that `argv` names."""
+    """Runs the agent that `argv` names. Returns its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    if len(arguments) != 1 or arguments[0] not in AGENTS:
-        print(f"name one agent of {', '.join(AGENTS)} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
+    if len(arguments) != 1 or arguments[0] not in programs():
+        print(f"name one agent of {', '.join(programs())} (got {' '.join(arguments) or 'nothing'})", file=sys.stderr)
         return 2
     log = Log(arguments[0], sys.stdout)
-    try:  # around all that follows the handler: SIGTERM may come in its first instruction
-        _heed_sigterm(log)
+    try:  # includes the handler itself, in which SIGTERM may come already
+        _handle_sigterm(log)
         return _run(arguments[0], log)
     except StoppedError:
         log.warning("stopped by SIGTERM")
         return STOPPED
 
 
+def programs() -> Sequence[str]:
+    """Returns the packages next to this module that have a main, and certify."""
+    found = pkgutil.iter_modules(importlib.import_module("agents").__path__)
+    packages = (each.name for each in found if each.ispkg)
+    return [*(name for name in sorted(packages) if find_spec(f"agents.{name}.main")), _CERTIFY]
+
+
 def _run(agent: str, log: Log) -> int:
     try:
-        # Imported by name: a node's exporter should not pay for the modules of the others.
-        status: int = importlib.import_module(AGENTS[agent]).start(os.environ, log)
+        # Imported by name, so that an exporter loads no modules of other agents.
+        module = "agents.extender.certs" if agent == _CERTIFY else f"agents.{agent}.main"
+        status: int = importlib.import_module(module).start(os.environ, log)
     except AgentError as error:
         log.error(str(error))
         return 1
     return status
 
 
-def _heed_sigterm(log: Log) -> None:
-    """SIGTERM raises StoppedError in the main thread, once that is back in Python; what is not back in time, such as
-    the resolution of a name, is ended with the process."""
+def _handle_sigterm(log: Log) -> None:
+    """Makes SIGTERM raise StoppedError in the main thread.
+
+    A call that is not back in Python in time, such as the resolution of a name, is ended with the process.
+    """
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable)
@@ -77,5 +82,5 @@ def _stop(number: int, frame: FrameType | None) -> None:
 if __name__ == "__main__":
     status = main()
     if status == STOPPED:
-        os._exit(status)  # a thread that hangs in a connection may abort a Python that ends in order
+        os._exit(status)  # an orderly end of Python may abort on a thread that hangs in a connection
     raise SystemExit(status)

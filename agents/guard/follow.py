@@ -1,4 +1,4 @@
-"""The pods that the guard protects on its node, and what their processes' oom_score_adj must not exceed."""
+"""The pods that the guard protects on its node, and the highest oom_score_adj of their processes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,10 @@ _MEMORY = "memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """A pod whose processes' oom_score_adj is to be at most `adj`. `group_uid`: see agents/kube/pods.py. `problem`: why
-    its limit is not known; it is then protected as one without."""
+    """A pod with the highest oom_score_adj that its processes may have, `adj`. `group_uid`: see agents/kube/pods.py.
+
+    `problem` is why its limit is not known. It is then protected like a pod without a limit.
+    """
 
     namespace: str
     name: str
@@ -39,9 +41,11 @@ class Protected:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustmentRule:
-    """`members` are the namespaces and PriorityClasses of who is protected, as <namespace>/<class>. `total_mib` is the
-    least memory that the kernel may measure by, `victim_adj` the least oom_score_adj of who is to be killed first.
-    `swap_mib`: a limit does not count what is swapped out, and the kernel's ranking does."""
+    """`members` are the protected pods' namespaces and PriorityClasses, as <namespace>/<class>.
+
+    `total_mib` is the least memory that the kernel may rank by. `victim_adj` is the lowest oom_score_adj of a pod that
+    is to be killed first. `swap_mib` is added to a limit: the limit does not count swapped memory, the kernel does.
+    """
 
     members: frozenset[str]
     total_mib: int
@@ -49,7 +53,7 @@ class AdjustmentRule:
     swap_mib: int = 0
 
     def protect(self, pod: Pod) -> Protected | None:
-        """The pod as it is protected; None where it is not."""
+        """The pod as it is protected; None if it is not."""
         if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
         limit_mib, problem = None, None
@@ -70,7 +74,7 @@ class AdjustmentRule:
 
 
 def limit(pod_spec: Manifest) -> int | None:
-    """The most MiB that the containers of a pod may hold at once; None where nothing limits one of them.
+    """The most MiB that the containers of a pod may use at once; None if one of them has no limit.
 
     Source: PodLimits in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError, ShapeError.
     """
@@ -92,10 +96,10 @@ def _mib(size: Fraction) -> int:
 
 @dataclass(kw_only=True)
 class Follower:
-    """An informer on the node's pods. One thread runs it and writes `last`, by the UID in the name of the control
-    group; all read. None before the first list.
+    """An informer on the node's pods. One thread writes `last`, all read; it is None before the first list.
 
-    A pod is kept by its own UID, which the API server gave it: what it says of its control group displaces no other.
+    `last` has the pods by the UID in the name of their control group. A pod is stored by the UID that the API server
+    gave it, so that its annotation cannot displace another pod.
     """
 
     api: Api

@@ -1,7 +1,7 @@
 """guard: keeps the oom_score_adj of protected pods' processes so low that the kernel kills a disposable pod first.
 
-It looks at the node's processes twice a second: a container that starts again is held within that. It only ever lowers
-a value, and only to the pod's own; what it lowered stays so without it, and is inherited by what a process starts.
+It sweeps over the node's processes twice a second, and so finds a restarted container within half a second. It only
+lowers values. A lowered value stays when the guard ends, and a process hands it down to its children.
 """
 
 import http.client
@@ -30,7 +30,7 @@ from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
 
 SWEEP_SECONDS = 0.5
-# A sweep is over in milliseconds; one that is not is stuck in the kernel.
+# A sweep takes milliseconds, unless it is stuck in the kernel.
 STALE_SECONDS = 15.0
 
 HELP = {
@@ -60,14 +60,8 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     rule = rule_of(settings, machine_of(proc))
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
-    census = ProcessIndex(clock, proc)
-    guard = Sweeper(
-        census=census.take,
-        hold=partial(hold, proc),
-        follower=follower,
-        clock=clock,
-        log=log,
-    )
+    scan = ProcessIndex(clock, proc).scan
+    guard = Sweeper(scan=scan, hold=partial(hold, proc), follower=follower, clock=clock, log=log)
     guard.threads = tuple(
         threading.Thread(target=keep, name=name, daemon=True)
         for name, keep in (
@@ -79,13 +73,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     for thread in guard.threads:
         thread.start()
     with MetricsServer(settings.port, guard) as server:
-        log.info(
-            "guards",
-            port=settings.port,
-            protected=settings.protected,
-            total_mib=rule.total_mib,
-            swap_mib=rule.swap_mib,
-        )
+        log.info("guards", protected=settings.protected, total_mib=rule.total_mib, swap_mib=rule.swap_mib)
         try:
             server.serve_forever()
         except StoppedError:
@@ -95,21 +83,20 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Whole MiB, of /proc/meminfo."""
+    """The memory and swap of /proc/meminfo, in whole MiB."""
 
     memory_mib: int
     swap_mib: int
 
 
 def machine_of(proc: Path) -> Machine:
-    """The machine that `proc` tells of."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return Machine(memory_mib=mib["MemTotal:"], swap_mib=mib.get("SwapTotal:", 0))
 
 
 def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
-    """Whom to protect and how far; a machine smaller than its pool says is measured by its own memory."""
+    """The rule for this node. A machine with less memory than its pool declares is measured by its own memory."""
     return AdjustmentRule(
         members=frozenset(settings.protected),
         total_mib=min(settings.total_mib, machine.memory_mib),
@@ -119,15 +106,17 @@ def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
 
 
 def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> NoReturn:
-    """Does not return; in a thread of its own because the API may be slow: no process waits for that."""
+    """Does not return. It has a thread of its own, so that no process waits for a slow API."""
     problem = ProblemLog(log=log, failing="an event was not written", recovered="events are written again")
     keep_running(lambda: recorder.record(events.get(), clock.now()), problem)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """A protected pod's processes after a sweep. `lowered`: the containers, by id, in which a value has been lowered so
-    far; `problem`: why some processes are not held."""
+    """A protected pod's processes after a sweep. `lowered` are the ids of containers in which a value was lowered.
+
+    `problem` is why some processes are not held.
+    """
 
     pod: Protected
     held: int = 0
@@ -138,7 +127,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The last one; `at` is monotonic time in seconds."""
+    """The last sweep; `at` is monotonic time in seconds."""
 
     at: float
     tallies: tuple[Tally, ...] = ()
@@ -147,9 +136,9 @@ class Sweep:
 
 @dataclass(kw_only=True)
 class Sweeper:
-    """Sweeps over the node's processes; one thread writes, all read. Without any of its `threads` it is no guard."""
+    """Sweeps over the node's processes. One thread writes, all read. Its `threads` must all be alive."""
 
-    census: Callable[[], Mapping[int, Container]]
+    scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], Held]
     follower: Follower
     clock: Clock
@@ -170,7 +159,7 @@ class Sweeper:
             self.clock.sleep(SWEEP_SECONDS)
 
     def sweep(self) -> Sweep:
-        """Holds every process of a protected pod, tells what changed, and remembers what was found."""
+        """Holds every process of a protected pod, reports what changed, and keeps the result in `last`."""
         known = {tally.pod.uid: tally for tally in self.last.tallies}
         try:
             tallies, problem = tuple(self._tallies(self.follower.last or {}, known)), None
@@ -178,11 +167,11 @@ class Sweeper:
             tallies, problem = (), str(error)
         self.last = Sweep(self.clock.monotonic(), tallies, problem)
         self._problem.report(problem)
-        self._tell(known)
+        self._report(known)
         return self.last
 
     def metrics(self) -> tuple[int, str]:
-        """The status and the body of GET /metrics: 200 only after a whole and fresh sweep for pods that are known."""
+        """The status and the body of GET /metrics: 200 only after a complete, fresh sweep for known pods."""
         status, body = self.health()
         if status != http.client.OK:
             return status, body
@@ -194,7 +183,7 @@ class Sweeper:
         return http.client.OK, exposition.render(self._samples(self.last.tallies), HELP)
 
     def health(self) -> tuple[int, str]:
-        """The status and the body of GET /healthz: only what has stopped needs a restart."""
+        """The status and the body of GET /healthz: 503 if a thread has ended or the sweeps have stopped."""
         ended = [thread.name for thread in self.threads if not thread.is_alive()]
         if ended:
             return http.client.SERVICE_UNAVAILABLE, f"{', '.join(ended)} has ended with an error\n"
@@ -205,7 +194,7 @@ class Sweeper:
 
     def _tallies(self, protected: Mapping[str, Protected], before: Mapping[str, Tally]) -> Iterator[Tally]:
         processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
-        for pid, container in self.census().items():
+        for pid, container in self.scan().items():
             if container.pod_uid in processes:
                 processes[container.pod_uid].append((pid, container))
         for group, members in processes.items():
@@ -226,8 +215,8 @@ class Sweeper:
         there = {container.id for _, container in members}
         return Tally(pod=pod, held=held, unheld=unheld, lowered=lowered_before & there | lowered, problem=problem)
 
-    def _tell(self, before: Mapping[str, Tally]) -> None:
-        """Once a container: a program that raises its own value, or a probe that is run in it, is lowered often."""
+    def _report(self, before: Mapping[str, Tally]) -> None:
+        """Reports a container once: a program that raises its own value, or an exec probe, is lowered often."""
         for tally in self.last.tallies:
             pod, former = tally.pod, before.get(tally.pod.uid)
             fields = {"namespace": pod.namespace, "pod": pod.name, "oom_score_adj": pod.adj}

@@ -1,5 +1,7 @@
-"""The oom_score_adj of a process, https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html: lowered, never
-raised, and only while the process is in the container that it is meant for."""
+"""Lowers the oom_score_adj of a process, never raises it, and only while the process is in the expected container.
+
+Source: https://man7.org/linux/man-pages/man5/proc_pid_oom_score_adj.5.html
+"""
 
 import os
 from contextlib import suppress
@@ -11,7 +13,7 @@ from agents.runtime.errors import AgentError
 
 
 class Held(StrEnum):
-    """How a process was found."""
+    """The state of a process."""
 
     LOW = "at the value or below it"
     LOWERED = "above it, and lowered"
@@ -19,18 +21,18 @@ class Held(StrEnum):
 
 
 class OomScoreError(AgentError):
-    """The kernel refuses to lower it."""
+    """The kernel refuses to lower the value."""
 
 
 def hold(proc: Path, pid: int, container: Container, adj: int) -> Held:
-    """Lowers the process' oom_score_adj to `adj` if it is above it. Raises OomScoreError.
+    """Lowers the process' oom_score_adj to `adj` if it is higher. Raises OomScoreError.
 
-    Below what a process with CAP_SYS_RESOURCE wrote last, the kernel lets only another one with it go.
+    Only a process with CAP_SYS_RESOURCE may go below the value that such a process wrote last.
     """
     with suppress(FileNotFoundError, ProcessLookupError):
         if int((proc / str(pid) / "oom_score_adj").read_bytes()) <= adj:
             return Held.LOW
-        # Who holds this folder open reads and writes of one process, whoever gets its number later.
+        # An open folder stays that of this process, even if another process gets its id.
         folder = os.open(proc / str(pid), os.O_RDONLY | os.O_DIRECTORY)
         try:
             return _lower(folder, container, adj)

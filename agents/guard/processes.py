@@ -1,4 +1,4 @@
-"""The node's processes by container's control group, scanned cheaply many times a minute."""
+"""The processes of the node's containers, scanned cheaply many times a minute."""
 
 import os
 from dataclasses import dataclass, field
@@ -8,9 +8,9 @@ from agents.node import cgroup
 from agents.node.cgroup import Container
 from agents.runtime.clock import Clock
 
-# A container's first process joins its control group after it has begun, so a young one is looked at every time.
+# A container's first process joins its control group only after its start, so a young process is read every time.
 YOUNG_SECONDS = 3.0
-# By then a number that went to another process between two censuses is found out.
+# A process id that another process has taken since is noticed after 10 s at most.
 STALE_SECONDS = 10.0
 
 
@@ -26,15 +26,14 @@ class _Seen:
 
 @dataclass
 class ProcessIndex:
-    """Remembers where the processes below `proc` were; one thread asks."""
+    """The containers of the processes below `proc`; only one thread may scan."""
 
     clock: Clock
     proc: Path = Path("/proc")
     _seen: dict[int, _Seen] = field(default_factory=dict)
 
-    def take(self) -> dict[int, Container]:
+    def scan(self) -> dict[int, Container]:
         """The containers by process id. Raises ProcError, and OSError where there is no `proc`."""
-        container_of = cgroup.reader(self.proc)
         now = self.clock.monotonic()
         before, self._seen = self._seen, {}
         for name in os.listdir(self.proc):
@@ -43,6 +42,6 @@ class ProcessIndex:
             pid = int(name)
             seen = before.get(pid)
             if seen is None or not seen.holds(now):
-                seen = _Seen(container_of(pid), now if seen is None else seen.first_at, now)
+                seen = _Seen(cgroup.container_of(pid, self.proc), now if seen is None else seen.first_at, now)
             self._seen[pid] = seen
         return {pid: seen.container for pid, seen in self._seen.items() if seen.container is not None}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
@@ -23,8 +23,7 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 ATTEMPTS = 4
 BACKOFF_SECONDS = 0.25  # doubles with each attempt, with full jitter
 LONGEST_WAIT_SECONDS = 30.0
-# A list holds one page in memory at once: so many objects, and fewer where these have more bytes. As objects of Python
-# they take up to 25 times as much.
+# The objects of a page, and its bytes at most: as objects of Python they take up to 25 times as much memory.
 PAGE = 100
 PAGE_BYTES = 2**20
 _TOO_LARGE = "TooLarge"
@@ -42,14 +41,14 @@ def in_cluster(environ: Mapping[str, str]) -> Endpoint:
 
 
 class Lister(Protocol):
-    """Who can list."""
+    """Anything that lists objects of the API."""
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         """The objects of a list. Raises ApiError."""
 
 
 class Api:
-    """A client for one thread; only `open` is for any. Every method raises ApiError."""
+    """A client for one thread; any thread may call `open`. Every method raises ApiError."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class Api:
         self._attempts = attempts
         self._clock = clock
         self._jitter = jitter
-        # The server's time of day at its last answer, in whole seconds; None before, and where it tells none.
+        # The server's time of day at its last answer, in whole seconds; None if there is none.
         self.time: datetime | None = None
         self._transport = transport or Https(endpoint)
         self._page = PAGE
@@ -79,7 +78,7 @@ class Api:
         return self._request("GET", path)
 
     def find(self, path: str) -> Object | None:
-        """One object; None where there is none."""
+        """One object; None if there is none."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -94,7 +93,7 @@ class Api:
             del page  # as in `pages`
 
     def pages(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The pages of a list; each bears the version of the whole list, from which a watch goes on. As `items`."""
+        """The pages of a list, as `items`. Each has the version of the whole list, from which a watch can start."""
         query = {**parameters}
         while True:
             page = self._read_page(path, query)
@@ -106,8 +105,10 @@ class Api:
             query["continue"] = token
 
     def _read_page(self, path: str, query: Mapping[str, str]) -> Object:
-        """The next page. Anybody may make pods a hundred times as large as usual: a page of them is left for one of
-        half as many, also by the lists that follow, until pages are small again."""
+        """The next page. A page that is too large is replaced by one of half as many objects.
+
+        Any tenant may make very large pods. Later pages stay short until they are small again.
+        """
         while True:
             url = f"{path}?{urlencode({'limit': self._page, **query})}"
             try:
@@ -126,29 +127,26 @@ class Api:
         return self._request("POST", path, body, "application/json")
 
     def merge_patch(self, path: str, body: Object) -> Object:
-        """RFC 7386: null removes a key. With metadata.resourceVersion in it, a concurrent change is a conflict."""
+        """A merge patch (RFC 7386): null removes a key. With a resourceVersion a concurrent change is a conflict."""
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
-    def delete(self, path: str, *, uid: str, grace_seconds: int | None = None) -> None:
-        """Deletes the object with this uid; another one of the same name is a conflict."""
-        self._request("DELETE", path, _deletion(uid, grace_seconds), "application/json")
-
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:
-        """Asks for the pod with this uid to be evicted, within its disruption budgets: see ApiError.held_by_budget.
+        """Evicts the pod with this uid, within its disruption budgets: see ApiError.held_by_budget.
 
-        Of a pod that terminates already it shortens the grace; no budget holds it (canIgnorePDB in
+        For a pod that terminates already it shortens the grace period, whatever its budgets (canIgnorePDB in
         pkg/registry/core/pod/storage/eviction.go, BeforeDelete in apiserver's registry/rest/delete.go).
         """
+        grace = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"namespace": namespace, "name": pod},
-            "deleteOptions": _deletion(uid, grace_seconds),
+            "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}, **grace},
         }
         self.create(f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
 
     def open(self, path: str) -> Stream:
-        """The answer to a GET, unread, that the caller closes. Not retried."""
+        """The unread answer to a GET, which the caller closes. Not retried."""
         request = self._prepare("GET", path)
         try:
             opened = self._transport.open(request)
@@ -169,7 +167,7 @@ class Api:
     ) -> Object:
         for attempt in range(self._attempts):
             try:
-                return self._exchange(method, path, body, content_type, most_bytes)
+                return self.exchange(method, path, body, content_type, most_bytes)
             except ApiError as error:
                 if not error.retried or attempt == self._attempts - 1:
                     raise
@@ -178,7 +176,8 @@ class Api:
                 self._clock.sleep(min(wait, LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
 
-    def _exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
+    def exchange(self, method: str, path: str, body: Object | None, content_type: str, most_bytes: int) -> Object:
+        """One attempt at a request. All but `open` go through here."""
         request = replace(self._prepare(method, path, body, content_type), most_bytes=most_bytes)
         try:
             response = self._transport.send(request)
@@ -216,11 +215,6 @@ def _date(header: str) -> datetime | None:
         return parsedate_to_datetime(header)
     except ValueError:
         return None
-
-
-def _deletion(uid: str, grace_seconds: int | None = None) -> Object:
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-    return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
 
 
 def _object(request: str, content: bytes) -> Object:

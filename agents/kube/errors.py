@@ -1,4 +1,4 @@
-"""API errors: a Status that is not success, and no answer at all."""
+"""API errors: a Status that reports a failure, or no answer at all."""
 
 import http.client
 import json
@@ -12,14 +12,14 @@ from agents.runtime.errors import AgentError
 Object = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# The cause of the 429 that no throttling explains (policy/v1, DisruptionBudgetCause).
+# The cause of a 429 that is no throttling (policy/v1, DisruptionBudgetCause).
 _DISRUPTION_BUDGET = "DisruptionBudget"
-# In the 500, without a cause, of an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
+# In the 500 for an eviction that several budgets concern (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 
 
 class ApiError(AgentError):
-    """The API did not do as asked. `status` is the HTTP status, None where no answer came."""
+    """A request failed. `status` is the HTTP status; None if no answer came."""
 
     def __init__(self, request: str, status: int | None, reason: str, message: str) -> None:
         super().__init__(f"{request}: {f'{status} ' if status else ''}{reason}: {message}")
@@ -31,39 +31,39 @@ class ApiError(AgentError):
 
     @property
     def held_by_budget(self) -> bool:
-        """A PodDisruptionBudget refuses this eviction: it may allow it in minutes, or never."""
+        """Returns True if a PodDisruptionBudget refuses this eviction, for minutes or for good."""
         return _DISRUPTION_BUDGET in self.causes or _SEVERAL_BUDGETS in self.message
 
     @property
     def retried(self) -> bool:
-        """Whether the same request may succeed in a moment."""
+        """Returns True if the same request may succeed in a moment."""
         if self.status is None:
             return self.reason == "NoAnswer"
         return self.status in _RETRIED and not self.held_by_budget
 
     @property
     def undecided(self) -> bool:
-        """Whether what was asked may have been done all the same: no answer came, or a proxy's."""
+        """Returns True if the request may have succeeded: no answer came, or only a proxy's."""
         return self.reason == "NoAnswer" or self.status == http.client.GATEWAY_TIMEOUT
 
     @property
     def transient(self) -> bool:
-        """Whether a new pass may go better: also an expired list (410)."""
+        """Returns True if a new pass may succeed: also after an expired list (410)."""
         return self.retried or self.expired
 
     @property
     def expired(self) -> bool:
-        """410 Gone: the version is too old to list or watch from; list again."""
+        """Returns True for 410 Gone: the version is too old to list or watch from."""
         return self.status == http.client.GONE
 
     @property
     def outdated(self) -> bool:
-        """The object changed or went since it was read: read it again and decide again."""
+        """Returns True if the object changed or was deleted since it was read: read it and decide again."""
         return self.status in (http.client.CONFLICT, http.client.NOT_FOUND)
 
 
 def unanswered(request: str, error: Exception) -> ApiError:
-    """No complete answer came over the connection; `error` is an OSError or an HTTPException."""
+    """The error for a connection without a complete answer; `error` is an OSError or an HTTPException."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return ApiError(request, None, "Untrusted", f"the server's certificate: {error.verify_message}")
     return ApiError(request, None, "NoAnswer", str(error) or type(error).__name__)
@@ -80,7 +80,7 @@ def refusal(request: str, status: Object) -> ApiError:
 
 
 def refusal_in(request: str, response: ApiResponse) -> ApiError:
-    """The error of an answer of status 400 or above; a proxy's may be no Status."""
+    """The error of an answer of status 400 or above. A proxy's answer may be no Status."""
     try:
         status = json.loads(response.body)
     except ValueError:

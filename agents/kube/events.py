@@ -1,4 +1,4 @@
-"""Kubernetes Events (events.k8s.io/v1): what an agent did to an object, or did not do, and why."""
+"""Kubernetes Events (events.k8s.io/v1): reports what an agent did to an object, or refused, and why."""
 
 import hashlib
 import http.client
@@ -14,7 +14,7 @@ _NOTE_BYTES = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The object that an event is about; `namespace` None: it is cluster-scoped."""
+    """The object of an event; `namespace` is None if it is cluster-scoped."""
 
     api_version: str
     kind: str
@@ -25,7 +25,7 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """`occasion` tells two occurrences of the same note apart; without it the note stands once while it lasts (1 h)."""
+    """An event. The same note is written once an hour, unless `occasion` differs."""
 
     regarding: Reference
     reason: str
@@ -37,14 +37,14 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Recorder:
-    """Writes events in the name of `controller`, a workload, and `instance`, its pod."""
+    """Writes events as `controller`, a workload, and `instance`, its pod."""
 
     api: Api
     controller: str
     instance: str
 
     def record(self, event: Event, now: datetime) -> None:
-        """Raises ApiError. An event that is there already is kept: its name is made from its content."""
+        """Writes an event, unless the same one is there: its name is a hash of its content. Raises ApiError."""
         regarding = event.regarding
         namespace = regarding.namespace or _CLUSTER_SCOPED
         content = "\0".join((self.controller, regarding.uid, event.reason, event.note, event.occasion))

@@ -13,20 +13,20 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
 
-# A watch on a connection that died silently misses no more than this.
+# A watch on a connection that died silently misses events for at most this long.
 WATCH_SECONDS = 300.0
-# A watch that the server ends sooner, without an event, is lost: to resume it might go on like that.
+# A watch that the server ends sooner, without an event, is not resumed: it might end again and again.
 SHORTEST_SECONDS = 1.0
-# Between two relists: doubles, with jitter, because all nodes lose their watches together when the server restarts.
+# The wait between two relists. It doubles, with jitter, because all nodes lose their watches at once.
 BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
 # An informer that watched for so long without an error has recovered.
 STEADY_SECONDS = 30.0
 _TAKE_SECONDS = 0.5
-# Of each thread, together within the second that SIGTERM leaves.
+# The wait for each thread; all together end within the second that SIGTERM leaves.
 _JOIN_SECONDS = 0.3
 _BOOKMARK = "BOOKMARK"
-# Of events that wait to be applied; as objects of Python they take up to 25 times as much.
+# The bytes of events that wait to be applied; as objects of Python they take up to 25 times as much.
 BACKLOG_BYTES = 256 * 2**10
 
 Kept = TypeVar("Kept")
@@ -34,7 +34,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSource:
-    """A collection, and the version of it after which its events are wanted."""
+    """A collection, and the version to watch it from."""
 
     path: str
     resource_version: str
@@ -43,7 +43,7 @@ class WatchSource:
 
 @dataclass(frozen=True)
 class Listed(Generic[Kept]):
-    """What is kept of a list, and from where to watch."""
+    """The kept parts of a list, and the place to watch from."""
 
     items: tuple[Kept, ...]
     source: WatchSource
@@ -52,8 +52,10 @@ class Listed(Generic[Kept]):
 def read_list(
     api: Api, path: str, keep: Callable[[Object], Kept | None], parameters: Mapping[str, str] | None = None
 ) -> Listed[Kept]:
-    """A consistent list, which holds one page of whole objects in memory: `keep` returns what is kept of each, None for
-    nothing. Raises ApiError and what `keep` raises."""
+    """Reads a consistent list with one page of whole objects in memory at once.
+
+    `keep` returns the part of an object to keep, or None. Raises ApiError and the errors of `keep`.
+    """
     given = dict(parameters or {})
     items: list[Kept] = []
     version = ""
@@ -65,13 +67,15 @@ def read_list(
 
 
 def backoff_seconds(failures: int, jitter: float) -> float:
-    """The wait after so many failures in a row; `jitter` is between 0 and 1."""
+    """The wait after a number of failures in a row; `jitter` is between 0 and 1."""
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
 
 
 class Backlog:
-    """The bytes of events that are decoded and not applied yet: so many, or one event. Who reads more of them waits,
-    and so, in the end, does the API server, which ends a watch that falls behind."""
+    """A limit on the bytes of events that are decoded and not applied yet. One event always fits.
+
+    A reader above the limit waits. The API server then waits too, and ends a watch that falls behind.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -80,8 +84,7 @@ class Backlog:
         self._changed = threading.Condition()
 
     def enter(self, size: int) -> None:
-        """Waits until there is room, or nothing else. Raises AgentError from `close` on: what nobody takes is not
-        decoded either."""
+        """Waits until the event fits. Raises AgentError after `close`, so that no more events are decoded."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._bytes or self._bytes + size <= self._most_bytes)
             if self._closed:
@@ -94,14 +97,14 @@ class Backlog:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody waits or enters any more."""
+        """Ends all waits, and lets no event enter."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class Watches:
-    """Watches of several collections, each read by a thread of its own; one that ends in order is resumed."""
+    """Watches of several collections, each with its own thread. A watch that ends in order is resumed."""
 
     def __init__(self, api: Api, clock: Clock, sources: Sequence[WatchSource]) -> None:
         self._api = api
@@ -119,9 +122,11 @@ class Watches:
             thread.start()
 
     def take(self, seconds: float) -> list[Object]:
-        """Events since the last call, which are then applied; none if none came within that many seconds. A watch that
-        was opened shows as a BOOKMARK of its version. Raises AgentError when a watch is lost; `expired` says that it
-        was by a 410."""
+        """The events since the last call, or none after that many seconds. Those of the last call must be applied.
+
+        A watch that was opened shows as a BOOKMARK of its version. Raises AgentError if a watch is lost, with `expired`
+        set after a 410.
+        """
         events: list[Object] = []
         self._backlog.leave(self._taken)
         self._taken = 0
@@ -138,9 +143,9 @@ class Watches:
             return events
 
     def close(self) -> None:
-        """Ends every watch, and its thread, which closes the connection; one that is not answered yet is left behind.
+        """Ends every watch and its thread. A thread without an answer yet is left behind.
 
-        A thread that ends while Python does may fail the run: pthread_exit aborts where libgcc_s is not installed.
+        A thread that ends together with Python may fail the run: pthread_exit aborts without libgcc_s.
         """
         self._closed = True
         self._backlog.close()
@@ -161,7 +166,7 @@ class Watches:
             self._happened.put(lost)
 
     def _watch(self, source: WatchSource, version: str) -> str:
-        """One watch, from its start to its end. Returns the version to resume from. Raises AgentError."""
+        """Reads one watch to its end, and returns the version to resume from. Raises AgentError."""
         began, watched = self._clock.monotonic(), version
         with Watch(
             self._api,
@@ -187,14 +192,14 @@ class Watches:
 
 @dataclass(kw_only=True)
 class Informer:
-    """One thread runs `run`, which calls the other functions; any thread may call `relist` and `stop`.
+    """One thread runs `run`, which calls the other functions. Any thread may call `relist` and `stop`.
 
-    `lists` lists, takes over what it found and returns from where to watch; `apply` takes an ADDED, MODIFIED or DELETED
-    object. When either raises AgentError, what is known stays, and everything is listed again after a backoff. `ready`
-    is called several times a second, and nothing is listed before it returns True.
+    `lists` lists everything, keeps it and returns the places to watch from. `apply` takes an ADDED, MODIFIED or DELETED
+    event. If either raises AgentError, everything is listed again after a backoff. `ready` is called several times a
+    second; nothing is listed before it returns True.
 
-    `alive_at` is when the thread last came round, `heard_at` when the API server last sent anything; monotonic seconds,
-    at first those of the start.
+    `alive_at` is the time at which the thread was last active, and `heard_at` that of the API server's last event, in
+    monotonic seconds.
     """
 
     api: Api
@@ -208,22 +213,22 @@ class Informer:
     heard_at: float = field(init=False)
     _failures: int = 0
     _stopped: bool = False
-    _relist: threading.Event = field(default_factory=threading.Event)
+    relist_wanted: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         self.alive_at = self.heard_at = self.clock.monotonic()
 
     def relist(self) -> None:
-        """Has everything listed again, by a list that begins after this call."""
-        self._relist.set()
+        """Lists everything again soon, by lists that begin after this call."""
+        self.relist_wanted.set()
 
     def stop(self) -> None:
         """Ends `run` within a moment."""
         self._stopped = True
-        self._relist.set()
+        self.relist_wanted.set()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         while not self._stopped:
             try:
                 if self._is_ready():
@@ -242,12 +247,12 @@ class Informer:
         return self.ready()
 
     def _follow(self) -> None:
-        """Lists, then watches until that is over or a relist is wanted."""
-        self._relist.clear()
+        """Lists, then watches until a relist is wanted or an error ends it."""
+        self.relist_wanted.clear()
         watches = Watches(self.api, self.clock, self.lists())
         began = self.heard_at = self.clock.monotonic()
         try:
-            while self._is_ready() and not self._relist.is_set():
+            while self._is_ready() and not self.relist_wanted.is_set():
                 self._apply_all(watches.take(_TAKE_SECONDS))
                 if self.clock.monotonic() - began > STEADY_SECONDS:
                     self._failures = 0
@@ -256,7 +261,7 @@ class Informer:
             watches.close()
 
     def _apply_all(self, events: Sequence[Object]) -> None:
-        """Afterwards no event is held."""
+        """Applies the events, and keeps none in memory."""
         for event in events:
             self.heard_at = self.clock.monotonic()
             if event["type"] != _BOOKMARK:

@@ -1,6 +1,6 @@
-"""A CronJob's state across its runs: a small record in a ConfigMap that its component declares empty.
+"""Journals: the state of a CronJob across its runs, in a ConfigMap that its component declares empty.
 
-Of two runs that write after the same reading one wins; the other learns that it must not act on what it read.
+If two runs read the same version and write, one succeeds. The other must not act on what it read.
 """
 
 import json
@@ -15,12 +15,12 @@ from tenancy.names import JOURNAL_KEY, JOURNAL_WRITE_KEY
 
 
 class JournalError(AgentError):
-    """The ConfigMap holds something else than a journal."""
+    """The ConfigMap does not contain a journal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The content, JSON, and the version that it was read at; a journal that nobody wrote yet is empty."""
+    """The JSON content, and the version of the ConfigMap. A new journal is empty."""
 
     version: str
     content: Mapping[str, Any] = field(default_factory=dict)
@@ -35,19 +35,18 @@ class Journal:
     name: str
 
     def read(self) -> Record:
-        """Raises ApiError, and JournalError for what is no journal: what it said is not known then."""
+        """Reads the journal. Raises ApiError and JournalError."""
         return self._record(self.api.get(self._path))
 
     def find(self) -> Record | None:
-        """As `read`; None where there is no such ConfigMap."""
+        """Reads the journal; None if there is no such ConfigMap."""
         stored = self.api.find(self._path)
         return None if stored is None else self._record(stored)
 
     def write(self, content: Mapping[str, Any], *, after: Record) -> Record | None:
-        """Replaces the content; None where anybody wrote since `after` was read, and nothing is written then.
+        """Replaces the content, or returns None if another run wrote since `after` was read: then do not act.
 
-        Write before acting: who gets None must not act. Raises ApiError; whether the content was written is then
-        not known.
+        Raises ApiError; then the content may have been written or not.
         """
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         data = {JOURNAL_KEY: text, JOURNAL_WRITE_KEY: secrets.token_hex(8)}
@@ -57,7 +56,7 @@ class Journal:
         except ApiError as error:
             if not error.outdated:
                 raise
-        # The answer to an attempt before this one may have been lost: the conflict is then with our own write.
+        # The answer to an earlier attempt may have been lost: then the conflict is with our own write.
         stored = self.api.find(self._path)
         return self._record(stored) if stored is not None and stored.get("data") == data else None
 
@@ -70,7 +69,7 @@ class Journal:
 
 
 def content_of(stored: Object) -> Mapping[str, Any]:
-    """What a journal's ConfigMap holds. Raises JournalError."""
+    """The content of a journal's ConfigMap. Raises JournalError."""
     text = (stored.get("data") or {}).get(JOURNAL_KEY, "{}")
     try:
         content = json.loads(text)

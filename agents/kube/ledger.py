@@ -1,7 +1,8 @@
-"""The ledger as the agents read it: through the API, so that its deletion is seen."""
+"""The ledger, read through the API, so that agents notice its deletion."""
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agents.kube.client import Api, Object
 from agents.runtime.errors import AgentError
@@ -11,12 +12,12 @@ from tenancy.names import LEDGER, LEDGER_KEY
 
 
 class LedgerError(AgentError):
-    """The ConfigMap holds no ledger; the message names every problem."""
+    """The ConfigMap contains no valid ledger; the message names every problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLedger:
-    """The ConfigMap that carries the ledger."""
+    """The ledger's ConfigMap."""
 
     path: str
     resource_version: str
@@ -30,28 +31,33 @@ class StoredLedger:
         return self.path.rpartition("/")[0]
 
     def ledger(self) -> Ledger:
-        """What of it this version of the agents knows (docs/adr/0022). Raises LedgerError."""
-        return self._decoded([])
+        """The ledger without keys that these agents do not know (docs/adr/0022). Raises LedgerError."""
+        return _decoded(self._given())[0]
 
     def unknown_keys(self) -> tuple[str, ...]:
-        """The paths of what `ledger` leaves out: another version wrote it. Raises LedgerError."""
-        ignored: list[str] = []
-        self._decoded(ignored)
-        return tuple(ignored)
+        """The paths of the keys that `ledger` leaves out, which another version wrote. Raises LedgerError."""
+        return _decoded(self._given())[1]
 
-    def _decoded(self, ignored: list[str]) -> Ledger:
+    def _given(self) -> str:
         if self.text is None:
             raise LedgerError(f"ConfigMap {LEDGER}: has no key {LEDGER_KEY}; run pulumi up")
-        try:
-            return Ledger.from_data(json.loads(self.text), ignored)
-        except DecodeError as error:
-            raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: {error}; run pulumi up") from None
-        except ValueError as error:
-            raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: is not JSON: {error}; run pulumi up") from None
+        return self.text
+
+
+@lru_cache(maxsize=1)
+def _decoded(text: str) -> tuple[Ledger, tuple[str, ...]]:
+    """The ledger and its unknown keys. Agents read the same text every few seconds. Raises LedgerError."""
+    ignored: list[str] = []
+    try:
+        return Ledger.from_data(json.loads(text), ignored), tuple(ignored)
+    except DecodeError as error:
+        raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: {error}; run pulumi up") from None
+    except ValueError as error:
+        raise LedgerError(f"ConfigMap {LEDGER}, {LEDGER_KEY}: is not JSON: {error}; run pulumi up") from None
 
 
 def read(api: Api, namespace: str) -> StoredLedger | None:
-    """The stored ledger; None where there is none. Raises ApiError."""
+    """The stored ledger; None if there is none. Raises ApiError."""
     stored = api.find(_path(namespace))
     return None if stored is None else stored_ledger(stored, namespace)
 
@@ -61,7 +67,7 @@ def _path(namespace: str) -> str:
 
 
 def stored_ledger(stored: Object, namespace: str) -> StoredLedger:
-    """The ledger's ConfigMap of that namespace, as the API shows it."""
+    """The stored ledger of an object of the API."""
     metadata = stored["metadata"]
     return StoredLedger(
         path=_path(namespace),

@@ -1,4 +1,4 @@
-"""Nodes: what the agents read of them."""
+"""Nodes, as the agents read them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,7 @@ NODES = "/api/v1/nodes"
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A Node object; capacity and allocatable hold quantities as the API spells them. Its version and its annotations
-    do not tell two apart."""
+    """A Node object, with quantities as the API spells them. Comparisons ignore its version and its annotations."""
 
     name: str
     uid: str = ""
@@ -29,7 +28,7 @@ class Node:
 
 
 def excluded(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
-    """The indices of the devices that are to take no new pod. Raises ValueError."""
+    """The indices of the devices that take no new pod. Raises ValueError."""
     text = annotations.get(names.device_excluded, "")
     return frozenset(int(part) for part in str(text).split(",") if part.strip())
 

@@ -1,4 +1,4 @@
-"""Pods: where they are listed, and the one decoder; each agent makes its own view of what it finds there."""
+"""Pods: their lists, and the one decoder of Pod objects. Each agent makes its own view of it."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from datetime import datetime
 from agents.kube.client import PAGE, Api, Object
 from agents.kube.events import Reference
 from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
@@ -16,21 +17,19 @@ from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
-# Of our scheduler, and not bound.
+# The field selectors of pods: our scheduler's without a node; not ended; bound and not ended.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
-# Not ended.
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-# Bound and not ended: what the scheduler counts against a node.
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 _ENDED = ("Succeeded", "Failed")
-# Of fewer nodes the pods are listed node by node, whatever else there is.
+# The pods of fewer nodes are always listed node by node.
 _MANY_NODES = 10
-# In the mirror of a static pod: the UID by which the kubelet, and so the control group, knows it (pkg/kubelet/types).
+# In a static pod's mirror: the UID of its control group (pkg/kubelet/types).
 _STATIC_POD_UID = "kubernetes.io/config.hash"
 
 
 class PodError(AgentError):
-    """The pod holds what cannot be read; the message names it."""
+    """A field of the pod cannot be read; the message names it."""
 
 
 def on_node(node: str) -> str:
@@ -39,8 +38,10 @@ def on_node(node: str) -> str:
 
 
 def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
-    """The pods that are bound to these nodes and have not ended: node by node, or where that takes at most half as many
-    requests, out of a list of all pods. Raises ApiError."""
+    """The pods that are bound to these nodes and have not ended. Raises ApiError.
+
+    They are listed node by node, or out of all pods if that takes at most half as many requests.
+    """
     if len(nodes) >= _MANY_NODES and 2 * _pages(api) <= len(nodes):
         wanted = frozenset(nodes)
         yield from (item for item in api.items(PODS, **BOUND) if Pod(item).node in wanted)
@@ -50,7 +51,7 @@ def bound_to(api: Api, nodes: Collection[str]) -> Iterator[Object]:
 
 
 def _pages(api: Api) -> float:
-    """How many requests a list of all pods takes, about; infinite where the server does not say."""
+    """The approximate number of requests for a list of all pods; infinite if the server does not send a count."""
     metadata = api.get(f"{PODS}?limit=1")["metadata"]
     left: float | None = metadata.get("remainingItemCount")
     if left is None:
@@ -60,7 +61,7 @@ def _pages(api: Api) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Controller:
-    """Who replaces a pod: its controlling owner."""
+    """The controlling owner of a pod, which replaces it."""
 
     kind: str
     name: str
@@ -69,7 +70,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Pod:
-    """A Pod object of the API. A field that is null is absent; requests are read when they are asked for."""
+    """A Pod object of the API. A null field counts as absent. Requests are read on demand."""
 
     item: Object
 
@@ -104,15 +105,15 @@ class Pod:
 
     @property
     def group_uid(self) -> str:
-        """The UID that the name of the pod's control group bears: of a static pod it is not that of its mirror."""
+        """The UID in the name of the pod's control group. A static pod's differs from that of its mirror."""
         return self.annotations.get(_STATIC_POD_UID, self.uid) if self.static else self.uid
 
     @property
     def static(self) -> bool:
-        """Whether it is the mirror of a static pod, as its node's kubelet makes it (pkg/kubelet/pod/mirror_client.go).
+        """Returns True for the mirror of a static pod, made by its node's kubelet (pkg/kubelet/pod/mirror_client.go).
 
-        Anybody may write either half. Nobody adds the annotation later, no kubelet runs a pod that has it, and
-        admission refuses it of whoever is no node (components/admission/mirror.py).
+        A tenant may write the owner or the annotation, but not both: the annotation cannot be added later, no kubelet
+        runs a pod with it, and admission allows it only to nodes (components/admission/mirror.py).
         """
         owner = self.controller
         owned = owner is not None and owner.kind == "Node" and owner.name == self.node
@@ -128,7 +129,7 @@ class Pod:
 
     @property
     def node(self) -> str | None:
-        """None while it is not bound."""
+        """The node's name; None while it is not bound."""
         return self.spec.get("nodeName") or None
 
     @property
@@ -145,17 +146,17 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Its containers have stopped and do not start again: it holds nothing of its node."""
+        """Returns True if its containers have stopped for good: it holds nothing of its node."""
         return self.status.get("phase") in _ENDED
 
     @property
     def terminating(self) -> bool:
-        """Its deletion began; until it ends it holds what it has."""
+        """Returns True if its deletion began. It holds its devices until it has ended."""
         return bool(self.metadata.get("deletionTimestamp"))
 
     @property
     def gone_by(self) -> datetime | None:
-        """When a pod that terminates must be gone, its grace included."""
+        """The end of the grace period of a terminating pod, else None."""
         moment = self.metadata.get("deletionTimestamp")
         return datetime.fromisoformat(moment) if moment else None
 
@@ -165,22 +166,20 @@ class Pod:
 
     @property
     def started(self) -> datetime:
-        """When its node took it up; before that, when it was made."""
+        """The time at which its node started it; before that, its creation."""
         started = self.status.get("startTime")
         return datetime.fromisoformat(started) if started else self.created
 
     @property
     def waiting(self) -> bool:
-        """It is our scheduler's to place: not bound, not going, held by no scheduling gate, and by nothing else that
-        giving memory back would not help."""
+        """Returns True if our scheduler still has to place it, and nothing but memory keeps it waiting."""
         ours = self.spec.get("schedulerName") == SCHEDULER_NAME
         held = self.node or self.terminating or self.ended or self.spec.get("schedulingGates") or self._lacks_more
         return ours and not held
 
     @property
     def _lacks_more(self) -> bool:
-        """Whether our scheduler's last try found no node that only memory in use keeps it from. Not yet tried, or only
-        failed to try, is no such word."""
+        """Returns True if our scheduler's last try found that freeing used memory would not make it schedulable."""
         last: Object = next((c for c in maps_at(self.status, "conditions") if c.get("type") == "PodScheduled"), {})
         return last.get("reason") == "Unschedulable" and REFUSED_AS_MEASURED not in (last.get("message") or "")
 
@@ -193,18 +192,17 @@ class Pod:
 
     @property
     def containers(self) -> Mapping[str, str]:
-        """Names by the runtime's id: a containerID reads `containerd://<id>`. One that ended keeps its id until it
-        restarts."""
+        """The names of its containers by the runtime's id (of `containerd://<id>`), also of those that ended."""
         return {_id(status): status["name"] for status in self._statuses}
 
     @property
     def running_containers(self) -> frozenset[str]:
-        """The runtime's ids of those that run."""
+        """The runtime's ids of the running containers."""
         return frozenset(_id(status) for status in self._statuses if at(status, "state").get("running") is not None)
 
     @property
     def _statuses(self) -> Sequence[Object]:
-        """Of the containers that have an id."""
+        """The statuses of all containers with an id."""
         lists = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
         return [status for name in lists for status in maps_at(self.status, name) if status.get("containerID")]
 
@@ -213,23 +211,35 @@ class Pod:
         return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.name, uid=self.uid)
 
     def request(self, resource: str, *, per_unit: int = 1) -> int:
-        """What it requests, as the scheduler counts it; see tenancy.workload.pod_request. Raises PodError."""
+        """Its request of a resource, as tenancy.workload.pod_request counts it. Raises PodError."""
         with self.reading(resource):
             return pod_request(self.spec, resource, per_unit=per_unit)
 
     def declared_mib(self, ledger: Ledger) -> int:
-        """The GPU memory that it declares, by its request or by claims on seats. Raises PodError."""
+        """The MiB that it declares, by its request or by ResourceClaims on seats. Raises PodError."""
         with self.reading(ledger.names.gpumem):
             return ledger.declared_mib(self.namespace, self.spec)
 
+    def budget_mib(self, ledger: Ledger, log: Log) -> int:
+        """`declared_mib`, or 0 with a log line if it cannot be read."""
+        try:
+            return self.declared_mib(ledger)
+        except PodError as error:
+            log.warning(f"counts as a pod without a budget: {error}")
+            return 0
+
+    def uuids(self, ledger: Ledger) -> tuple[str, ...]:
+        """The devices that it was placed on, as far as that is known."""
+        return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
+
     def ask(self, ledger: Ledger) -> Ask | None:
-        """What it asks of devices; None where it asks for no GPU memory. Raises PodError."""
+        """The devices that it requests; None if it requests no GPU memory. Raises PodError."""
         with self.reading(ledger.names.gpumem):
             return Ask.of_pod(self.spec, ledger.names)
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
-        """Raises PodError for a quantity or a shape that cannot be read within the block."""
+        """Raises PodError if a quantity or a shape cannot be read within the block."""
         try:
             yield
         except ValueError as error:  # also QuantityError and ShapeError
@@ -240,9 +250,20 @@ def _id(status: Object) -> str:
     return str(status["containerID"]).partition("://")[2]
 
 
+def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
+    """The seats that wait, without pods that cannot be read. Raises ApiError."""
+    for item in api.items(PODS, **UNSCHEDULED):
+        try:
+            seat = waiting_seat(item, ledger)
+        except PodError as error:
+            log.warning(f"it is no waiting seat: {error}")
+            continue
+        if seat is not None:
+            yield seat
+
+
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """The seat that waits with a Pod; None for one that does not wait, or was promised no such memory. Raises
-    PodError."""
+    """The seat of a waiting Pod; None if it does not wait or has no seat of that size. Raises PodError."""
     pod = Pod(item)
     ask = pod.ask(ledger) if pod.waiting else None
     if ask is None:
@@ -264,7 +285,7 @@ def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
 
 
 def _quota_seats(pod: Pod, ask: Ask, ledger: Ledger) -> tuple[Seat, ...]:
-    """A queue's pod is there because Kueue reserved quota for it, which is promised on the ledger as a seat is."""
+    """The seats of a queue's pod: Kueue reserved quota for it, which the ledger promises like a seat."""
     if pod.namespace not in ledger.queue_tenants:
         return ()
     pools = sorted({quota.pool for quota in ledger.quotas if quota.resource == ledger.names.gpumem})

@@ -1,7 +1,7 @@
-"""ResourceSlices: how those of one driver on one node belong together.
+"""ResourceSlices: finds those that belong together, of one driver on one node.
 
-Source: the rules on ResourcePool in k8s.io/api resource/v1. An older generation is never used: the newer one says that
-it is out of date; and a pool counts when all of its slices are there.
+Source: the rules on ResourcePool in k8s.io/api resource/v1. Only the newest generation counts, and only if it is
+complete.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,17 @@ from tenancy.names import RESOURCE_API
 from tenancy.workload import at
 
 SLICES = f"/apis/{RESOURCE_API}/resourceslices"
-CLAIMS = f"/apis/{RESOURCE_API}/resourceclaims"
 
 Held = TypeVar("Held")
 
 
 class SlicesError(AgentError):
-    """The devices of a node are not known; the message says why."""
+    """The devices of a node are not known; the message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceHead:
-    """What a ResourceSlice says of itself: `pool` has `count` slices of its newest `generation`."""
+    """The head of a ResourceSlice: its `pool` has `count` slices of that `generation`."""
 
     pool: str
     generation: int
@@ -33,18 +32,20 @@ class SliceHead:
 
 
 def head_of(spec: Object) -> SliceHead:
-    """Of a ResourceSlice's spec. Raises SlicesError, and ShapeError."""
+    """The head in a ResourceSlice's spec. Raises SlicesError and ShapeError."""
     pool = at(spec, "pool")
     return SliceHead(
         pool=str(pool.get("name")),
-        generation=_integer(pool, "generation"),
-        count=_integer(pool, "resourceSliceCount"),
+        generation=integer(pool, "generation"),
+        count=integer(pool, "resourceSliceCount"),
     )
 
 
 def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
-    """What is held of the newest generation; `slices`, at least one, are all of one driver on one node. Raises
-    SlicesError."""
+    """The values with the heads of the newest generation. Raises SlicesError.
+
+    `slices` are all those of one driver on one node, at least one.
+    """
     pools = {head.pool for head, _ in slices}
     if len(pools) > 1:
         raise SlicesError(f"its ResourceSlices are of several pools: {', '.join(sorted(pools))}")
@@ -56,7 +57,8 @@ def whole_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     return [held for _, held in current]
 
 
-def _integer(mapping: Object, field: str) -> int:
+def integer(mapping: Object, field: str) -> int:
+    """The whole number under the field. Raises SlicesError."""
     value = mapping.get(field)
     if isinstance(value, bool) or not isinstance(value, int):
         raise SlicesError(f"{field} must be a whole number (got {value!r})")

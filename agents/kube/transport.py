@@ -1,4 +1,4 @@
-"""How requests reach the API server: HTTPS with TLS verified, one kept-alive connection, streams on their own."""
+"""Transports to the API server: verified TLS on one kept-alive connection, and a connection for each stream."""
 
 import http.client
 import socket
@@ -19,7 +19,7 @@ _READ_BYTES = 64 * 2**10
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where the API server is and what proves who we are and who it is."""
+    """The API server's address, with the files of our token and of its CA."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRequest:
-    """`path` with its query. Of a response of more than `most_bytes` no more than shows that is read."""
+    """A request; `path` includes the query. Of a longer response, one byte more than `most_bytes` is read."""
 
     method: str
     path: str
@@ -38,13 +38,13 @@ class ApiRequest:
     most_bytes: int = OBJECT_BYTES
 
     def __str__(self) -> str:
-        """As errors name it."""
+        """The request's name in errors."""
         return f"{self.method} {self.path.partition('?')[0]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApiResponse:
-    """Of any status; the names of its headers are in lower case."""
+    """A response of any status. The names of its headers are in lower case."""
 
     status: int
     reason: str
@@ -56,23 +56,23 @@ class Stream(Protocol):
     """A response that goes on."""
 
     def read(self, seconds: float) -> bytes:
-        """Some bytes; none at the end and where none come in time. Raises OSError and HTTPException."""
+        """Some bytes; none at the end, or if none come in time. Raises OSError and HTTPException."""
 
     def stop(self) -> None:
-        """Ends it, from any thread: who reads it finds its end or an error."""
+        """Ends it, from any thread. The reader then gets its end or an error."""
 
     def close(self) -> None:
-        """By who reads it."""
+        """Closes it; only the reader may call this."""
 
 
 class Transport(Protocol):
-    """For one thread; only `open` is for any. Every method raises OSError and http.client.HTTPException."""
+    """For one thread; any thread may call `open`. Every method raises OSError and http.client.HTTPException."""
 
     def send(self, request: ApiRequest) -> ApiResponse:
-        """The whole response, unless it is larger than the request says."""
+        """The whole response, unless it is larger than the request allows."""
 
     def open(self, request: ApiRequest) -> Stream | ApiResponse:
-        """A stream that the caller closes; the whole response where the status is 400 or above."""
+        """A stream that the caller closes; the whole response if the status is 400 or above."""
 
     def close(self) -> None:
         """The next request would open a new connection."""
@@ -104,12 +104,12 @@ class HttpsStream:
 
 
 class Https:
-    """The Transport to a real API server. Raises AgentError where the CA's certificate cannot be read."""
+    """The Transport to a real API server. Raises AgentError if the CA's certificate cannot be read."""
 
     def __init__(self, endpoint: Endpoint, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._endpoint = endpoint
         self._timeout_seconds = timeout_seconds
-        self._tls = _tls(endpoint.ca_file)
+        self._tls = tls(endpoint.ca_file)
         self._connection = self._connect()
 
     def send(self, request: ApiRequest) -> ApiResponse:
@@ -152,13 +152,14 @@ def _response(connection: http.client.HTTPSConnection, request: ApiRequest) -> h
 
 def _whole(response: http.client.HTTPResponse, most_bytes: int) -> ApiResponse:
     headers = {name.lower(): value for name, value in response.getheaders()}
-    # Only to read all of it tells a body that breaks off.
+    # A body that breaks off is noticed only if all of it is read.
     whole = response.length is not None and response.length <= most_bytes
     body = response.read() if whole else response.read(most_bytes + 1)
     return ApiResponse(status=response.status, reason=response.reason, headers=headers, body=body)
 
 
-def _tls(ca_file: Path) -> ssl.SSLContext:
+def tls(ca_file: Path) -> ssl.SSLContext:
+    """The context that trusts the cluster's CA alone. Raises AgentError."""
     try:
         context = ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:

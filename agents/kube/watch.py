@@ -18,10 +18,10 @@ EVENT_BYTES = OBJECT_BYTES
 class Watch(Iterator[Object]):
     """The events at `path` after `resource_version`, for so many seconds: {"type": ..., "object": ...}.
 
-    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error when the time is over, when the
-    server ends them and after `stop`. To open and to read it raises ApiError; 410: only a new list helps. It has a
-    connection of its own, next to the Api's requests, and is not retried. `admit` is called with an event's size in
-    bytes before it is decoded, and may wait, or raise AgentError: `size` is that of the last one.
+    The type is ADDED, MODIFIED, DELETED or BOOKMARK. The events end without an error after that time, when the server
+    ends them and after `stop`. Opening and reading raise ApiError; after a 410, list again. It has its own connection,
+    and is not retried. `admit` is called with an event's size in bytes before it is decoded, and may wait or raise
+    AgentError. `size` is that of the last event.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Watch(Iterator[Object]):
         self._stream.close()
 
     def stop(self) -> None:
-        """Ends the watch from any thread; who reads it leaves its `with` block then."""
+        """Ends the watch, from any thread."""
         self._stopped = True
         self._stream.stop()
 

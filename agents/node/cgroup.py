@@ -1,12 +1,12 @@
-"""From a process to its container: what the kubelet and the container runtimes name the control groups.
+"""From a process to its container, by the names of its control groups.
 
-One of `/proc/<pid>/cgroup`'s lines on cgroup v2, one for each hierarchy on v1. The kubelet names the pod's group by the
-pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go), containerd and cri-o name the container's below it.
+`/proc/<pid>/cgroup` has one line on cgroup v2, and one for each hierarchy on v1. The kubelet names the pod's group by
+the pod's UID (pkg/kubelet/cm/pod_container_manager_linux.go). containerd and cri-o name the container's group below it.
 """
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,19 +14,19 @@ from agents.runtime.errors import AgentError
 
 # The cgroup driver `cgroupfs` writes pod<uid>, `systemd` …-pod<uid with _>.slice. A static pod's UID is a hash.
 _POD = r"pod(?P<pod>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?"
-# <id>, crio-<id>, cri-containerd-<id>.scope; under a containerd that was not told of systemd, :cri-containerd:<id>.
+# <id>, crio-<id>, cri-containerd-<id>.scope; :cri-containerd:<id> if containerd is not configured for systemd.
 _CONTAINER = r"(?:/(?:[a-z-]+-)?|:[a-z-]+:)(?P<container>[0-9a-f]{64})(?:\.scope)?(?:/|$)"
 _CRIO_GROUP = "container"
 _PATH = re.compile(rf"(?:^|[/-]){_POD}{_CONTAINER}")
 
 
 class ProcError(AgentError):
-    """A process' control group cannot be read though the process is there."""
+    """The control group of a running process cannot be read."""
 
 
 @dataclass(frozen=True, order=True)
 class Container:
-    """A container as its control group tells it: the UID of its pod and its own id at the runtime."""
+    """A container by its control group: the UID of its pod, and its own id at the runtime."""
 
     pod_uid: str
     id: str
@@ -35,7 +35,7 @@ class Container:
 def container_in(text: str) -> Container | None:
     """The container that `/proc/<pid>/cgroup` names; None for a process outside pods.
 
-    The outermost group counts: a container that may make groups of its own can give those any name.
+    The outermost group counts, since a container can make inner groups with any name.
     """
     for line in text.splitlines():
         found = _PATH.search(line.split(":", 2)[-1])
@@ -48,7 +48,7 @@ def container_in(text: str) -> Container | None:
 class Groups:
     """The directories of containers' control groups below `root`, the host's whole hierarchy of cgroup v2.
 
-    One that was found is asked for again as it is; the tree is walked only for one that is not known yet.
+    Found directories are kept. The tree is walked only for a container that is not known yet.
     """
 
     root: Path
@@ -56,11 +56,11 @@ class Groups:
 
     @property
     def unified(self) -> bool:
-        """Whether it is cgroup v2, as NVIDIA's driver needs it."""
+        """True for cgroup v2, which NVIDIA's driver needs."""
         return (self.root / "cgroup.controllers").is_file()
 
     def find(self, wanted: Collection[Container]) -> dict[Container, str]:
-        """The directories of those that are there."""
+        """The directories of the containers that have one."""
         if not all(self._is_there(container) for container in wanted):
             self._walk()
         for container in self._known.keys() - wanted:
@@ -74,20 +74,16 @@ class Groups:
         self._known.clear()
         for folder, below, _ in os.walk(self.root):
             if found := container_in(f"0::{folder.removeprefix(str(self.root))}"):
-                # crun under cri-o starts the process in a group below, which is where a limit is set.
+                # crun under cri-o starts the process in a group below, where the limit is set.
                 self._known[found] = os.path.join(folder, _CRIO_GROUP) if _CRIO_GROUP in below else folder
-                below.clear()  # what a container makes of its own may bear any name
+                below.clear()  # a container may give its own groups any name
 
 
-def reader(proc: Path = Path("/proc")) -> Callable[[int], Container | None]:
-    """What finds a process' container below `proc`; None also for a process that has ended. Raises ProcError."""
-
-    def container_of(pid: int) -> Container | None:
-        try:
-            return container_in((proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace"))
-        except (FileNotFoundError, ProcessLookupError):
-            return None
-        except OSError as error:
-            raise ProcError(f"process {pid}: its control group cannot be read: {error}") from None
-
-    return container_of
+def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
+    """The container of a process; None also if the process has ended. Raises ProcError."""
+    try:
+        return container_in((proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except OSError as error:
+        raise ProcError(f"process {pid}: its control group cannot be read: {error}") from None

@@ -1,1 +1,1 @@
-"""What any agent's process needs: settings, logs, time, HTTP, metrics. Knows nothing of Kubernetes."""
+"""Settings, logs, time, HTTP and metrics of every agent."""

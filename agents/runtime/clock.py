@@ -1,4 +1,4 @@
-"""The clock, injectable: jumps, skew, how long a CronJob's run may last, and its passes within its minute."""
+"""An injectable clock, the passes of a run, and how long a CronJob's run may last."""
 
 import re
 import time
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-# Between two passes the time of day moves as the monotonic clock does, but for the server's whole seconds.
+# The most by which the time of day and the monotonic clock may differ between two passes.
 JUMP_SECONDS = 5
-# Between this node's time of day and the API server's.
+# The most that this node's time of day and the API server's may differ.
 APART_SECONDS = 30
-# A container that starts so long after its scheduled minute runs its whole time; a later one ends no later than that
-# one, and leaves its last pass the rest of the Job's deadline (components/base/agent.py).
+# A container that starts up to this late runs its whole time. A later one ends when this one would, so that the last
+# pass is over before the Job's deadline (components/base/agent.py).
 PROMPT_SECONDS = 3
 _MINUTE_SECONDS = 60
 # <CronJob>-<minutes since 1970>-<5 letters>: getJobName in pkg/controller/cronjob/utils.go of Kubernetes.
@@ -24,14 +24,14 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds that only grow, a sleep on the same scale, and the time of day in UTC."""
+    """Monotonic seconds, a sleep on the same scale, and the time of day in UTC."""
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], datetime] = _utc_now
 
     def passes(self, *, run_seconds: float, interval_seconds: float) -> Iterator[None]:
-        """The passes of a run: one at once, then one an interval, none that would start after the run's end."""
+        """Yields once for each pass: at once, then every interval, never after the run's end."""
         end = self.monotonic() + run_seconds
         while True:
             started = self.monotonic()
@@ -45,14 +45,14 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The clocks of a pass: `at` is monotonic seconds, `server` the API server's time of day, `local` this node's."""
+    """The time of a pass: monotonic seconds, the API server's time of day, and this node's."""
 
     at: float
     server: datetime
     local: datetime
 
     def problem(self, before: "Moment | None") -> str | None:
-        """Why no time of day is to be believed; `before` is the moment of the pass before this one."""
+        """Returns why the time of day cannot be believed; `before` is the moment of the last pass."""
         apart = (self.server - self.local).total_seconds()
         if abs(apart) > APART_SECONDS:
             return f"the API server's clock and this node's are {abs(apart):.0f} s apart"
@@ -61,8 +61,7 @@ class Moment:
 
 
 def seconds_left(run_seconds: float, pod_name: str, now: datetime) -> float:
-    """`run_seconds`, or less where the pod of a CronJob's run started so late that its Job would end before it: on
-    a busy cluster the container starts late, and the Job's deadline does not."""
+    """Returns `run_seconds`, or less if the CronJob's pod started late, because the Job's deadline does not move."""
     scheduled = _POD_NAME.fullmatch(pod_name)
     if scheduled is None:  # made by hand
         return run_seconds

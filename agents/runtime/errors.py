@@ -2,13 +2,13 @@
 
 
 class AgentError(Exception):
-    """What an operator can answer. The run ends, or tries again, with one log line instead of a traceback."""
+    """An error that an operator can solve. It is logged in one line, without a traceback."""
 
     @property
     def transient(self) -> bool:
-        """Whether the next pass of the same run may go better."""
+        """Returns True if the next pass of the same run may succeed."""
         return False
 
 
 class StoppedError(BaseException):
-    """SIGTERM came. A BaseException, so that no handler of ordinary errors takes it for one."""
+    """SIGTERM came. It is a BaseException, so that no handler of ordinary errors catches it."""

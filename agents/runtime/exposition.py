@@ -1,4 +1,4 @@
-"""The Prometheus text format, as much as our metrics use. Strict both ways.
+"""Renders and parses the part of the Prometheus text format that our metrics use. Strict both ways.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -25,7 +25,7 @@ class Sample:
 
 
 class MetricType(StrEnum):
-    """What a metric's values are."""
+    """The type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -34,7 +34,7 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A metric: its samples bear its name, a histogram's with _bucket, _sum and _count behind it."""
+    """A metric with its samples. A histogram's sample names end with _bucket, _sum and _count."""
 
     name: str
     kind: MetricType
@@ -48,15 +48,16 @@ _LINE = re.compile(rf"({_NAME})(?:\{{((?:{_LABEL}(?:,(?=[a-zA-Z_])|(?=\}})))*)\}
 _PAIR = re.compile(_LABEL)
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 _PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
+_ESCAPES = str.maketrans(_ESCAPED)
 
 
 def render(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> str:
-    """The text of these samples, gauges all, grouped by name; each name has its line in `help_texts`."""
+    """Returns the text of these gauges, grouped by name; each name has its line in `help_texts`."""
     return render_families(gauges(samples, help_texts))
 
 
 def gauges(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> tuple[Family, ...]:
-    """These samples by name, each with its text of `help_texts`."""
+    """Groups the samples by name, each with its text of `help_texts`."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
@@ -67,7 +68,6 @@ def gauges(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> tuple[Fa
 
 
 def render_families(families: Iterable[Family]) -> str:
-    """The text of these metrics."""
     lines = []
     for family in families:
         lines += [f"# HELP {family.name} {family.text}", f"# TYPE {family.name} {family.kind}"]
@@ -76,8 +76,10 @@ def render_families(families: Iterable[Family]) -> str:
 
 
 def parse(text: str, passed_over: tuple[str, ...] = ()) -> tuple[Sample, ...]:
-    """Every sample but those of the metrics that are `passed_over`. Raises ExpositionError for a line of another form
-    and for a text that breaks off."""
+    """Reads every sample except of the `passed_over` metrics.
+
+    Raises ExpositionError for a line that is no sample, and for a text that breaks off.
+    """
     if text and not text.endswith("\n"):
         raise ExpositionError("the text is truncated in its last line")
     lines, skipped = text.split("\n"), ("#", *(f"{name}{{" for name in passed_over))
@@ -101,12 +103,8 @@ def _sample(number: int, line: str) -> Sample:
 def _braces(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escape(value: str) -> str:
-    return "".join(_ESCAPED.get(letter, letter) for letter in value)
+    return "{" + ",".join([f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items()]) + "}"
 
 
 def _unescape(value: str) -> str:
-    return re.sub(r"\\.", lambda pair: _PLAIN[pair.group()], value)
+    return re.sub(r"\\.", lambda pair: _PLAIN[pair.group()], value) if "\\" in value else value

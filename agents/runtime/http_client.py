@@ -1,4 +1,4 @@
-"""GET within the cluster: direct, with a deadline for the whole answer and a limit on it."""
+"""GET within the cluster, without a proxy, with a deadline and a size limit for the whole answer."""
 
 import http.client
 import threading
@@ -9,18 +9,18 @@ from collections.abc import Callable
 from agents.runtime.errors import AgentError
 
 TIMEOUT_SECONDS = 1.5  # for each step
-# For all of it: a server that sends a byte now and then, or a name that does not resolve, holds nobody for longer.
-# Below the 2 s within which SIGTERM must end a run.
+# For all of it, even if the server sends a byte now and then or the name does not resolve. Below the 2 s within which
+# SIGTERM must end a run.
 TOTAL_SECONDS = 1.9
 LIMIT_BYTES = 4 * 2**20
 
 
 class FetchError(AgentError):
-    """No complete answer of status 200 came."""
+    """There was no complete answer of status 200."""
 
 
 def fetch(url: str) -> bytes:
-    """The body at an http or https URL. Raises FetchError."""
+    """Returns the body at an http or https URL. Raises FetchError."""
     body = _within(TOTAL_SECONDS, lambda: _fetch(url))
     if body is None:
         late = "the server is slow, or its name resolution is"
@@ -29,8 +29,10 @@ def fetch(url: str) -> bytes:
 
 
 def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
-    """What it returns or raises; None where it has not ended by then. It is left to itself: nothing ends a resolver,
-    and a daemon thread keeps no process alive."""
+    """Returns or raises what `get` does; None if it has not ended by then.
+
+    Its thread is left alone then, since nothing can stop a resolver. A daemon thread keeps no process alive.
+    """
     answers: list[bytes] = []
     errors: list[Exception] = []
 
@@ -49,7 +51,7 @@ def _within(seconds: float, get: Callable[[], bytes]) -> bytes | None:
 
 
 def _fetch(url: str) -> bytes:
-    # A proxy named by the environment is for the world outside; pods and Services are reached directly.
+    # The environment may name a proxy for the outside; pods and Services are reached directly.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=TIMEOUT_SECONDS) as answer:

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1 as our servers take and give them: no socket is here."""
+"""Parses requests and encodes responses of HTTP/1.1 for our servers, without sockets."""
 
 import http.client
 from dataclasses import dataclass
@@ -12,24 +12,23 @@ JSON = "application/json"
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """What a client asks; `path` is without a query. `local`: it came over the loopback, from within the pod."""
+    """A client's request; `path` is without a query."""
 
     method: str
     path: str
     body: bytes = b""
-    local: bool = False
 
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """The request that was sent."""
+    """An answer to a request."""
 
     status: int
     body: bytes
     kind: str = JSON
 
     def encoded(self, *, last: bool) -> bytes:
-        """As it travels; after the `last` one the connection ends."""
+        """Returns the bytes to send; after the `last` response the connection ends."""
         head = (
             f"HTTP/1.1 {self.status} {http.client.responses[self.status]}\r\n"
             f"Content-Type: {self.kind}\r\nContent-Length: {len(self.body)}\r\n"
@@ -38,17 +37,16 @@ class HttpResponse:
 
 
 def sentence(status: int, text: str) -> HttpResponse:
-    """An answer for people."""
     return HttpResponse(status, f"{text}\n".encode(), PLAIN)
 
 
 class RequestError(ValueError):
-    """What came is no request that these servers take; the message says why."""
+    """These servers refuse the request; the message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """The request line and what the headers say; `last`: the client will ask no more."""
+    """The parsed request line and headers. `last`: the client sends no more requests."""
 
     method: str
     path: str
@@ -57,7 +55,7 @@ class Head:
 
 
 def read_head(text: bytes, most_body_bytes: int) -> Head:
-    """What stands before the empty line. Raises RequestError, also for a body that would be longer."""
+    """Parses the text before the empty line. Raises RequestError, also if the body would be too long."""
     first, *lines = text.split(b"\r\n")
     headers: dict[bytes, bytes] = {}
     for line in lines:
@@ -69,7 +67,7 @@ def read_head(text: bytes, most_body_bytes: int) -> Head:
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1"):
         raise RequestError("is no HTTP/1.1 request")
     length = headers.get(b"content-length", b"0")
-    # The digits are counted first: Python refuses to read very long numbers, and they are too many anyway.
+    # The digits are counted first, because Python refuses to read very long numbers.
     if b"transfer-encoding" in headers or not length.isdigit() or len(length) > 18 or int(length) > most_body_bytes:
         raise RequestError(f"the body must have a Content-Length of at most {most_body_bytes}")
     last = words[2] == "HTTP/1.0" or headers.get(b"connection", b"").lower() == b"close"

@@ -1,7 +1,7 @@
-"""The server of the extender's verbs: a thread a connection, kept alive, answers in one packet, TLS.
+"""Serves the extender's verbs over TLS, with a thread for each connection.
 
-Not http.server, which takes twice the CPU for a request. It listens on the loopback of a pod, where kube-scheduler is
-its one client; what is open to the cluster is served by open_server.py, in a thread that no verb waits for.
+http.server takes twice the CPU for a request. This server listens on the pod's loopback, where kube-scheduler is its
+one client. open_server.py serves what the cluster can reach, in a thread of its own.
 """
 
 import errno
@@ -25,17 +25,17 @@ from agents.runtime.http_message import (
     sentence,
 )
 
-# kube-scheduler binds many pods at once, each over a connection of its own.
+# kube-scheduler binds many pods at once, each over its own connection.
 CONNECTIONS = 512
-# accept() says so where descriptors or the memory for them have run out.
+# The errors of accept() if descriptors, or the memory for them, have run out.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_SECONDS = 0.05
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Hands each request to `answer`, in the thread of its connection.
+    """Passes each request to `answer`, in the thread of its connection. Raises AgentError if the port is taken.
 
-    A request with a longer body than `body_bytes` is refused unread. Raises AgentError where the port is taken.
+    A request with a longer body than `body_bytes` is refused unread.
     """
 
     allow_reuse_address = True
@@ -63,13 +63,13 @@ class Server(socketserver.ThreadingTCPServer):
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Where descriptors run out the client stays in the kernel's queue, and is not asked for again at once."""
+        """Waits if descriptors run out; the client stays in the kernel's queue."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in EXHAUSTED:
                 time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class takes it for a client that went
+            raise  # the base class takes it for a client that closed
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):
@@ -77,7 +77,7 @@ class Server(socketserver.ThreadingTCPServer):
             return
         try:
             super().process_request(request, client_address)  # type: ignore[arg-type]
-        except RuntimeError:  # no thread is to be had
+        except RuntimeError:  # no thread can be started
             self._slots.release()
             raise
 
@@ -88,7 +88,7 @@ class Server(socketserver.ThreadingTCPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went, or that has no certificate of ours, is no error of the server's."""
+        """Ignores clients that closed, or that have no certificate of ours."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it was handed in
 
@@ -101,7 +101,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(self.server.idle_seconds)
         if self.server.tls is not None:
-            # Here and not in the accepting thread, which a client without a word would hold.
+            # Not in the accepting thread, which a silent client would block.
             self.request = self.server.tls.wrap_socket(self.request, server_side=True)
         super().setup()
 
@@ -127,7 +127,7 @@ class _Handler(socketserver.StreamRequestHandler):
         self.request.close()
 
     def _text(self) -> bytes:
-        """What stands before the empty line; nothing where the client has no more to ask."""
+        """Reads up to the empty line. Returns b"" at the end of the connection."""
         text = b""
         while not text.endswith(HEAD_END):
             line = self.rfile.readline(HEAD_BYTES - len(text))

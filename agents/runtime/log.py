@@ -1,6 +1,7 @@
-"""JSON lines on stdout, one an event: ts, level, agent, message and the event's own fields."""
+"""Logs JSON lines to stdout, one for each event: ts, level, agent, message and the event's own fields."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
@@ -8,26 +9,24 @@ from typing import TextIO
 
 @dataclass(frozen=True)
 class Log:
-    """The log of one agent. Each line is flushed, so that a killed run loses none, and is one write, so that those of
-    two threads do not mix (print writes the newline by itself).
+    """The log of one agent. Each line is one write, so that lines of two threads do not mix, and is flushed at once.
 
-    Not logging: its records have names that no field may have (name, process, module), a formatter that knows them
-    all is longer than this, and it goes on where the stream is broken.
+    The standard library's logging reserves field names (name, process) and ignores a broken stream.
     """
 
     agent: str
     stream: TextIO
 
     def info(self, message: str, **fields: object) -> None:
-        self._write("info", message, fields)
+        self.write("info", message, fields)
 
     def warning(self, message: str, **fields: object) -> None:
-        self._write("warning", message, fields)
+        self.write("warning", message, fields)
 
     def error(self, message: str, **fields: object) -> None:
-        self._write("error", message, fields)
+        self.write("error", message, fields)
 
-    def _write(self, level: str, message: str, fields: dict[str, object]) -> None:
+    def write(self, level: str, message: str, fields: Mapping[str, object]) -> None:
         ts = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"ts": ts, "level": level, "agent": self.agent, "message": message, **fields}
         self.stream.write(json.dumps(line, default=str) + "\n")

@@ -1,4 +1,4 @@
-"""Loops that never end, and how they log: a problem when it changes, not each time, and once when it is over."""
+"""Endless loops, which log a problem when it changes and when it is over."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +10,7 @@ from agents.runtime.log import Log
 
 @dataclass(kw_only=True)
 class ProblemLog:
-    """What is wrong now, None where nothing is. `failing` says what that means and is logged with it, `recovered` when
-    it is over."""
+    """The problem that there is now, or None. It is logged after `failing`; `recovered` is logged when it is over."""
 
     log: Log
     failing: str
@@ -19,7 +18,6 @@ class ProblemLog:
     now: str | None = None
 
     def report(self, problem: str | None) -> None:
-        """Logs it where it differs from the last one."""
         if problem and problem != self.now:
             self.log.error(f"{self.failing}: {problem}")
         if self.now and not problem:
@@ -30,7 +28,7 @@ class ProblemLog:
 def keep_running(
     step: Callable[[], object], problem: ProblemLog, pause: Callable[[], object] = lambda: None
 ) -> NoReturn:
-    """Repeats `step`, then `pause`. An AgentError of `step` is reported, any other error ends it."""
+    """Repeats `step`, then `pause`. An AgentError of `step` is reported; any other error ends the loop."""
     while True:
         try:
             step()

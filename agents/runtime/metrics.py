@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from agents.runtime.exposition import Family, MetricType, Sample
 
-# Seconds: of answers within the process, and of calls to the API.
+# Seconds, from answers within the process to calls of the API.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Counter:
-    """How often something happened, by one label."""
+    """Counts events by one label."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label
@@ -30,7 +30,7 @@ class Counter:
 
 
 class Histogram:
-    """How long something took, by one label."""
+    """Counts durations in buckets, by one label."""
 
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label

@@ -1,13 +1,12 @@
-"""The server of what is open to the cluster: pages for Prometheus, probes, other agents. One thread, whoever asks.
+"""Serves pages to Prometheus, to probes and to other agents, in one thread.
 
-Anybody whom no NetworkPolicy keeps away reaches these ports, and the agents behind them have little memory and work to
-do. So everything is bounded: how many connections there are, in all and from one address; how long each may take for a
-request or for reading its answer; how large a request is; how often a page is made; how much of a CPU it all takes.
-Who comes last is let in and the oldest goes, so that nobody who holds connections keeps another one out.
+Anybody in the cluster may reach these ports if no NetworkPolicy forbids it, and the agents have little memory. So the
+server bounds the connections (in all and from one address), the time for each, and the size of a request. It also
+bounds how often a page is made, and the share of a CPU. A new connection replaces the oldest one, so that
+nobody can keep others out by holding connections.
 """
 
 import http.client
-import ipaddress
 import selectors
 import socket
 import threading
@@ -32,17 +31,17 @@ from agents.runtime.http_message import (
 from agents.runtime.http_server import EXHAUSTED, EXHAUSTED_SECONDS
 
 CONNECTIONS = 64
-# Not one or two: where a network translates addresses, several clients come from one.
+# More than one or two, since network address translation gives several clients the same address.
 CONNECTIONS_A_SOURCE = 8
-# For a whole request, for reading its answer, and until the next one.
+# For a whole request, and for reading its answer.
 STEP_SECONDS = 5.0
-# Within it a page is given again as it is.
+# For this long a page is served again as it is.
 AGAIN_SECONDS = 0.1
-# Of one CPU, and how much of it may be saved up or owed.
+# The share of one CPU, and how many seconds of it may be saved up or owed.
 CPU_SHARE = 0.5
 CPU_SECONDS = 0.1
 _AT_ONCE = 32
-# The kernel's buffers of a connection: they count as the container's memory.
+# The kernel's buffers of a connection, which count as the container's memory.
 _RECEIVE_BYTES = HEAD_BYTES
 _SEND_BYTES = 64 * 2**10
 _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
@@ -50,27 +49,26 @@ _REPEATED = (http.client.OK, http.client.SERVICE_UNAVAILABLE)
 
 @dataclass(eq=False, kw_only=True)
 class _Connection:
-    """A client, from which address, until when it must have done what is next."""
+    """A client, its address, and the monotonic time by which it must send or read."""
 
     socket: socket.socket
     source: str
     due: float
     received: bytearray = field(default_factory=bytearray)
     to_send: memoryview = field(default_factory=lambda: memoryview(b""))
-    last: bool = False
 
 
 class OpenServer:
-    """Hands each request, which has no body, to `answer`, one after the other; host "" is every address of the machine.
+    """Passes each request to `answer`, one after the other. Each connection has one request, without a body.
 
-    Raises AgentError where the port is taken.
+    Host "" is every address. Raises AgentError if the port is taken.
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[HttpRequest], HttpResponse]) -> None:
         self._answer = answer
         self._pages: dict[HttpRequest, HttpResponse] = {}
         self._pages_at = 0.0
-        self._connections: dict[_Connection, None] = {}  # as they are due
+        self._connections: dict[_Connection, None] = {}  # in the order of `due`
         self._selector = selectors.DefaultSelector()
         self._stopping, self._rests = threading.Event(), threading.Event()
         self._rests.set()
@@ -97,7 +95,7 @@ class OpenServer:
         self._listener.close()
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Until `shutdown`. It rests where it took more than its share of the CPU: the agent's work goes first."""
+        """Serves until `shutdown`. Sleeps after using more than its share of the CPU."""
         self._rests.clear()
         saved, at = CPU_SECONDS, time.monotonic()
         try:
@@ -113,7 +111,7 @@ class OpenServer:
             self._rests.set()
 
     def shutdown(self) -> None:
-        """Ends `serve_forever`, in whichever thread, and returns after it; the end of the context does it, too."""
+        """Ends `serve_forever` from any thread, and waits for its end. Leaving the context does the same."""
         self._stopping.set()
         self._rests.wait(STEP_SECONDS)
 
@@ -121,8 +119,8 @@ class OpenServer:
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
-            elif key.data in self._connections:  # it may have been closed for another one meanwhile
-                self._go_on(key.data)
+            elif key.data in self._connections:  # else another one has replaced it
+                self._advance(key.data)
         now = time.monotonic()
         while (oldest := next(iter(self._connections), None)) and oldest.due < now:
             self._close(oldest)
@@ -133,7 +131,7 @@ class OpenServer:
                 client, address = self._listener.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
-                    # Who waits stays in the kernel's queue. One connection less is one descriptor more.
+                    # Clients wait in the kernel's queue. Closing a connection frees a descriptor.
                     if oldest := next(iter(self._connections), None):
                         self._close(oldest)
                     time.sleep(EXHAUSTED_SECONDS)
@@ -141,7 +139,7 @@ class OpenServer:
             self._admit(client, address[0])
 
     def _admit(self, client: socket.socket, source: str) -> None:
-        """In place of the oldest of the same address where that has its share, or of all where there are too many."""
+        """Accepts a client, in place of the oldest one if its address, or the server, has too many."""
         same = [each for each in self._connections if each.source == source]
         if len(same) >= CONNECTIONS_A_SOURCE:
             self._close(same[0])
@@ -152,58 +150,44 @@ class OpenServer:
         connection = _Connection(socket=client, source=source, due=0)
         self._selector.register(client, selectors.EVENT_READ, connection)
         self._renew(connection)
-        self._go_on(connection)  # its request is often there already: who is answered at once is pushed out by nobody
+        self._advance(connection)  # its request has often arrived: answered at once, it cannot be replaced before
 
-    def _go_on(self, connection: _Connection) -> None:
-        """As far as it goes without waiting: it sends, else it reads once and answers what is whole."""
+    def _advance(self, connection: _Connection) -> None:
+        """Reads once, or sends, without waiting. Closes the connection after the response."""
         try:
             if not connection.to_send:
                 received = connection.socket.recv(HEAD_BYTES)
-                if not received:
-                    self._close(connection)
-                    return
                 connection.received += received
-            while self._sent(connection) and (response := self._next(connection)):
-                connection.to_send = memoryview(response.encoded(last=connection.last))
+                if (response := self._response(bytes(connection.received))) is None:
+                    if not received:
+                        self._close(connection)
+                    return
+                connection.to_send = memoryview(response.encoded(last=True))
                 self._renew(connection)
+                self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
+            connection.to_send = connection.to_send[connection.socket.send(connection.to_send) :]
+            if not connection.to_send:
+                self._close(connection)
         except BlockingIOError:
             pass
-        except OSError:  # a client that went is no error of the server's
+        except OSError:  # the client closed
             self._close(connection)
 
-    def _sent(self, connection: _Connection) -> bool:
-        """Whether all is sent and the connection stays."""
-        if not connection.to_send:
-            return True
-        connection.to_send = connection.to_send[connection.socket.send(connection.to_send) :]
-        waits = bool(connection.to_send)
-        if not waits and connection.last:
-            self._close(connection)
-            return False
-        wanted = selectors.EVENT_WRITE if waits else selectors.EVENT_READ
-        if self._selector.get_key(connection.socket).events != wanted:
-            self._selector.modify(connection.socket, wanted, connection)
-        if not waits:
-            self._renew(connection)
-        return not waits
-
-    def _next(self, connection: _Connection) -> HttpResponse | None:
-        """The answer to the next request that is there as a whole."""
-        text, end, rest = connection.received.partition(HEAD_END)
+    def _response(self, received: bytes) -> HttpResponse | None:
+        """Returns the response to the request; None if it has not arrived as a whole."""
+        text, end, _ = received.partition(HEAD_END)
         try:
             if len(text) > HEAD_BYTES:
                 raise RequestError(f"the headers are over {HEAD_BYTES} bytes")
             if not end:
                 return None
-            head = read_head(bytes(text), 0)
+            head = read_head(text, 0)
         except RequestError as error:
-            connection.last = True
             return sentence(http.client.BAD_REQUEST, str(error))
-        connection.received, connection.last = rest, head.last
-        return self._page(HttpRequest(head.method, head.path, local=_is_loopback(connection.source)))
+        return self._page(HttpRequest(head.method, head.path))
 
     def _page(self, request: HttpRequest) -> HttpResponse:
-        """The answer, or the one that somebody else had a moment ago. What is nowhere is not kept: paths are many."""
+        """Returns the response, or the one of a moment ago. Other statuses are not kept: a client may try any path."""
         now = time.monotonic()
         if now - self._pages_at > AGAIN_SECONDS:
             self._pages, self._pages_at = {}, now
@@ -229,15 +213,8 @@ class OpenServer:
         connection.socket.close()
 
 
-def _is_loopback(source: str) -> bool:
-    """Of an IPv4 address as a socket for both families shows it, too."""
-    address = ipaddress.ip_address(source)
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback
-
-
 class MetricsSource(Protocol):
-    """What a node agent serves: each answer is a status and a body."""
+    """An agent that serves metrics and its health, each as a status and a body."""
 
     def metrics(self) -> tuple[int, str]: ...
 
@@ -245,14 +222,13 @@ class MetricsSource(Protocol):
 
 
 class MetricsServer(OpenServer):
-    """GET /metrics for Prometheus and GET /healthz for the kubelet, on every address."""
+    """Serves GET /metrics for Prometheus and GET /healthz for the kubelet, on every address."""
 
     def __init__(self, port: int, source: MetricsSource) -> None:
         super().__init__("", port, partial(answer_scrape, source))
 
 
 def answer_scrape(source: MetricsSource, request: HttpRequest) -> HttpResponse:
-    """What the source answers to a request."""
     if request.method != "GET":
         status, body = http.client.METHOD_NOT_ALLOWED, "only GET is allowed\n"
     elif request.path == "/healthz":

@@ -1,4 +1,4 @@
-"""An agent's settings from its environment: a frozen dataclass whose fields say how each variable is parsed."""
+"""Reads an agent's settings from its environment into a frozen dataclass. Each field has a parser."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class SettingsError(AgentError):
-    """The environment was refused; `problems` names every variable, its value and what to change."""
+    """The environment is wrong; each of `problems` names a variable, its value and what to change."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -19,13 +19,13 @@ class SettingsError(AgentError):
 
 
 def variable(parse: Callable[[str], T]) -> T:
-    """A field that is read from the variable of its own name in upper case. `parse` raises ValueError."""
+    """Declares a field that is read from the variable of its name in upper case. `parse` raises ValueError."""
     declared: T = field(metadata={"parse": parse})
     return declared
 
 
 def read(kind: type[T], environ: Mapping[str, str]) -> T:
-    """An instance of the dataclass `kind`. Raises SettingsError with all problems."""
+    """Reads an instance of the dataclass `kind`. Raises SettingsError with all problems."""
     problems: list[str] = []
     values: dict[str, Any] = {}
     for each in fields(kind):  # type: ignore[arg-type]  # every caller passes a dataclass
@@ -45,26 +45,26 @@ def read(kind: type[T], environ: Mapping[str, str]) -> T:
 
 
 def text(value: str) -> str:
-    """Any text that is not empty."""
+    """Accepts any text that is not empty."""
     if not value.strip():
         raise ValueError("must not be empty")
     return value
 
 
 def listed(value: str) -> tuple[str, ...]:
-    """Names with commas between; none at all is possible."""
+    """Accepts names with commas between, also none."""
     return tuple(name for name in value.split(",") if name)
 
 
 def flag(value: str) -> bool:
-    """Exactly true or false: no spelling of a dry run may be misread."""
+    """Accepts exactly true or false, so that no spelling of DRY_RUN is misread."""
     if value not in ("true", "false"):
         raise ValueError("must be true or false")
     return value == "true"
 
 
 def whole(at_least: int, at_most: int) -> Callable[[str], int]:
-    """A whole number within the bounds."""
+    """Returns a parser of whole numbers within the bounds."""
 
     def parse(value: str) -> int:
         if not (value.isascii() and value.isdigit()) or not at_least <= int(value) <= at_most:

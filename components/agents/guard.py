@@ -1,4 +1,4 @@
-"""The guard: on nodes whose memory is oversubscribed, the kernel kills a disposable pod first."""
+"""The guard: on nodes with oversubscribed host memory it makes the kernel kill a disposable pod first."""
 
 from dataclasses import dataclass
 
@@ -14,13 +14,13 @@ from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPool
 
 PORT = 9402
-# SYS_RESOURCE: to go below the oom_score_adj that the runtime set. DAC_OVERRIDE: of processes of other users.
+# SYS_RESOURCE lowers an oom_score_adj below what the runtime set; DAC_OVERRIDE does so for other users' processes.
 CAPABILITIES = ("SYS_RESOURCE", "DAC_OVERRIDE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuardArgs:
-    """`pools` are those with the guard on, at least one; `code` is in the namespace of the node agents."""
+    """`pools`: those with the guard on, at least one."""
 
     cluster: ClusterSpec
     code: Zipapp
@@ -28,10 +28,9 @@ class GuardArgs:
 
 
 def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
-    """The agent on the pool's nodes, with the numbers that the pool is proven with.
+    """The agent on the pool's nodes, with the numbers of the pool's proof.
 
-    Of the API it reads which pods it protects, and tells them. No role can hold it to its own node's pods: RBAC knows
-    no field selectors.
+    RBAC has no field selectors, so its role covers the pods of all nodes.
     """
     return Agent(
         program="guard",
@@ -46,20 +45,18 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
             "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
         },
         rules=(
-            PolicyRule(resources=("pods",), verbs=("list", "watch")),
+            PolicyRule("", ("pods",), ("list", "watch")),
             events_rule(),
         ),
-        dry_run=False,
         priority_class=names.NODE_CRITICAL,
         capabilities=CAPABILITIES,
     )
 
 
 def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
-    """The guard on every node of the pool, whatever its taints: it must be where those are whom it protects.
+    """The guard on every node of the pool, whatever its taints, with the host's processes and no mount of the host.
 
-    Its class keeps it from being evicted, and its own oom_score_adj below everybody's. The host's process table is
-    where it finds the processes; it mounts nothing of the host.
+    Its class protects it from eviction and gives it the lowest oom_score_adj.
     """
     template = pod_template(
         agent,
@@ -77,32 +74,26 @@ def daemon_set(agent: Agent, pool: HostMemoryPool) -> Manifest:
         "kind": "DaemonSet",
         "metadata": {**agent.metadata, "name": names.guard(pool.name)},
         "spec": {
-            "selector": {"matchLabels": {names.LABEL_NAME: names.GUARD, **own}},
+            "selector": {"matchLabels": {**agent.selector, **own}},
             "template": {**template, "metadata": metadata},
         },
     }
 
 
 def network_policy(agent: Agent) -> Manifest:
-    """Prometheus alone reads what the guards of all pools serve."""
-    return ingress(agent.metadata, {names.LABEL_NAME: names.GUARD}, PORT, agent.cluster.scrapers)
+    """Lets Prometheus alone read the guards of all pools."""
+    return ingress(agent.metadata, agent.selector, PORT, agent.cluster.scrapers)
 
 
 class Guard(pulumi.ComponentResource):
-    """A DaemonSet on each pool, all under one identity."""
-
-    daemon_sets: pulumi.Output[list[str]]
+    """A DaemonSet for each pool, all under one identity."""
 
     def __init__(self, name: str, args: GuardArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Guard"), name, {"pools": [pool.name for pool in args.pools]}, opts)
-        agents = [(pool, guard_agent(args, pool)) for pool in args.pools]
-        _, first = agents[0]
-        identity = Identity(f"{name}-identity", first.identity, pulumi.ResourceOptions(parent=self))
+        first = guard_agent(args, args.pools[0])
+        identity = Identity(f"{name}-identity", first, pulumi.ResourceOptions(parent=self))
         reached = register(network_policy(first), f"{name}-network-policy", parent=self)
-        declared = [
-            register(daemon_set(agent, pool), f"{name}-{pool.name}", parent=self, depends_on=[identity, reached])
-            for pool, agent in agents
-        ]
-        made = [names.guard(pool.name) for pool in args.pools]
-        self.daemon_sets = pulumi.Output.all(*(found.urn for found in declared)).apply(lambda _: made)
-        self.register_outputs({"daemonSets": self.daemon_sets})
+        for pool in args.pools:
+            declared = daemon_set(guard_agent(args, pool), pool)
+            register(declared, f"{name}-{pool.name}", parent=self, depends_on=[identity, reached])
+        self.register_outputs({})
