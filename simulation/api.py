@@ -1,24 +1,19 @@
-"""An API server: objects by path, versions, conflicts, lists, watches, evictions; and what goes wrong on the way.
+"""An API server: objects by path, versions, conflicts, lists, watches and evictions.
 
-Objects are never changed in place: a write puts a new one in the place of the old, so that nobody need copy.
+Objects are never changed in place: a write replaces the whole object, so that no reader needs a copy.
 """
 
 import http.client
-import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from agents.kube.client import ATTEMPTS, Api
-from agents.kube.errors import ApiError, refusal, unanswered
+from agents.kube.errors import refusal
 from agents.kube.informer import WatchSource
-from agents.kube.transport import TIMEOUT_SECONDS, Endpoint
-from agents.runtime.clock import Clock
 from simulation.world import World
 from tenancy.names import PROJECT
 from tenancy.quantity import canonical, whole
@@ -29,7 +24,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
 
 class KilledError(BaseException):
-    """The process of an agent ends here, in the middle of whatever it does."""
+    """Ends the process of an agent in the middle of its work."""
 
 
 class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error of ours)
@@ -41,24 +36,8 @@ class Refused(Exception):  # noqa: N818 (an answer of the server's, not an error
 
 
 @dataclass
-class Network:
-    """What happens to requests now; a test or a plan changes it. Probabilities of each request.
-
-    `slow` are seconds that a request takes; the longest count. `refused` are answers to requests whose path holds the
-    key, "*" in it is anything: the name of a cause, a status.
-    """
-
-    slow: list[float] = field(default_factory=list)
-    down: bool = False
-    odds: dict[str, float] = field(default_factory=dict)
-    refused: dict[str, tuple[str, int]] = field(default_factory=dict)
-    lost: dict[str, int] = field(default_factory=dict)
-    kill: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class Followed:
-    """A subscription, as a watch: what is in the selection comes as it is, what leaves it as DELETED."""
+    """A watch: objects in the selection are reported as they are, and as DELETED when they leave it."""
 
     path: str
     chosen: Callable[[Object], bool]
@@ -78,28 +57,27 @@ class Followed:
 
 @dataclass
 class Server:
-    """`hears` is called with each change: the kubelets, the controllers and the scheduler live on it."""
+    """`hears`: the functions that are called with each change, by which kubelets, controllers and scheduler live."""
 
     world: World
     ahead: float = 0.0  # of the server's clock
-    network: Network = field(default_factory=Network)
+    down: bool = False  # it answers no request
     objects: dict[str, Object] = field(default_factory=dict)
     pods: dict[tuple[str, str], Object] = field(default_factory=dict)
     nodes: dict[str, Object] = field(default_factory=dict)
     budgets: dict[tuple[str, str], bool] = field(default_factory=dict)  # whether a PDB holds the workload's pods
     hears: list[Callable[[str, Object], None]] = field(default_factory=list)
-    checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # told of evictions and bindings
+    checks: list[Callable[[str, Object], None]] = field(default_factory=list)  # called with each write of an agent
     follows: list[Followed] = field(default_factory=list)
     history: deque[tuple[int, str, str, Object]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     version: int = 100
-    requests: int = 0
-    # Lists of this version, by path and selectors: between two changes each is the same.
+    # The lists of this version, by path and selectors.
     _lists: dict[tuple[str, tuple[tuple[str, str], ...]], Object] = field(default_factory=dict)
 
     # Objects
 
     def put(self, path: str, found: Object, *, silent: bool = False) -> Object:
-        """Writes an object whole, in the name of nobody in particular."""
+        """Writes a whole object."""
         new = self._versioned(found)
         collection = path.rpartition("/")[0]
         kind = "MODIFIED" if path in self.objects else "ADDED"
@@ -147,7 +125,7 @@ class Server:
     # Watches
 
     def follow(self, source: WatchSource, tell: Callable[[Object], None]) -> Followed:
-        """From its version on. Raises ApiError 410 where that is too old."""
+        """Watches from the source's version on. Raises ApiError 410 if that is too old."""
         version = int(source.resource_version)
         if self.history and self.history[0][0] > version + 1 and len(self.history) == _HISTORY:
             raise refusal(f"WATCH {source.path}", {"code": 410, "reason": "Expired", "message": "too old"})
@@ -174,78 +152,15 @@ class Server:
     def time(self) -> datetime:
         return self.world.time_of_day(self.ahead).replace(microsecond=0)
 
-    def exchange(self, who: str, method: str, path: str, body: Object | None, timeout: float) -> Object:
-        """What a client finds: the answer, an ApiError, or the end of its process."""
-        self.requests += 1
-        request = f"{method} {path.partition('?')[0]}"
-        net = self.network
-        self._kill(who, request)
-        if net.slow:
-            waits = max(net.slow) * (0.5 + self.world.dice.random())
-            if waits > timeout:
-                self.world.pass_time(timeout)
-                self.world.after(waits - timeout, lambda: self._late(method, path, body))
-                raise unanswered(request, TimeoutError("timed out"))
-            self.world.pass_time(waits)
-        if net.down:
-            self.world.pass_time(0.05)
-            raise unanswered(request, ConnectionRefusedError("connection refused"))
-        fate = self._fate(who, request, method) if net.odds or net.refused or net.lost else ""
+    def exchange(self, who: str, method: str, path: str, body: Object | None, timeout_seconds: float) -> Object:
+        """Answers a client's request. Raises ApiError."""
         try:
-            answer = self.handle(method, path, body)
-            if fate == "doubled":
-                answer = self.handle(method, path, body)
+            return self.handle(method, path, body)
         except Refused as error:
-            raise refusal(request, error.status) from None
-        if fate == "lost":
-            raise unanswered(request, http.client.RemoteDisconnected("closed connection without response"))
-        return answer
-
-    def _late(self, method: str, path: str, body: Object | None) -> None:
-        try:
-            self.handle(method, path, body)
-        except Refused:
-            self.world.see("api: refused after its client gave up")
-
-    def _kill(self, who: str, request: str) -> None:
-        left = self.network.kill.get(who)
-        if left is None:
-            return
-        self.network.kill[who] = left - 1
-        if not left:
-            del self.network.kill[who]
-            self.world.say(who, f"is killed before {request}")
-            raise KilledError
-
-    def _fate(self, who: str, request: str, method: str) -> str:
-        """Raises ApiError for a request that is refused before anything is done."""
-        net = self.network
-        for part, (cause, code) in net.refused.items():
-            if all(piece in request for piece in part.split("*")):
-                self.world.see(f"api: {code} {cause}")
-                raise refusal(request, Refused(code, cause).status)
-        for part, left in [*net.lost.items()]:
-            if part in f"{who} {request}" and left:
-                net.lost[part] = left - 1
-                self.world.say("api", f"the answer to {who}'s {request} is lost")
-                self.world.see("api: lost")
-                return "lost"
-        for fate, odds in net.odds.items():
-            if self.world.dice.random() < odds:
-                if fate in ("lost", "doubled") and method == "GET":
-                    continue
-                self.world.see(f"api: {fate}")
-                if fate in ("lost", "doubled"):
-                    return fate
-                if fate == "silent":
-                    raise unanswered(request, http.client.RemoteDisconnected("closed connection without response"))
-                error = refusal(request, Refused(int(fate), "on order").status)
-                error.retry_after_seconds = 1.0 if fate == "429" else None
-                raise error
-        return ""
+            raise refusal(f"{method} {path.partition('?')[0]}", error.status) from None
 
     def handle(self, method: str, path: str, body: Object | None) -> Object:
-        """What the server does. Raises Refused."""
+        """Does what a request asks for. Raises Refused."""
         where, query = _split(path)
         if method == "GET":
             return self._get(where, query)
@@ -358,7 +273,7 @@ class Server:
         return pod
 
     def delete_pod(self, pod: Object, grace_seconds: int | None = None) -> None:
-        """Begins its deletion; the kubelet ends it. One that no node has is gone at once."""
+        """Begins a deletion, which the kubelet ends. A pod without a node is gone at once."""
         metadata = pod["metadata"]
         if not pod["spec"].get("nodeName"):
             self.remove_pod((metadata["namespace"], metadata["name"]))
@@ -387,63 +302,6 @@ class Server:
         return {"kind": "Status", "status": "Success"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimEndpoint(Endpoint):
-    """Who asks which server, and when its process ends."""
-
-    server: Server
-    who: str
-    deadline: float = math.inf
-
-
-@dataclass(frozen=True)
-class Wire:
-    """In the place of Https, for whoever makes one: all that counts of it is how long it waits."""
-
-    endpoint: Endpoint
-    timeout_seconds: float = TIMEOUT_SECONDS
-
-    def close(self) -> None:
-        pass
-
-
-class SimApi(Api):
-    """The agents' client over a Server, without JSON: its retries and errors are the client's own."""
-
-    def __init__(
-        self, endpoint: SimEndpoint, *, clock: Clock, attempts: int = ATTEMPTS, transport: Wire | None = None
-    ) -> None:
-        wire = transport or Wire(endpoint)
-        dice = endpoint.server.world.dice
-        super().__init__(endpoint, clock=clock, jitter=dice.random, attempts=attempts, transport=wire)  # type: ignore[arg-type]
-        self._server, self._who, self._seconds = endpoint.server, endpoint.who, wire.timeout_seconds
-        self._deadline = endpoint.deadline
-
-    def _exchange(self, method: str, path: str, body: Any, content_type: str, most_bytes: int) -> Any:
-        if self._server.world.now > self._deadline:
-            self._server.world.see("state: a run met its deadline")
-            raise KilledError
-        try:
-            return self._server.exchange(self._who, method, path, body, self._seconds)
-        except ApiError as error:
-            if error.status is None:
-                raise
-            self.time = self._server.time()
-            raise
-        finally:
-            if not self._server.network.down:
-                self.time = self._server.time()
-
-
-def client(server: Server, who: str, clock: Clock, deadline: float = math.inf) -> SimApi:
-    return SimApi(endpoint(server, who, deadline), clock=clock)
-
-
-def endpoint(server: Server, who: str, deadline: float = math.inf) -> SimEndpoint:
-    nowhere = Path("/nonexistent")
-    return SimEndpoint(host="", port=0, token_file=nowhere, ca_file=nowhere, server=server, who=who, deadline=deadline)
-
-
 @lru_cache(maxsize=4096)
 def _split(path: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     split = urlsplit(path)
@@ -458,7 +316,7 @@ def _pod_key(where: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _selection(parameters: tuple[tuple[str, str], ...]) -> Callable[[Object], bool]:
-    """What the selectors among a list's parameters choose: equality and inequality, as the agents use them."""
+    """Returns the predicate of a list's selectors. They know equality and inequality, which the agents use."""
     terms = [_term(kind, text) for kind, value in parameters for text in value.split(",") if text]
     return lambda item: all(term(item) for term in terms)
 

@@ -1,20 +1,28 @@
-"""The whole: nodes, kubelets, scheduler and agents of a stack. Its workloads, and what happens, a subclass says."""
+"""A whole cluster of a stack: nodes, kubelets, scheduler and agents. A subclass adds the workloads and what happens."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from agents.gate.config import GateConfig, declared
 from agents.gate.probes import Window
-from simulation.agents import CronAgent, Exporter, ExtenderPod, Gate, Reconcile, Watchdog
+from agents.runtime.http_client import FetchError
+from agents.telemetry.client import Scraper
+from agents.telemetry.reading import Reading
 from simulation.api import Server
+from simulation.cron import CronAgent, Gate, Reconcile, Watchdog
 from simulation.devices import Card, Hardware, Machine
+from simulation.exporter import Exporter
+from simulation.extender import ExtenderPod
 from simulation.kubelet import Kubelets
 from simulation.scheduler import Scheduler
 from simulation.stack import Stack
 from simulation.tenants import Tenants, Workload
-from simulation.world import BEGIN, World
+from simulation.world import BEGIN, Loops, World
 from tenancy.ledger import Pool
 from tenancy.names import (
     EXPORTER,
@@ -25,20 +33,49 @@ from tenancy.names import (
     LEDGER_KEY,
     RECONCILE,
     SCHEDULER,
+    SYSTEM_NAMESPACE,
     WATCHDOG,
     journal,
+    node_agent_namespace,
 )
 
-SYSTEM, NODES_SPACE = "gpu-tenancy-system", "gpu-tenancy-system-nodes"
+T = TypeVar("T")
+NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 
 
-class Cluster:
-    """A cluster as its stack declares it. Within `wired` only."""
+class InOrder(Executor):
+    """Stands in for a pool of threads: it makes the calls one after the other."""
+
+    def __init__(self, _most: int) -> None:
+        pass
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        return iter([fn(*given) for given in zip(*iterables, strict=True)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimScraper(Scraper):
+    """Scrapes the exporters of a cluster."""
+
+    read: Callable[[str], Reading]
+
+    def reading(self, url: str) -> Reading:
+        return self.read(url)
+
+
+class Cluster(Loops):
+    """A cluster as its stack declares it. A subclass implements `machines` and `workloads`."""
+
+    server_type: type[Server] = Server
+    exporter_type: type[Exporter] = Exporter
 
     def __init__(self, stack: Stack, dice: Random, *, jumping: bool = True, begin: datetime = BEGIN) -> None:
         self.stack = stack
-        self.world = World(dice, jumping=jumping, begin=begin)
-        self.server = Server(self.world)
+        self.world = World(dice, self, jumping=jumping, begin=begin)
+        self.server = self.server_type(self.world)
+        self.scraper = SimScraper(get=self.fetch, threads=InOrder, read=self.reading)
         self.hardware = Hardware()
         names = stack.ledger.names
         self.pools: dict[str, Pool] = {}  # by node
@@ -59,13 +96,17 @@ class Cluster:
         for workload in self.workloads():
             self.tenants.add(workload)
         self.exporters = {
-            name: Exporter(machine=each, world=self.world, server=self.server, address=_address(number))
+            name: self.exporter_type(machine=each, world=self.world, server=self.server, address=_address(number))
             for number, (name, each) in enumerate(self.hardware.machines.items(), start=1)
         }
         for name, exporter in self.exporters.items():
             self.add_exporter_pod(name, exporter.address)
         self.extender = ExtenderPod(
-            world=self.world, server=self.server, environ=stack.environ[SCHEDULER], violated=self.violated
+            world=self.world,
+            server=self.server,
+            environ=stack.environ[SCHEDULER],
+            violated=self.violated,
+            scraper=self.scraper,
         )
         self.scheduler.verb = self.extender.verb
         self.crons: dict[str, CronAgent] = {
@@ -77,44 +118,43 @@ class Cluster:
                 overlaps=stack.overlaps[name],
                 hosts=self.workers,
                 violated=self.violated,
+                scraper=self.scraper,
             )
             for name, kind in ((RECONCILE, Reconcile), (WATCHDOG, Watchdog), (GATE, Gate))
             if name in stack.environ
         }
         self.twins: list[CronAgent] = []
-        self.world.resume = self.resume
-        self.world.settled = lambda since: all(agent.settled(since) for agent in self.crons.values())
         self._windows()
 
-    # What a subclass says
-
     def prepare(self) -> None:
-        """Before anything is there."""
+        """Called before there is any node."""
 
     def machines(self) -> Iterable[tuple[Machine, Pool]]:
-        """The nodes with devices, and their pools."""
+        """Yields the nodes with devices, each with its pool."""
         raise NotImplementedError
 
     def workloads(self) -> Iterable[Workload]:
-        """What runs there."""
+        """Yields the workloads."""
         raise NotImplementedError
 
     def violated(self, name: str, text: str) -> None:
         """Called with an agent's traceback."""
         raise RuntimeError(f"{name}: {text}")
 
-    def get(self, url: str) -> tuple[int, str]:
-        """HTTP in the cluster: a status and a text."""
-        host = url.partition("://")[2].partition("/")[0].partition(":")[0]
-        for exporter in self.exporters.values():
-            if exporter.address == host:
-                return exporter.answer()
-        return 404, "nobody"
+    def fetch(self, url: str) -> bytes:
+        """Answers a GET within the cluster, unless it is for an exporter. Raises FetchError."""
+        raise FetchError(f"{url}: HTTP 404: nobody")
 
-    # What there is
+    def reading(self, url: str) -> Reading:
+        """Returns an exporter's reading. Raises AgentError."""
+        host = urlsplit(url).hostname
+        exporter = next((each for each in self.exporters.values() if each.address == host), None)
+        if exporter is None:
+            raise FetchError(f"{url}: HTTP 404: nobody")
+        return exporter.reading(url)
 
     def register(self, each: Machine) -> None:
-        """As the kubelet does it: without what reconcile wrote."""
+        """Creates the Node as its kubelet does: without what reconcile wrote."""
         held = {"cpu": "16", **({GPU: "100"} if each.cards else {})}
         self.server.put_node(
             {
@@ -125,30 +165,34 @@ class Cluster:
         )
 
     def _objects(self) -> None:
-        spaces = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+        spaces = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
         finalizer = self.stack.ledger.names.capacity_finalizer
         self.server.put(
             f"{spaces}/{LEDGER}",
             {
                 "kind": "ConfigMap",
-                "metadata": {"name": LEDGER, "namespace": SYSTEM, "finalizers": [finalizer]},
+                "metadata": {"name": LEDGER, "namespace": SYSTEM_NAMESPACE, "finalizers": [finalizer]},
                 "data": {LEDGER_KEY: self.stack.ledger_text},
             },
         )
         for agent in (RECONCILE, WATCHDOG, GATE):
             name = journal(agent)
-            self.server.put(f"{spaces}/{name}", {"kind": "ConfigMap", "metadata": {"name": name, "namespace": SYSTEM}})
-        claim = f"/apis/resource.k8s.io/v1/namespaces/{SYSTEM}/resourceclaims/{SCHEDULER}"
-        self.server.put(claim, {"kind": "ResourceClaim", "metadata": {"name": SCHEDULER, "namespace": SYSTEM}})
+            self.server.put(
+                f"{spaces}/{name}", {"kind": "ConfigMap", "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
+            )
+        claim = f"/apis/resource.k8s.io/v1/namespaces/{SYSTEM_NAMESPACE}/resourceclaims/{SCHEDULER}"
+        self.server.put(
+            claim, {"kind": "ResourceClaim", "metadata": {"name": SCHEDULER, "namespace": SYSTEM_NAMESPACE}}
+        )
 
     def add_exporter_pod(self, node: str, address: str) -> None:
-        """As the DaemonSet's controller does it."""
+        """Creates the exporter's pod as the DaemonSet's controller does."""
         self.server.put_pod(
             {
                 "kind": "Pod",
                 "metadata": {
                     "name": f"exporter-{node}",
-                    "namespace": NODES_SPACE,
+                    "namespace": NODE_AGENTS,
                     "uid": f"uid-exporter-{node}",
                     "labels": {LABEL_NAME: EXPORTER},
                     "creationTimestamp": "2026-05-01T00:00:00Z",
@@ -159,7 +203,7 @@ class Cluster:
         )
 
     def _windows(self) -> None:
-        """A gate's window begins and ends without anybody's event."""
+        """Looks each hour whether a gate's window began or ended, for which there is no event."""
         windows = [gate.demand for gate in self.gates.values() if isinstance(gate.demand, Window)]
 
         def inside() -> list[bool]:
@@ -174,15 +218,16 @@ class Cluster:
         if windows:
             self.world.at(3600.0, lambda: hour(inside()))
 
-    # What happens
-
     def resume(self) -> None:
-        """The agents' loops take up, at the beginning and after a jump."""
+        """Starts the agents' loops, at the beginning and after a jump."""
         for exporter in self.exporters.values():
             exporter.resume()
         self.extender.resume()
         for agent in (*self.crons.values(), *self.twins):
             agent.resume()
+
+    def settled(self, since: float) -> bool:
+        return all(agent.settled(since) for agent in self.crons.values())
 
     def run(self, until: float) -> None:
         if not self.world.now:
@@ -193,7 +238,7 @@ class Cluster:
         return self.tenants.workloads[name]
 
     def grow(self, workload: Workload) -> None:
-        """Its processes look again at what they want."""
+        """Lets its processes take or return memory after a change."""
         for each in self.kubelets.of(workload):
             if each.up and each.loaded:
                 self.kubelets.settle(each)

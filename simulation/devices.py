@@ -1,4 +1,4 @@
-"""Nodes and their GPUs: a device's memory is what processes really take, and no more than it has. Units: MiB."""
+"""Nodes and their GPUs: processes take a device's memory, and never more than it has. Units: MiB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,13 +9,13 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.units import MIB
 
 T4_MIB = 15360
-# What the driver and contexts have of a device: 450 of record 0000's T4.
+# The MiB of the driver and of contexts, as measured on record 0000's T4.
 DRIVER_MIB = 450
 
 
 @dataclass
 class Card:
-    """`uses` is MiB by the uid of the pod; of `outside` nobody knows whose it is."""
+    """`uses`: the MiB by the pod's UID. `outside_mib` belong to no pod."""
 
     node: str
     index: int
@@ -34,7 +34,7 @@ class Card:
         return self.total_mib - self.used_mib
 
     def take(self, uid: str, pid: int, wanted_mib: int) -> int:
-        """What the process has then: as much of it as there is."""
+        """Gives a process what it wants, or as much as is free. Returns what it has then."""
         had_mib = self.uses.get(uid, 0)
         got_mib = min(wanted_mib, had_mib + max(self.free_mib, 0))
         if got_mib > 0:
@@ -50,7 +50,7 @@ class Card:
 
 @dataclass
 class Machine:
-    """A node as hardware. `labels` are what feature discovery finds; `unknown` processes tell NVML no memory."""
+    """A node as hardware. `labels`: those of feature discovery. `unknown`: processes whose memory NVML cannot read."""
 
     name: str
     cards: tuple[Card, ...]
@@ -66,7 +66,7 @@ class Machine:
         return next((card for card in self.cards if card.uuid == uuid), None)
 
     def occupancies(self) -> tuple[Occupancy, ...]:
-        """As NVML reads them."""
+        """Returns the devices as NVML reads them."""
         return tuple(self._occupancy(card) for card in self.cards)
 
     def _occupancy(self, card: Card) -> Occupancy:
@@ -86,7 +86,7 @@ class Machine:
 def machine(
     name: str, cards: int, labels: Mapping[str, str], outside_mib: int = DRIVER_MIB, total_mib: int = T4_MIB
 ) -> Machine:
-    """A node with so many devices, by default T4."""
+    """Returns a node with so many devices, by default T4."""
     found = {**labels, LABEL_GPU_MEMORY: str(total_mib), LABEL_GPU_COUNT: str(cards)}
     made = (Card(name, index, f"GPU-{name}-{index}", total_mib, outside_mib) for index in range(cards))
     return Machine(name=name, cards=tuple(made), labels=found)
@@ -94,7 +94,7 @@ def machine(
 
 @dataclass
 class Hardware:
-    """Every machine; `freed` is called with a device that has more to give than before."""
+    """All nodes. `freed` is called with a device that has more free memory than before."""
 
     machines: dict[str, Machine] = field(default_factory=dict)
     freed: Callable[[Card], None] = lambda card: None

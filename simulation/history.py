@@ -1,6 +1,6 @@
-"""A history of use, as a replay plays it: whose the pods are, and what each asked for in its life. Pure.
+"""A history of use for a replay: the owner of each pod, and the use of the pod in its life.
 
-A life is a pod's, from its first sample to its last. Times are seconds since 1970, memory is MiB.
+A life is a pod's time from its first sample to its last. Times are seconds since 1970, memory is MiB.
 """
 
 from collections import defaultdict
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from agents.gate.config import GateConfig
 from tenancy.ledger import Ledger, Pool, Sharing
 
-# A change of less is left out, so that a replay need not look at it.
+# Smaller changes are left out, which makes a replay faster.
 GRAIN_MIB = 16
 
 
 @dataclass(frozen=True)
 class PodHistory:
-    """What a pod held of one device: (time, MiB), in order of time."""
+    """The use of one device by a pod: (time, MiB), in the order of time."""
 
     namespace: str
     pod: str
@@ -26,8 +26,8 @@ class PodHistory:
 
 @dataclass(frozen=True)
 class Life:
-    """`steps` are (seconds since its begin, MiB from then on). `over`: it ended while it held more than its budget, so
-    that what ended it was most likely the watchdog."""
+    """`steps`: (seconds since its begin, MiB from then on). `over`: it ended over its budget, so most likely the
+    watchdog evicted it."""
 
     begin: float
     end: float
@@ -41,7 +41,7 @@ class Life:
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """A resident's seat or an on-demand workload, by the name of its key; `declared_mib` is 0 of the latter."""
+    """A resident or an on-demand workload, by its key. An on-demand workload has no `declared_mib`."""
 
     name: str
     namespace: str
@@ -51,9 +51,11 @@ class Owner:
 
 @dataclass
 class Scene:
-    """Whose the pods of a history are under one stack. `lives` are by owner, and of each the lives of a replica, one
-    after the other; `outside` is (time, MiB) by pool and device, of pods that are nobody's; `refused` are owners that
-    only another stack has."""
+    """The pods of a history under one stack.
+
+    `lives`: by owner, the lives of each replica in order. `outside`: (time, MiB) by pool and device, of pods without an
+    owner. `refused`: the lives of owners that only the other stack has.
+    """
 
     lives: dict[str, list[list[Life]]] = field(default_factory=dict)
     outside: dict[tuple[str, int], list[tuple[float, int]]] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Scene:
 
 
 def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
-    """Every seat, and every workload behind a gate."""
+    """Returns every resident and every on-demand workload."""
     found = [
         Owner(name=seat.name, namespace=seat.tenant, pool=seat.pool, declared_mib=seat.gpumem_mib)
         for seat in ledger.seats
@@ -71,13 +73,13 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
-    """By the name: pods are named after their workload; else the only one of its namespace."""
+    """Returns the owner by the pod's name, else the only owner of its namespace."""
     here = [each for each in known if each.namespace == pod.namespace]
     return named(pod, here) or (here[0] if len(here) == 1 else None)
 
 
 def named(pod: PodHistory, known: Iterable[Owner]) -> Owner | None:
-    """Whose name it begins with."""
+    """Returns the owner with the longest name that begins the pod's name."""
     found = [
         each
         for each in known
@@ -89,7 +91,7 @@ def named(pod: PodHistory, known: Iterable[Owner]) -> Owner | None:
 def scene(
     pods: Sequence[PodHistory], ledger: Ledger, gates: Iterable[GateConfig], others: Sequence[Owner] = ()
 ) -> Scene:
-    """The history under a stack; `others` are those of another stack, whose pods this one refuses."""
+    """Returns the history under a stack. `others`: owners of another stack; this one refuses their pods."""
     known = owners(ledger, gates)
     mine: dict[str, list[PodHistory]] = defaultdict(list)
     theirs: dict[str, list[PodHistory]] = defaultdict(list)
@@ -125,7 +127,7 @@ def scene(
 
 
 def in_turn(lives: Iterable[Life]) -> list[list[Life]]:
-    """The lives by replica: whoever begins after another has ended is that one's next pod."""
+    """Returns the lives by replica: a life that begins after another has ended is that of its next pod."""
     rows: list[list[Life]] = []
     for life in sorted(lives, key=lambda each: (each.begin, each.end)):
         row = next((row for row in rows if row[-1].end <= life.begin), None)
@@ -158,7 +160,7 @@ def _devices(
     pools: Sequence[Pool],
     pods: Sequence[PodHistory],
 ) -> dict[str, tuple[str, int]]:
-    """The pool and the number there of each device: a device is of the pool whose seats' pods were on it."""
+    """Returns the pool and the number there of each device, by the seats of the pods that were on it."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():
         for pod in histories:
@@ -177,7 +179,7 @@ def _devices(
 def _outside(
     strangers: Iterable[PodHistory], where: Mapping[str, tuple[str, int]]
 ) -> dict[tuple[str, int], list[tuple[float, int]]]:
-    """The sum of the strangers' memory on each device, whenever it changes."""
+    """Returns for each device the sum of the strangers' memory, at each change."""
     changes: dict[tuple[str, int], list[tuple[float, int]]] = defaultdict(list)
     for pod in strangers:
         if pod.gpu in where:

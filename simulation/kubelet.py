@@ -1,4 +1,4 @@
-"""The kubelets: they start what is bound to their node, let processes take memory, and end what is deleted."""
+"""The kubelets: they start bound pods, let processes take memory, and end deleted pods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from tenancy.names import Names
 
 LOAD_SECONDS = 6.0
 MINIMUM_AGE_SECONDS = 120.0  # prod's watchdog's
-# From an allocation that failed to the process's next try, and from its crash to the container's next start.
+# From a failed allocation to the crash of the container, and the longest wait for its next start.
 RETRY_SECONDS = 5.0
 LONGEST_BACKOFF = 300.0
 
 
 @dataclass
 class Running:
-    """A pod's process. `short_since` is when it began to lack what its seat gives it, `up_since` when its container
-    last started."""
+    """A pod's process. `short_since`: when it began to lack memory of its budget. `up_since`: when its container last
+    started."""
 
     uid: str
     key: tuple[str, str]
@@ -37,7 +37,7 @@ class Running:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # in the place of what its workload takes
+    asks_mib: int | None = None  # instead of what its workload takes
 
     @property
     def ends(self) -> bool:
@@ -64,13 +64,13 @@ class Kubelets:
     running: dict[str, Running] = field(default_factory=dict)
     began: Callable[[Running], None] = lambda running: None  # called with each pod that starts
     _starting: set[str] = field(default_factory=set)
-    # What kubelets of nodes that are away have to do when they come back.
+    # The delayed work of dead nodes, by node.
     _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
     _pids: int = 1000
 
     def __post_init__(self) -> None:
         self.server.hears.append(self._hear)
-        self.hardware.freed = self._freed
+        self.hardware.freed = self.freed
 
     def _hear(self, kind: str, found: Object) -> None:
         if found.get("kind") != "Pod":
@@ -114,9 +114,9 @@ class Kubelets:
         self._show(running)
         self._load(running)
         if workload.lives is not None:
-            self.world.after(workload.lives * (0.8 + 0.4 * self.world.dice.random()), lambda: self._finish(uid))
+            self.world.after(workload.lives * (0.8 + 0.4 * self.world.dice.random()), lambda: self.finish(uid))
         if workload.crashes is not None:
-            self.world.after(workload.crashes, lambda: self._crash(running))
+            self.world.after(workload.crashes, lambda: self.crash(running))
 
     def _show(self, running: Running) -> None:
         pod = self._pod(running.uid)
@@ -145,7 +145,7 @@ class Kubelets:
     # Memory
 
     def settle(self, running: Running) -> None:
-        """Its process takes what it wants, or gives back what it no longer wants."""
+        """Lets its process take what it wants, or return what it no longer wants."""
         if running.uid not in self.running or not running.machine.alive:
             return
         before = running.used_mib
@@ -155,7 +155,7 @@ class Kubelets:
         if after != before:
             self.world.stir()
         if after < before:
-            self._freed(running.card)
+            self.freed(running.card)
         within = min(running.wanted_mib, running.workload.declared_mib)
         short = after < within
         if short and running.short_since is None:
@@ -163,15 +163,15 @@ class Kubelets:
             self.world.say("kubelet", f"{running.workload.name} has {after} of {within} MiB within its seat")
         running.short_since = (running.short_since or self.world.now) if short else None
         if after < running.wanted_mib and running.workload.crashes:
-            self.world.after(RETRY_SECONDS, lambda: self._crash(running))
+            self.world.after(RETRY_SECONDS, lambda: self.crash(running))
 
-    def _freed(self, card: Card) -> None:
+    def freed(self, card: Card) -> None:
         for each in self.running.values():
             if each.card is card and each.used_mib < each.wanted_mib:
                 self.world.after(1.0, lambda each=each: self.settle(each))  # type: ignore[misc]
 
-    def _crash(self, running: Running) -> None:
-        """The container fails and starts again after a backoff."""
+    def crash(self, running: Running) -> None:
+        """Ends the container, and starts it again after a backoff."""
         if self.running.get(running.uid) is not running or not running.up or not running.workload.crashes:
             return
         self.world.see("state: a container crashed")
@@ -189,7 +189,7 @@ class Kubelets:
         self._show(running)
         if running.card.release(running.uid):
             self.world.stir()
-            self._freed(running.card)
+            self.freed(running.card)
 
     def start_process(self, running: Running) -> None:
         if self.running.get(running.uid) is not running or running.up or not running.machine.alive:
@@ -200,10 +200,10 @@ class Kubelets:
         self._show(running)
         self._load(running)
         if running.workload.crashes is not None:
-            self.world.after(running.workload.crashes, lambda: self._crash(running))
+            self.world.after(running.workload.crashes, lambda: self.crash(running))
 
     def come_back(self, node: str) -> None:
-        """A kubelet that was away does what it missed."""
+        """Does the delayed work of a node that is back."""
         due = [act for name, act in self._left if name == node]
         self._left = [each for each in self._left if each[0] != node]
         for act in due:
@@ -220,7 +220,7 @@ class Kubelets:
                 self._starting.discard(uid)
             self.world.after(0.5, lambda: self._end(uid))
             return
-        # Each shorter grace counts: what ends first ends it.
+        # The shortest grace period counts.
         running.ends_since = self.world.now if running.ends_since is None else running.ends_since
         self.world.after(min(running.workload.drains, grace), lambda: self._end(uid))
 
@@ -234,7 +234,7 @@ class Kubelets:
             return
         self.server.remove_pod((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
-    def _finish(self, uid: str) -> None:
+    def finish(self, uid: str) -> None:
         pod = self._pod(uid)
         if pod is not None and uid in self.running:
             self._forget(uid)

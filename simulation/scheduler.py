@@ -1,6 +1,6 @@
-"""kube-scheduler's part: it sums up a node's gpumem, asks the extender's real handlers, retries, and preempts.
+"""kube-scheduler: it sums a node's gpumem, asks the extender's real handlers, retries, and preempts.
 
-Of kube-scheduler only what decides when a pod is tried again, and by what it is refused (pkg/scheduler).
+Only the parts are there that decide when a pod is tried again, and why it is refused (pkg/scheduler).
 """
 
 import json
@@ -31,7 +31,7 @@ class Waiting:
 
 @dataclass
 class Scheduler:
-    """`verb` answers as the extender in its pod; None while that is not there."""
+    """`verb` is the extender's answer to a request; None without an extender."""
 
     world: World
     server: Server
@@ -40,7 +40,7 @@ class Scheduler:
     verb: Callable[[HttpRequest], HttpResponse] | None = None
     waiting: dict[tuple[str, str], Waiting] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    # Whether a pod that another scheduler places may be on a node.
+    # Returns True if another scheduler may place the pod on the node.
     elsewhere: Callable[[Object, str], bool] = lambda pod, node: node.startswith("k8s-node")
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Scheduler:
                 self._wake()
 
     def _wake(self) -> None:
-        """An event that may make room: each pod is tried after its backoff."""
+        """Tries each waiting pod after its backoff, since there may be room."""
         for key, each in self.waiting.items():
             backoff = min(_FIRST_BACKOFF * 2 ** max(each.attempts - 1, 0), _LONGEST_BACKOFF)
             self._soon(key, max(each.tried_at + backoff - self.world.now, 0.1))
@@ -89,7 +89,7 @@ class Scheduler:
             self.reasons[waiting.uid] = problem
             self.world.say("scheduler", f"{pod['metadata']['name']} waits: {problem}")
         if problem.startswith("error"):
-            if not self.server.network.down:
+            if not self.server.down:
                 self._nominate(pod, None)
             self._soon(key, min(_FIRST_BACKOFF * 2 ** (waiting.attempts - 1), _LONGEST_BACKOFF))
         else:
@@ -113,8 +113,8 @@ class Scheduler:
         return None
 
     def _place(self, pod: Object) -> str | None:
-        """None once it is bound; a text that begins with "error" is tried again after a backoff."""
-        if self.server.network.down:
+        """Returns None after it was bound, else the problem. After an "error" it is tried again with a backoff."""
+        if self.server.down:
             return "error: the API is away"
         ask = gpumem_of(pod, self.names.gpumem)
         ready = [m.name for m in self.hardware.machines.values() if m.ready and self.selects(pod, m.name)]
@@ -123,7 +123,7 @@ class Scheduler:
             self.world.see("state: a pod waits for its node's sum")
             return self._preempt(pod, ready) or f"no node has {ask} of gpumem left"
         nominated = pod["status"].get("nominatedNodeName")
-        for asked in ([nominated] if nominated in fitting else [], fitting):  # where it is nominated it is tried alone
+        for asked in ([nominated] if nominated in fitting else [], fitting):  # the nominated node is tried alone first
             answer = self._ask("filter", {"Pod": pod, "NodeNames": asked}) if asked else {}
             if answer is None or answer.get("Error"):
                 return f"error: {answer['Error'] if answer else 'no extender'}"
@@ -149,8 +149,10 @@ class Scheduler:
         return None
 
     def _preempt(self, pod: Object, nodes: Iterable[str]) -> str | None:
-        """In-tree preemption by the node's sum, which ends a nomination where it finds nobody, then the extender's
-        choice; None where nobody is preempted. While who was preempted for the pod still goes, nobody else is."""
+        """Preempts by the node's sum as kube-scheduler does, then by the extender. Returns None without a victim.
+
+        A nomination ends if there is no victim. While an earlier victim terminates, there is no other one.
+        """
         priority = _priority(pod)
         nominated = pod["status"].get("nominatedNodeName")
         if any("deletionTimestamp" in p["metadata"] and _priority(p) < priority for p in self.bound_to(nominated)):
@@ -197,13 +199,13 @@ class Scheduler:
             return None
         began = self.world.now
         answer = self.verb(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
-        if self.world.now - began > TIMEOUT_SECONDS:  # it has given up meanwhile, and the extender does not know
+        if self.world.now - began > TIMEOUT_SECONDS:  # the scheduler has given up, and the extender does not know
             self.world.see("state: the scheduler gave up on the extender")
             return None
         return json.loads(answer.body) if answer.status == 200 else None
 
     def selects(self, pod: Object, node: str) -> bool:
-        """Whether the node is there, and one of the pod's nodeSelector."""
+        """Returns True if the node is there, and matches the pod's nodeSelector."""
         found = self.server.nodes.get(node)
         wanted = pod["spec"].get("nodeSelector") or {}
         labels = found["metadata"]["labels"] if found else {}
@@ -213,7 +215,7 @@ class Scheduler:
         return advertised(self.server.nodes[node], self.names.gpumem)
 
     def _free_mib(self, node: str, pod: Object) -> int:
-        """What the node's sum leaves the pod, without what others of its priority or above are nominated for."""
+        """Returns the free MiB of the node's sum, without those of nominated pods with at least the same priority."""
         nominated = [
             other
             for other in self.server.pods.values()
@@ -229,7 +231,7 @@ class Scheduler:
         return sum(gpumem_of(pod, self.names.gpumem) for pod in self.bound_to(node))
 
     def bound_to(self, node: str | None) -> list[Object]:
-        """Those that have ended hold nothing."""
+        """Returns the pods bound to a node that have not ended."""
         return [
             pod
             for pod in self.server.pods.values()
@@ -244,5 +246,5 @@ def _priority(pod: Object) -> int:
 
 
 def advertised(node: Object, resource: str) -> int:
-    """What is allocatable of the resource; 0 where it is not there."""
+    """Returns the allocatable amount of a resource, or 0."""
     return whole(node["status"]["allocatable"].get(resource, "0"))

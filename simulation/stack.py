@@ -1,4 +1,4 @@
-"""What a stack declares for a simulated cluster: the ledger, and the agents' environment by the components' code."""
+"""The parts of a stack that a simulated cluster needs: the ledger, and the agents' environment by the components."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, PlacementMode
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 
-_NO_CODE = Zipapp(b"", "")  # the agents of this process run
+_NO_CODE = Zipapp(b"", "")  # the agents run in this process
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """`environ` and `overlaps` by agent: its variables, and whether a run may begin before the last has ended; an agent
-    that is not among them is not there. `quotas` is MiB by namespace."""
+    """`environ`: by agent, its variables. `overlaps`: by agent, True if runs may overlap. `quotas`: MiB by namespace.
+
+    The cluster has only the agents that have an `environ`.
+    """
 
     ledger_text: str
     ledger: Ledger
@@ -32,7 +34,7 @@ class Stack:
 
 
 def declared(settings: StackSettings) -> Stack:
-    """What the settings declare. Where somebody else advertises, places or measures, our agents do it as by default."""
+    """Returns the settings' stack. If other software advertises, places or measures, our agents do it by default."""
     ledger = settings.ledger()
     config_map = ledger_config_map(ledger, settings.cluster.system_namespace, advertised=True)
     cron_jobs = dict(_cron_jobs(settings, ledger))
@@ -70,6 +72,6 @@ def _cron_jobs(settings: StackSettings, ledger: Ledger) -> Iterator[tuple[str, M
 
 
 def environ_of(pod_spec: Mapping[str, Any], container: str = "") -> dict[str, str]:
-    """What a container's env gives by value."""
+    """Returns the variables of a container that have a value."""
     found = next(each for each in pod_spec["containers"] if container in ("", each["name"]))
     return {each["name"]: each["value"] for each in found["env"] if "value" in each}

@@ -1,10 +1,10 @@
-"""Tenants: what their workloads declare, take and do, and the controllers that replace their pods. Units: MiB."""
+"""Tenants: their workloads, and the controllers that replace their pods. Units: MiB."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.api import PODS, Object, Server
+from simulation.api import Object, Server
 from simulation.world import World
 from tenancy.names import (
     GPU,
@@ -22,9 +22,11 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 @dataclass
 class Workload:
-    """A Deployment. `steady_mib` is what its process takes; `over_mib` what it takes beyond that now, which ends with
-    the process unless it `lies`; `grows_mib` more each 10 s. `drains` is how long its process needs to end, of the
-    `grace` that it is given. `lives` ends each pod so long after its start, as a Job's."""
+    """A Deployment. Its process takes `steady_mib`, and now `over_mib` more, which end with it unless it `lies`.
+
+    `devices`: the number that it asks for. `drains`: the seconds that its process needs to end, of its `grace` period.
+    `lives`: the seconds after which each pod ends, as a Job's does. `crashes`: the seconds between two crashes.
+    """
 
     name: str
     namespace: str
@@ -32,9 +34,8 @@ class Workload:
     steady_mib: int
     declared_mib: int = 0
     replicas: int = 1
-    devices: int = 0  # that it asks for by number
+    devices: int = 0
     over_mib: int = 0
-    grows_mib: int = 0
     lies: bool = False
     grace: int = 30
     drains: float = 3.0
@@ -50,20 +51,20 @@ class Workload:
         return self.namespace, self.name
 
 
-# The seed's residents at their steady use, and the emulator (record 0000): name, tenant, steady MiB.
+# The steady use of record 0000's residents, in MiB.
 STEADY = {"immich-ml": 2150, "llama-swap": 4454, "frigate": 1946, "immich-server": 1229, "portal-stt": 1500}
 
 
 @dataclass
 class Tenants:
-    """Every workload, and what the controllers of Deployments and ReplicaSets do. `quotas` is MiB by namespace."""
+    """All workloads, and the controllers of Deployments and ReplicaSets. `quotas`: MiB by namespace."""
 
     world: World
     server: Server
     names: Names
     quotas: Mapping[str, int]
     workloads: dict[str, Workload] = field(default_factory=dict)
-    refused: Callable[[Workload], None] = lambda workload: None  # called where a quota refuses a pod
+    refused: Callable[[Workload], None] = lambda workload: None  # called when a quota refuses a pod
     _waiting: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -83,12 +84,12 @@ class Tenants:
         return [pod for pod in self.server.pods.values() if self.of(pod) is workload]
 
     def restart(self, workload: Workload) -> None:
-        """As a rollout does it: its pods go, and others come."""
+        """Deletes its pods, as a rollout does."""
         for pod in self.pods(workload):
             self.server.delete_pod(pod)
 
     def scaled(self, workload: Workload) -> None:
-        """Its replicas were changed."""
+        """Called after a change of its replicas."""
         self._later(workload, 0.2)
 
     def wanted(self, workload: Workload) -> int:
@@ -102,7 +103,7 @@ class Tenants:
             return
         workload = self.of(found) if found.get("kind") == "Pod" else None
         if workload and (kind == "DELETED" or "deletionTimestamp" in found["metadata"] or _ended(found)):
-            for each in self.workloads.values():  # others whom the namespace's quota kept waiting as well
+            for each in self.workloads.values():  # the quota may have refused pods of other workloads too
                 if each.namespace == workload.namespace:
                     self._later(each, 1.0)
 
@@ -128,7 +129,7 @@ class Tenants:
             self._create(workload)
 
     def _may_create(self, workload: Workload) -> bool:
-        """The ResourceQuota: who terminates counts until it is gone."""
+        """Returns True if the ResourceQuota has room. A terminating pod counts until it is gone."""
         limit = self.quotas.get(workload.namespace)
         if not workload.declared_mib or limit is None:
             return True
@@ -202,8 +203,5 @@ def _ended(pod: Object) -> bool:
 
 
 def gpumem_of(pod: Object, key: str) -> int:
-    """What the pods of this simulation ask for: one container, one number."""
+    """Returns the amount that a pod of this simulation requests, which has one container."""
     return int(pod["spec"]["containers"][0]["resources"]["limits"].get(key, 0))
-
-
-__all__ = ["PODS", "STEADY", "Tenants", "Workload", "gpumem_of"]

@@ -1,4 +1,4 @@
-"""What happened, in order: what a failing seed prints, and what two runs of one seed are compared by."""
+"""The timeline of a run: a failing seed prints it, and tests compare runs by it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Line:
 
 @dataclass
 class Timeline:
-    """`seen` counts states, faults and actions by name, for the coverage."""
+    """`seen` counts states, faults and actions by name."""
 
     lines: list[Line] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Timeline:
         self.lines.append(Line(at, who, what))
 
     def around(self, at: float, *, before: float = 900.0, after: float = 60.0, most: int = 80) -> Iterator[str]:
-        """The lines near a moment, and every fault and violation before it: one of them is the cause."""
+        """Yields the lines near a moment, and each fault and violation before it, since one of them is the cause."""
         near = [line for line in self.lines if line.at <= at + after]
         recent = {id(line) for line in near[-most:] if line.at >= at - before}
         for line in near:
@@ -36,6 +36,6 @@ class Timeline:
 
 
 def clock(at: float) -> str:
-    """Seconds since the beginning, as days and time of day."""
+    """Returns the seconds since the beginning as days and time of day."""
     days, rest = divmod(at, 86_400)
     return f"{int(days)}d {timedelta(seconds=int(rest))!s:0>8}"

@@ -1,14 +1,12 @@
-"""Virtual time: events in a heap, and one thread at a time. Who sleeps, or waits for the API, is woken at its time.
+"""Virtual time: a heap of events, and one thread at a time.
 
-An agent's pass is ordinary code, called by the thread that goes through the heap. When it sleeps, its thread waits, its
-wake-up is one of the events, and another thread goes on with the heap: two agents' passes interleave at each request,
-as they do on a cluster, and in the same order each time. Where nothing has changed for a while and nothing is wrong,
-passes that would find what the last ones found are left out: time jumps to the next event.
+An agent's pass is ordinary code, called as an event. When it sleeps, its thread waits, and a new thread goes on with
+the events until the sleeper's time has come. So the passes of two agents interleave at each request, as on a cluster,
+and each time in the same order. In quiet times the clock jumps to the next event.
 """
 
 import heapq
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -18,64 +16,57 @@ from agents.runtime.clock import Clock
 from simulation.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
-# So long after the last change every pass still happens, and until each agent has had its look (`settled`).
+# Time jumps only so long after a change, and after each agent has had a pass (`settled`).
 SETTLE_SECONDS = 12.0
-# A jump ends so long before the next event: the agents are in the midst of a run then, as they mostly are.
+# A jump ends so long before the next event: most events find the agents in the midst of a run.
 BEFORE_SECONDS = 6.5
-# While something is not as it should be: looks, further and further apart, next to those at `timers`.
+# The lengths of jumps while something is wrong; a jump also ends at each of `timers`.
 LOOKS = (60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 
 class EndedError(BaseException):
-    """What was asleep when the world ended, or begins to sleep after that, does not go on."""
+    """Raised in an act that sleeps when the world ends, or begins to sleep after that."""
 
 
-class Runner(Thread):
-    """It goes through the heap, sleeps in an act, or is idle; it waits for `turn` in both of the latter."""
+class Loops:
+    """The loops that run by ticks. The world asks them before it leaves time out; a subclass overrides the answers."""
 
-    def __init__(self, world: "World") -> None:
-        super().__init__(daemon=True)
-        self.world = world
-        self.turn = Semaphore(0)
+    def tense(self) -> bool:
+        """Returns True while something is wrong, so that time alone may make a loop act."""
+        return False
 
-    def run(self) -> None:
-        with suppress(EndedError):
-            while True:
-                self.world._wait(self)
-                turn = self.world._go_through()
-                self.world._idle.append(self)  # before anybody else runs
-                turn.release()
+    def settled(self, since: float) -> bool:
+        """Returns True once each loop has had a pass that began after `since`, and would not act in another one."""
+        return True
+
+    def counting(self) -> bool:
+        """Returns True while a promise with a time limit is being counted: then no time is left out."""
+        return False
+
+    def before_jump(self, until: float) -> None:
+        """Called before time jumps."""
+
+    def resume(self) -> None:
+        """Called after a jump: the loops start again."""
 
 
 @dataclass
 class World:
-    """The clock and what is due. `dice` are the agents' and the network's, not the plan's: a plan is made before."""
+    """The clock and the events. The agents and the network throw `dice`; a plan is drawn before, with its own."""
 
     dice: Random
+    loops: Loops = field(default_factory=Loops)
     timeline: Timeline = field(default_factory=Timeline)
     begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
-    jumped: float = 0.0
-    passes: int = 0
-    # What is not as it should be, so that time alone may make an agent act.
-    tense: Callable[[], bool] = lambda: False
-    # Whether every agent has looked, by a pass that began after that time, and leans to nothing.
-    settled: Callable[[float], bool] = lambda since: True
-    # Whether some promise with a time is being counted: then nothing is left out.
-    counting: Callable[[], bool] = lambda: False
-    # Called after a jump: the agents' loops take up again.
-    resume: Callable[[], None] = lambda: None
-    before_jump: Callable[[float], None] = lambda until: None
-    # When an agent's cool-down, idleness or minimum age ends: worth a look, where something is not as it should be.
+    # When a cool-down, an idle time or a minimum age ends: a jump ends there while something is wrong.
     timers: list[float] = field(default_factory=list)
-    # When, in which order, whether it is a loop's, and what: an act, or who wakes.
-    _due: list[tuple[float, int, bool, Callable[[], object] | Runner]] = field(default_factory=list)
+    # By time, then in the order made; True for a tick; the act, or the turn of the thread that sleeps until then.
+    _due: list[tuple[float, int, bool, Callable[[], object] | Semaphore]] = field(default_factory=list)
     _made: int = 0
     _until: float = 0.0
-    _asleep: int = 0
-    _runners: list[Runner] = field(default_factory=list)
-    _idle: list[Runner] = field(default_factory=list)
+    _asleep: dict[Thread, Semaphore] = field(default_factory=dict)
     _caller: Semaphore = field(default_factory=lambda: Semaphore(0))  # of `run`
     _error: BaseException | None = None
     _ended: bool = False
@@ -86,22 +77,22 @@ class World:
     # Events
 
     def at(self, when: float, act: Callable[[], object]) -> None:
-        """What will happen then, whatever the agents do."""
+        """Adds an event that happens then, whatever the agents do."""
         self._push(when, act, tick=False)
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         self.at(self.now + seconds, act)
 
     def tick(self, seconds: float, act: Callable[[], object]) -> None:
-        """A loop's next round, which a jump leaves out; `resume` begins the loop again."""
+        """Adds the next round of a loop. A jump drops it, and `Loops.resume` starts the loop again."""
         self._push(self.now + seconds, act, tick=True)
 
-    def _push(self, when: float, act: Callable[[], object] | Runner, *, tick: bool) -> None:
+    def _push(self, when: float, act: Callable[[], object] | Semaphore, *, tick: bool) -> None:
         self._made += 1
         heapq.heappush(self._due, (max(when, self.now), self._made, tick, act))
 
     def stir(self) -> None:
-        """Something changed that an agent may answer to."""
+        """Notes a change that an agent may react to."""
         self._changed_at = self.now
         self._looks = 0
 
@@ -115,9 +106,10 @@ class World:
     # Time
 
     def run(self, until: float) -> None:
-        """Everything up to that time; who sleeps beyond it goes on in the next call. Raises what an act raised."""
+        """Runs all events up to that time; an act that sleeps longer goes on in the next call. Raises what an act
+        raised."""
         self._until = until
-        self._next_runner().turn.release()
+        self._go_on()
         self._caller.acquire()
         error, self._error = self._error, None
         if error is not None:
@@ -125,85 +117,78 @@ class World:
         self.now = max(self.now, until)
 
     def pass_time(self, seconds: float) -> None:
-        """As `time.sleep`, of an act: what is due meanwhile happens."""
+        """Stands in for `time.sleep` in an act: the events until then happen."""
         if self._ended:
             raise EndedError
         end = self.now + max(seconds, 0.0)
         if end <= self._until and (not self._due or self._due[0][0] > end):
-            self.now = end  # nobody is before it
+            self.now = end  # nothing is due before
             return
-        runner = current_thread()
-        if not isinstance(runner, Runner):
-            raise TypeError("only an act sleeps")
-        self._push(end, runner, tick=False)
-        self._asleep += 1
-        self._next_runner().turn.release()
-        self._wait(runner)
-        self._asleep -= 1
-
-    def end(self) -> None:
-        """Ends whoever sleeps where it is, and every thread."""
-        self._ended = True
-        for runner in self._runners:
-            runner.turn.release()
-            runner.join()
-
-    def _next_runner(self) -> Runner:
-        if not self._idle:
-            runner = Runner(self)
-            self._runners.append(runner)
-            runner.start()
-            return runner
-        return self._idle.pop()
-
-    def _wait(self, runner: Runner) -> None:
-        if not self._ended:
-            runner.turn.acquire()
+        thread, turn = current_thread(), Semaphore(0)
+        self._push(end, turn, tick=False)
+        self._asleep[thread] = turn
+        self._go_on()
+        turn.acquire()
+        del self._asleep[thread]
         if self._ended:
             raise EndedError
 
-    def _go_through(self) -> Semaphore:
-        """Acts until it is somebody else's turn, which is returned: who wakes, or `run`'s caller."""
+    def end(self) -> None:
+        """Ends every act that sleeps, and its thread."""
+        self._ended = True
+        for thread, turn in [*self._asleep.items()]:
+            turn.release()
+            thread.join()
+
+    def _go_on(self) -> None:
+        """Starts a thread that runs events until another thread's turn has come, and then ends."""
+        Thread(target=self._run_events, daemon=True).start()
+
+    def _run_events(self) -> None:
         try:
-            while not self._ended:
-                if self.jumping and self._is_quiet():
-                    self._jump(self._until)
-                if not self._due or self._due[0][0] > self._until:
-                    return self._caller
-                when, _, _, act = heapq.heappop(self._due)
-                self.now = max(self.now, when)
-                if isinstance(act, Runner):
-                    return act.turn
-                act()
+            turn = self._next_turn()
         except EndedError:
-            raise
-        except BaseException as error:  # noqa: BLE001 (run's caller has it)
+            return
+        except BaseException as error:  # noqa: BLE001 (`run` raises it)
             self._error = error
-            return self._caller
+            turn = self._caller
+        turn.release()
+
+    def _next_turn(self) -> Semaphore:
+        """Runs events. Returns the turn of the sleeper that is due, or of the caller of `run` when nothing is."""
+        while not self._ended:
+            if self.jumping and self._is_quiet():
+                self._jump(self._until)
+            if not self._due or self._due[0][0] > self._until:
+                return self._caller
+            when, _, _, act = heapq.heappop(self._due)
+            self.now = max(self.now, when)
+            if isinstance(act, Semaphore):
+                return act
+            act()
         raise EndedError
 
     def _is_quiet(self) -> bool:
         if self._asleep or self.now - self._changed_at <= SETTLE_SECONDS:
             return False
-        return self.settled(max(self._changed_at, self._resumed_at)) and not self.counting()
+        return self.loops.settled(max(self._changed_at, self._resumed_at)) and not self.loops.counting()
 
     def _jump(self, until: float) -> None:
         kept = [each for each in self._due if not each[2]]
         target = min((each[0] - BEFORE_SECONDS for each in kept), default=until)
         self.timers = [each for each in self.timers if each > self.now]
-        if self.tense():
+        if self.loops.tense():
             look = self.now + LOOKS[min(self._looks, len(LOOKS) - 1)]
             self._looks += 1
             target = min((target, look, *self.timers))
         target = min(target, until)
         if target <= self.now:
             return
-        self.before_jump(target)
+        self.loops.before_jump(target)
         heapq.heapify(kept)
         self._due = kept
-        self.jumped += target - self.now
         self.now = self._resumed_at = target
-        self.resume()
+        self.loops.resume()
 
     # Time of day
 
@@ -211,7 +196,7 @@ class World:
         return self.begin + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
-        """An agent's clock; `ahead` is how far its node's time of day is off."""
+        """Returns an agent's clock; `ahead` is how far its node's time of day is wrong."""
         return Clock(
             monotonic=lambda: self.now,
             sleep=self.pass_time,

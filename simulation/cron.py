@@ -1,0 +1,244 @@
+"""The agents that run as CronJobs: when each run begins, on which node, and how it ends.
+
+The agents' own code does the work. The simulation stands in for the CronJob controller and the kubelet.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents.gate import main as gate
+from agents.gate.types import Action
+from agents.kube.client import Api
+from agents.reconcile import main as reconcile
+from agents.runtime.clock import Clock, seconds_left
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.settings import read
+from agents.telemetry.client import Scraper
+from agents.telemetry.sampling import UnsoundError
+from agents.watchdog import main as watchdog
+from simulation.api import Followed, KilledError, Object, Server
+from simulation.client import client
+from simulation.devices import Machine
+from simulation.log import SimLog
+from simulation.world import World
+
+MINUTE = 60.0
+# From the full minute to the first pass: controller, scheduler, kubelet and Python need it.
+START_SECONDS = 3.0
+DEADLINE_SECONDS = 58.0  # of the Job (activeDeadlineSeconds)
+
+
+@dataclass(kw_only=True)
+class CronAgent:
+    """A CronJob with a run a minute. `stuck`: the node of its run died, and nothing can end that run."""
+
+    name: str
+    world: World
+    server: Server
+    environ: Mapping[str, str]
+    overlaps: bool
+    hosts: list[Machine]
+    violated: Callable[[str, str], None]
+    scraper: Scraper
+    host: Machine | None = None
+    run: Any = None
+    ends: float = 0.0
+    busy: dict[int, float] = field(default_factory=dict)  # when each unfinished pass began, by the id of its run
+    stuck: bool = False
+    suspended: bool = False  # no run begins any more
+    succeeded_at: float = 0.0
+    looks: int = 1  # passes after which the agent has seen what there is to do
+    began: list[float] = field(default_factory=list)
+
+    def settled(self, since: float) -> bool:
+        """Returns True if it has had enough passes since then, and would not act in another one."""
+        if self.stuck or not any(host.alive and host.ready for host in self.hosts):
+            return True
+        return sum(at >= since for at in self.began[-3:]) >= self.looks and not self.leans()
+
+    def leans(self) -> bool:
+        """Returns True if its next passes may act though nothing changes."""
+        return False
+
+    def resume(self) -> None:
+        """Begins the run of the minute that a jump ended in, as if its earlier passes had happened."""
+        if not self.stuck:
+            self.run = None  # the run before the jump has ended
+        into = self.world.now % MINUTE
+        self.succeeded_at = max(self.succeeded_at, self.world.now - into - 12.0) if not self.stuck else 0.0
+        if into < 45.0 and not self.stuck:
+            self.world.tick(max(START_SECONDS - into, 0.0), self._begin)
+        self._next_minute()
+
+    def suspend(self) -> None:
+        self.suspended, self.run = True, None
+
+    def _next_minute(self) -> None:
+        self.world.tick(MINUTE - self.world.now % MINUTE, self._minute)
+
+    def _minute(self) -> None:
+        if self.suspended:
+            return
+        self._next_minute()
+        if self.stuck and self.overlaps:
+            self.stuck = False
+        if self.stuck or (self.run is not None and not self.overlaps):
+            self.world.see(f"{self.name}: a minute without a new run")
+            return
+        self.run = None
+        self.world.tick(START_SECONDS * (0.7 + 0.6 * self.world.dice.random()), self._begin)
+
+    def _begin(self) -> None:
+        if self.suspended:
+            return
+        alive = [host for host in self.hosts if host.alive and host.ready]
+        if not alive:
+            return
+        self.host = alive[int(self.world.now // MINUTE) % len(alive)]
+        pod = f"{self.name}-{int(self.world.time_of_day().timestamp() // MINUTE)}-sim00"
+        clock = self.world.clock(lambda: self.host.ahead if self.host else 0.0)
+        deadline = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
+        try:
+            api = client(self.server, self.name, clock, deadline=deadline)
+            self.run = self.make(
+                {**self.environ, "POD_NAME": pod}, api, clock, SimLog(type(self).__name__.lower(), world=self.world)
+            )
+        except AgentError as error:
+            self.world.say(self.name, f"ends: {error}")
+            return
+        self.ends = self.world.now + seconds_left(self.run.settings.run_seconds, pod, clock.now())
+        self._pass(self.run)
+
+    def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> Any:
+        """Returns a run of the agent. Raises AgentError."""
+        raise NotImplementedError
+
+    def take(self, run: Any) -> None:
+        run.take()
+
+    def unsettled(self) -> bool:
+        return False
+
+    def _pass(self, run: object, *, last: bool = False) -> None:
+        if run is not self.run or run is None or self.stuck:
+            return
+        if self.host is not None and not self.host.alive:
+            self.stuck = True
+            self.world.say(self.name, f"its run is lost with {self.host.name}")
+            return
+        if id(run) in self.busy:  # in a pass that a watch caused
+            self.world.tick(1.0, lambda: self._pass(run, last=last))
+            return
+        began = self.world.now
+        status = self._once(run)
+        if status is None or run is not self.run:
+            return
+        due = max(began + self._interval, self.world.now)
+        if due < self.ends and not last:
+            self.world.tick(due - self.world.now, lambda: self._pass(run))
+        elif self.unsettled() and not last:
+            self.world.tick(min(self._interval, 5.0), lambda: self._pass(run, last=True))
+        else:
+            self.run = None
+            if status == 0:
+                self.succeeded_at = self.world.now
+
+    @property
+    def _interval(self) -> float:
+        return float(self.environ["INTERVAL_SECONDS"])
+
+    def _once(self, run: object) -> int | None:
+        """Returns the status of a pass, or None if the pass ended its run."""
+        self.busy[id(run)] = self.world.now
+        self.began = [*self.began[-3:], self.world.now]
+        try:
+            self.take(run)
+        except AgentError as error:
+            if error.transient:
+                self.world.see(f"{self.name}: a pass failed")
+                self.world.say(self.name, f"pass: {str(error)[:160]}")
+                return 1
+            self.world.see(f"{self.name}: a run failed")
+            self.world.say(self.name, f"ends: {str(error)[:160]}")
+        except KilledError:
+            self.world.see(f"{self.name}: killed")
+        except Exception as error:  # noqa: BLE001 (a traceback is a finding)
+            self.violated("traceback", f"{self.name}: {type(error).__name__}: {error}")
+        else:
+            return 0
+        finally:
+            del self.busy[id(run)]
+        if run is self.run:
+            self.run = None
+        return None
+
+
+@dataclass(kw_only=True)
+class Watchdog(CronAgent):
+    looks: int = 2
+
+    def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> watchdog.WatchdogRun:
+        settings = read(watchdog.Settings, environ)
+        return watchdog.WatchdogRun(settings=settings, api=api, clock=clock, log=log, scraper=self.scraper)
+
+    def unsettled(self) -> bool:
+        return bool(self.run is not None and self.run.unsettled)
+
+    leans = unsettled
+
+
+@dataclass(kw_only=True)
+class Gate(CronAgent):
+    def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> gate.GateRun:
+        settings = read(gate.Settings, environ)
+        return gate.GateRun(settings=settings, api=api, clock=clock, log=log, scraper=self.scraper)
+
+    def leans(self) -> bool:
+        agreed = self.run.agreed.values() if self.run is not None else ()
+        return any(each.act is not Action.KEEP for each in agreed)
+
+
+@dataclass(kw_only=True)
+class Reconcile(CronAgent):
+    """Between passes it watches: a pass is due when an event changes what the pass would do."""
+
+    follows: list[Followed] = field(default_factory=list)
+    pending: bool = False
+
+    def make(self, environ: Mapping[str, str], api: Api, clock: Clock, log: Log) -> reconcile.Reconciler:
+        self.pending = False
+        return reconcile.Reconciler(settings=read(reconcile.Settings, environ), api=api, clock=clock, log=log)
+
+    def take(self, run: Any) -> None:
+        for follow in self.follows:
+            follow.ended = True
+        outcome = run.attempt()
+        if outcome.settled is not None and run is self.run:
+            try:
+                self.follows = [
+                    self.server.follow(source, lambda event: self._hear(run, outcome.settled, event))
+                    for source in outcome.settled.sources()
+                ]
+            except AgentError:
+                self.world.see("reconcile: polls")
+        if not outcome.right:
+            raise UnsoundError("; ".join((*outcome.wrong, *outcome.without_nodes)))
+
+    def _hear(self, run: object, settled: Any, event: Object) -> None:
+        if run is not self.run or self.pending or self.world.now >= self.ends:
+            return
+        if settled.makes_due([event]):
+            self.pending = True
+
+            def due() -> None:
+                self.pending = False
+                if run is self.run and id(run) not in self.busy and self.host is not None and self.host.alive:
+                    self._once(run)
+
+            self.world.after(reconcile.PAUSE_SECONDS, due)
+
+    @property
+    def _interval(self) -> float:
+        return 15.0 if self.follows else float(self.environ["INTERVAL_SECONDS"])

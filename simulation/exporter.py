@@ -1,0 +1,101 @@
+"""The exporters: their own code over simulated devices."""
+
+import http.client
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from agents.exporter.attribution import NodeUse, attribute
+from agents.exporter.main import Gauge
+from agents.exporter.publish import publish
+from agents.exporter.registry import RegistryInformer
+from agents.runtime.errors import AgentError
+from agents.runtime.http_client import FetchError
+from agents.telemetry import reading
+from agents.telemetry.device import Scan
+from agents.telemetry.reading import Reading
+from simulation.api import KilledError, Server
+from simulation.client import client
+from simulation.devices import Machine
+from simulation.following import Following
+from simulation.log import SimLog
+from simulation.world import World
+from tenancy.names import SYSTEM_NAMESPACE
+
+
+@dataclass(kw_only=True)
+class Exporter:
+    """A node's exporter."""
+
+    machine: Machine
+    world: World
+    server: Server
+    address: str = "10.0.0.1"
+    parsed: tuple[object, Reading] | None = None
+
+    def __post_init__(self) -> None:
+        name = f"exporter@{self.machine.name}"
+        clock = self.world.clock(lambda: self.machine.ahead)
+        api = client(self.server, name, clock)
+        log = SimLog(name, world=self.world)
+        node = self.machine.name
+        self.registry = RegistryInformer(
+            api=api, node=node, ledger_namespace=SYSTEM_NAMESPACE, clock=clock, log=log, slices=True
+        )
+        self.following = Following(informer=self.registry.informer, world=self.world, server=self.server)
+        self.gauge = Gauge(read=self._read, registry=self.registry, clock=clock, interval_seconds=5)
+        self.publish = lambda: publish(api, node, self.gauge.survey, self.registry.last)
+
+    def _read(self) -> NodeUse:
+        if self.machine.failing:
+            raise AgentError(self.machine.failing)
+        return attribute(Scan(self.machine.occupancies()), self.machine.containers.get)
+
+    def resume(self) -> None:
+        for loop in (self._follow, self._sample, self._publish):
+            self.world.tick(0.0, loop)
+
+    def _sample(self) -> None:
+        if self.machine.alive:
+            self.gauge.sample()
+        self.world.tick(5.0 + 0.05 * self.world.dice.random(), self._sample)
+
+    def _follow(self) -> None:
+        if self.machine.alive:
+            self._quietly(self.following.look)
+            self.following.heard()
+        self.world.tick(5.0, self._follow)
+
+    def _publish(self) -> None:
+        if self.machine.alive:
+            self._quietly(self.publish)
+        self.world.tick(15.0, self._publish)
+
+    def _quietly(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except (AgentError, KilledError):
+            self.world.see("exporter: a step failed")
+
+    def fetch(self, url: str) -> str:
+        """Answers GET /metrics. Raises FetchError without an answer of status 200."""
+        status, text = self.metrics()
+        if status != http.client.OK:
+            raise FetchError(f"{url}: HTTP {status}: {text[:200].strip()}")
+        return text
+
+    def metrics(self) -> tuple[int, str]:
+        return self.gauge.metrics()
+
+    def reading(self, url: str) -> Reading:
+        """Returns the reading of a scrape. Raises AgentError.
+
+        If only the age has changed since the last scrape, the text is not rendered and parsed again. That would be a
+        third of a day's CPU time.
+        """
+        last = self.gauge.last
+        shown = last.node, self.registry.last
+        if self.parsed and self.parsed[0] == shown and self.gauge.health()[0] == http.client.OK and last.node.uses:
+            return replace(self.parsed[1], age_seconds=round(self.gauge.age_seconds, 3))
+        found = reading.parse(self.fetch(url))
+        self.parsed = (shown, found)
+        return found

@@ -1,0 +1,137 @@
+"""The extender in the scheduler's pod: its own code, with the loops of its threads as events of virtual time."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from agents.extender import main
+from agents.runtime.errors import AgentError
+from agents.runtime.http_message import HttpRequest, HttpResponse
+from agents.runtime.settings import read
+from agents.telemetry.client import Scraper
+from simulation.api import KilledError, Server
+from simulation.client import client
+from simulation.following import Following
+from simulation.log import SimLog
+from simulation.world import World
+
+
+class Bell(threading.Event):
+    """An event for which no thread waits: setting it calls `act`."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._act = act
+
+    def set(self) -> None:
+        self._act()
+
+
+@dataclass(kw_only=True)
+class ExtenderPod:
+    """The extender's process. `starts` counts its starts and resumptions: loops of an earlier one end."""
+
+    world: World
+    server: Server
+    environ: Mapping[str, str]
+    violated: Callable[[str, str], None]
+    scraper: Scraper
+    starts: int = 0
+    alive: bool = True
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Starts the process."""
+        clock = self.world.clock()
+        settings = read(main.Settings, {**self.environ, "LEASE": "", "POD_NAME": "scheduler-0"})
+        self.extender = main.Extender(
+            settings,
+            partial(client, self.server, "extender", clock),
+            clock,
+            SimLog("extender", world=self.world),
+            scraper=self.scraper,
+            more_room=Bell(self._grown),
+        )
+        informer = self.extender.informers.informer
+        self.following = Following(informer=informer, world=self.world, server=self.server)
+        self.starts += 1
+        this = self.starts
+        self.world.tick(0.0, lambda: self._loops(this))
+
+    def kill(self, seconds: float) -> None:
+        self.alive = False
+        self.starts += 1
+        self.following.end()
+
+        def again() -> None:
+            self.alive = True
+            self.begin()
+
+        self.world.after(seconds, again)
+
+    def verb(self, request: HttpRequest) -> HttpResponse:
+        if not self.alive:
+            return HttpResponse(503, b"")
+        try:
+            return self.extender.verb_desk.answer(request)
+        except KilledError:
+            self.kill(5.0)
+            return HttpResponse(503, b"")
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 (a traceback is a finding)
+            self.violated("traceback", f"extender {request.path}: {type(error).__name__}: {error}")
+            return HttpResponse(500, b"")
+
+    def resume(self) -> None:
+        if self.alive:
+            self.starts += 1
+            self.rounds = 0
+            self._loops(self.starts)
+
+    def _loops(self, start: int) -> None:
+        if start != self.starts or not self.alive:
+            return
+        self._every(start, 3.0, self._step(self.following.look))
+        self._every(start, 5.0, self._measure)
+        self._every(start, 5.0, self._step(self.extender.waiting.look))
+        self._every(start, 5.0, self._step(self._settle))
+        self._every(start, 120.0, self._step(self.extender.audit.pass_once), first=120.0)
+
+    def _every(self, start: int, seconds: float, step: Callable[[], object], first: float = 0.0) -> None:
+        def go() -> None:
+            if start == self.starts and self.alive:
+                step()
+                self.world.tick(seconds, go)
+
+        self.world.tick(first, go)
+
+    def _step(self, step: Callable[[], object]) -> Callable[[], None]:
+        def go() -> None:
+            try:
+                step()
+            except AgentError:
+                self.world.see("extender: a step failed")
+            except KilledError:
+                self.kill(5.0)
+
+        return go
+
+    def _measure(self) -> None:
+        """Measures each time while a pod waits, else every third time: then a reading is up to 15 s old, not 5."""
+        self.rounds += 1
+        if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:
+            self._step(self.extender.measured.attempt)()
+
+    def _settle(self) -> None:
+        if self.extender.informers.names and self.extender.binder.unsettled:
+            self.extender.binder.settle(self.extender.informers.names)
+
+    def _grown(self) -> None:
+        start = self.starts
+        if len(self.extender.waiting):
+            self.world.tick(1.5, lambda: start == self.starts and self._step(self.extender.waiting.look)())

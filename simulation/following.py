@@ -1,0 +1,84 @@
+"""An informer without its threads: events of virtual time list, and deliver watch events."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from agents.kube.informer import Informer, backoff_seconds
+from agents.runtime.errors import AgentError
+from simulation.api import Followed, KilledError, Object, Server
+from simulation.world import World
+
+
+@dataclass(kw_only=True)
+class Following:
+    """Stands in for Informer.run: it lists when that is needed, and applies watch events."""
+
+    informer: Informer
+    world: World
+    server: Server
+    lost: bool = True
+    ended: bool = False
+    listing: bool = False
+    failures: int = 0
+    told_at: float = 0.0
+    follows: list[Followed] = field(default_factory=list)
+
+    @property
+    def stale(self) -> bool:
+        return self.lost or self.informer.relist_wanted.is_set()
+
+    def look(self) -> None:
+        """Lists again if that is needed. Raises AgentError and KilledError."""
+        self.informer.alive_at = self.world.now
+        broken = any(follow.ended for follow in self.follows)
+        if self.ended or self.listing or not self.informer.ready() or not (self.stale or broken):
+            return
+        self.listing = True
+        try:
+            self._unfollow()
+            self.lost = False
+            self.informer.relist_wanted.clear()
+            sources = self.informer.lists()
+            self.informer.heard_at = self.world.now
+            self.follows = [self.server.follow(source, self._hear) for source in sources]
+            self.failures = 0
+        except AgentError:
+            self.lost = True
+            self.failures += 1
+            self.world.see("informer: relists")
+            self.world.tick(backoff_seconds(self.failures, self.world.dice.random()), self._again)
+        finally:
+            self.listing = False
+
+    def end(self) -> None:
+        """Ends with its process."""
+        self.ended = True
+        self._unfollow()
+
+    def heard(self) -> None:
+        """Notes a bookmark, which an API server that is up sends each minute."""
+        if self.follows and not self.stale and not self.server.down:
+            self.informer.heard_at = self.world.now
+
+    def _again(self) -> None:
+        if self.stale:
+            with suppress(KilledError):
+                self.look()
+
+    def _hear(self, event: Object) -> None:
+        def deliver() -> None:
+            if not self.ended and not self.stale:
+                self.informer.heard_at = self.world.now
+                try:
+                    self.informer.apply(event)
+                except (AgentError, KilledError):
+                    self.lost = True
+
+        # With a random delay, in the order of the events.
+        self.told_at = max(self.told_at, self.world.now + 0.02 + 0.2 * self.world.dice.random())
+        self.world.at(self.told_at, deliver)
+
+    def _unfollow(self) -> None:
+        for follow in self.follows:
+            follow.ended = True
+        self.follows = []

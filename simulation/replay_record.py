@@ -1,0 +1,127 @@
+"""The record of a replay: recycles, gates that opened or closed, waits, refusals, and devices below their floor."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from simulation.kubelet import Running
+from simulation.world import World
+
+# Before the history begins each pod is placed, and holds what it will hold then, but at most its budget.
+WARM_SECONDS = 600.0
+# Shorter waits are left out. A gate opens after several samples, so on-demand work may wait longer.
+PENDING_SECONDS = 10.0
+LET_IN_SECONDS = 60.0
+# A pod that ends for a new one counts in its quota until then; a refusal of that length is left out.
+_REPLACED_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """`what`: recycled, let in, put out, pending or refused; the last two have `seconds`.
+
+    A recycle has `used_mib`, `declared_mib` and `device`.
+    """
+
+    at: datetime
+    what: str
+    workload: str
+    seconds: int = 0
+    used_mib: int = 0
+    declared_mib: int = 0
+    device: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """A time in which a device was below its floor."""
+
+    at: datetime
+    device: str
+    seconds: int
+
+
+class Record:
+    """Times are the world's. Nothing before WARM_SECONDS is recorded."""
+
+    def __init__(self, world: World, drains_seconds: float) -> None:
+        self.world = world
+        self.drains_seconds = drains_seconds
+        self.happened: list[Happened] = []
+        self.floors: list[Floor] = []
+        self.short_seconds = Counter[str]()
+        self.waiting: dict[str, tuple[float, str]] = {}  # by the pod's UID: since when, and its workload
+        self._refused: dict[str, float] = {}  # by workload: since when
+        self._below: dict[str, float] = {}  # by device: since when
+
+    @property
+    def is_open(self) -> bool:
+        return self.world.now >= WARM_SECONDS
+
+    def add(self, what: str, workload: str, **given: Any) -> None:
+        if self.is_open:
+            at = self.world.time_of_day().replace(microsecond=0)
+            self.happened.append(Happened(at=at, what=what, workload=workload, **given))
+
+    def lasted(self, what: str, workload: str, since: float, least: float) -> None:
+        """Records what lasted since then, unless it was shorter than `least` seconds."""
+        seconds = self.world.now - max(since, WARM_SECONDS)
+        if seconds >= least:
+            self.add(what, workload, seconds=round(seconds))
+
+    def recycled(self, running: Running) -> None:
+        self.add(
+            "recycled",
+            running.workload.name,
+            used_mib=running.used_mib,
+            declared_mib=running.workload.declared_mib,
+            device=running.card.uuid,
+        )
+
+    def created(self, uid: str, workload: str) -> None:
+        """Notes a pod that has no node yet."""
+        self.waiting[uid] = (self.world.now, workload)
+        if workload in self._refused:
+            self._end_refusal(workload)
+
+    def placed(self, uid: str, *, is_resident: bool) -> None:
+        """Ends a pod's wait: it has a node, or is gone."""
+        since, workload = self.waiting.pop(uid)
+        if is_resident:
+            self.lasted("pending", workload, since, PENDING_SECONDS)
+
+    def refused(self, workload: str) -> None:
+        """Notes that a quota refused a pod: it lasts until one is created."""
+        self._refused.setdefault(workload, self.world.now)
+
+    def _end_refusal(self, workload: str) -> None:
+        least = self.drains_seconds + PENDING_SECONDS + _REPLACED_SECONDS
+        self.lasted("refused", workload, self._refused.pop(workload), least)
+
+    def measure(self, low: set[str], running: Iterable[Running], seconds: float) -> None:
+        """Notes the devices below their floor, and the processes that have lacked memory of their budget."""
+        if not self.is_open:
+            return
+        for uuid in low - self._below.keys():
+            self._below[uuid] = self.world.now
+        for uuid in self._below.keys() - low:
+            self._rose(uuid)
+        for each in running:
+            if each.used_mib < min(each.wanted_mib, each.workload.declared_mib) and not each.ends:
+                self.short_seconds[each.workload.name] += round(seconds)
+
+    def _rose(self, uuid: str) -> None:
+        since = self._below.pop(uuid)
+        at = self.world.time_of_day(since - self.world.now).replace(microsecond=0)
+        self.floors.append(Floor(at=at, device=uuid, seconds=round(self.world.now - since)))
+
+    def close(self, residents: Iterable[str]) -> None:
+        """Ends everything that still lasts."""
+        for uid, (_, workload) in [*self.waiting.items()]:
+            self.placed(uid, is_resident=workload in residents)
+        for workload in [*self._refused]:
+            self._end_refusal(workload)
+        for uuid in [*self._below]:
+            self._rose(uuid)
