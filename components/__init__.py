@@ -1,1 +1,1 @@
-"""What is declared: one noun a file, its Spec, its pure manifests, its ComponentResource."""
+"""Components: each module has one noun, with its Spec, its pure manifests and its ComponentResource."""

@@ -1,4 +1,7 @@
-"""Host memory oversubscribed on purpose: steady use reserved, peaks in slack, victims killed first (record 0001)."""
+"""Memory pools: nodes with host memory that is oversubscribed on purpose (record 0001).
+
+Requests cover the workloads' steady use. Their peaks share the rest, and disposable pods are killed first.
+"""
 
 import json
 from collections import Counter
@@ -10,27 +13,26 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
 from components.admission import host_memory
-from components.admission.policy import binding
-from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, DnsLabel, LabelKey, LabelValue, Mib, Seconds, Spec
+from components.admission.policy import put_into_force
+from components.base.manifest import Manifest, component_type, manifest, register
+from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TenantKey
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
 from tenancy.quantity import canonical, canonical_mib
 
 _COMPONENT = "memory"
-_MibOrNone = Annotated[int, Field(ge=0, le=2**31)]
 
 
 class OversubscribedSpec(Spec):
-    """A workload whose memory request is its steady state and whose peak goes into slack (record 0001)."""
+    """A workload with a request for its steady use, and a peak beyond its request (record 0001)."""
 
-    tenant: DnsLabel = Field(description="Key of tenants: the namespace it runs in.")
-    priority: DnsLabel = Field(description="Key of priorities: the class that goes last.")
+    tenant: TenantKey
+    priority: PriorityKey = Field(description="Key of priorities: the class that goes last.")
     request_mib: Mib = Field(description="Reserved: the steady state and a margin.")
     limit_mib: Mib = Field(description="What the kernel lets it hold.")
     steady_mib: Mib = Field(description="Measured: what it holds almost always.")
     peak_mib: Mib = Field(description="Measured: the most that it held.")
-    growth_mib_per_second: _MibOrNone = Field(
+    growth_mib_per_second: MibOrNone = Field(
         default=0, validate_default=True, description="How fast it gets from its steady state to its peak."
     )
 
@@ -61,13 +63,13 @@ class OversubscribedSpec(Spec):
 class DisposableSpec(Spec):
     """Pods that may be killed first: of the lowest class, and BestEffort unless they request something."""
 
-    tenant: DnsLabel = Field(description="Key of tenants: the namespace they run in.")
-    priority: DnsLabel = Field(description="Key of priorities: the class that goes first.")
-    pods_least: Annotated[int, Field(ge=0, le=100_000)] = Field(description="How many are always there.")
+    tenant: TenantKey
+    priority: PriorityKey = Field(description="Key of priorities: the class that goes first.")
+    pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(description="How many are always there.")
     pods_most: Count = Field(description="How many may run at once; the API server refuses more.")
     resident_least_mib: Mib = Field(description="Measured: the least that one holds.")
     resident_most_mib: Mib = Field(description="Measured: the most that one holds.")
-    request_mib: _MibOrNone = Field(default=0, description="Of one pod; 0 is BestEffort.")
+    request_mib: MibOrNone = Field(default=0, description="Of one pod; 0 is BestEffort.")
 
     @field_validator("pods_most", "resident_most_mib")
     @classmethod
@@ -79,9 +81,9 @@ class DisposableSpec(Spec):
 
 
 class HostMemoryPoolSpec(Spec):
-    """Nodes whose host memory is oversubscribed on purpose; all numbers are of one node."""
+    """Nodes with oversubscribed host memory; all numbers are of one node."""
 
-    node_selector: dict[LabelKey, LabelValue] = Field(min_length=1)
+    node_selector: Labels = Field(min_length=1, description="Labels that a node of the pool has.")
     memory_mib: Mib = Field(description="The machine's memory: MemTotal of /proc/meminfo, capacity of its Node.")
     allocatable_mib: Mib = Field(description="What the kubelet offers to pods: allocatable of its Node.")
     eviction_threshold_mib: Mib = Field(
@@ -89,21 +91,15 @@ class HostMemoryPoolSpec(Spec):
         validate_default=True,
         description="evictionHard memory.available of the kubelet: with less the kubelet evicts.",
     )
-    eviction_interval_seconds: Seconds = Field(
-        default=10, le=600, description="How often the kubelet looks; 10 is built into it."
+    guard: bool = Field(
+        default=True, description="Keep the workloads' oom_score_adj below that of every disposable pod."
     )
-    guard: bool = Field(default=True, description="Keep the workloads' oom_score_adj below every victim's.")
-    workloads: dict[DnsLabel, OversubscribedSpec] = Field(min_length=1)
-    disposable: dict[DnsLabel, DisposableSpec] = Field(default_factory=dict)
-
-    @field_validator("allocatable_mib")
-    @classmethod
-    def _is_less_than_the_machine_has(cls, allocatable_mib: int, info: ValidationInfo) -> int:
-        memory_mib = info.data.get("memory_mib")
-        if memory_mib is not None and allocatable_mib >= memory_mib:
-            most = f"memory_mib {memory_mib} less the kubelet's eviction_threshold_mib"
-            raise ValueError(f"must be at most {most} (got {allocatable_mib})")
-        return allocatable_mib
+    workloads: dict[DnsLabel, OversubscribedSpec] = Field(
+        min_length=1, description="Workloads that stay, whose peaks go into slack."
+    )
+    disposable: dict[DnsLabel, DisposableSpec] = Field(
+        default_factory=dict, description="Pods that are killed first when memory runs out."
+    )
 
     @field_validator("eviction_threshold_mib")
     @classmethod
@@ -111,21 +107,19 @@ class HostMemoryPoolSpec(Spec):
         memory_mib, allocatable_mib = info.data.get("memory_mib"), info.data.get("allocatable_mib")
         if memory_mib is not None and allocatable_mib is not None and allocatable_mib + threshold_mib > memory_mib:
             raise ValueError(
-                f"must be at most {memory_mib - allocatable_mib}, memory_mib less allocatable_mib (got {threshold_mib})"
+                f"and allocatable_mib {allocatable_mib} must be at most memory_mib {memory_mib} together "
+                f"(got {threshold_mib})"
             )
         return threshold_mib
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryArgs:
-    """The pools by name, and the namespace of the agents."""
-
     pools: Mapping[str, HostMemoryPoolSpec]
     namespace: str
 
 
 def host_memory_pools(specs: Mapping[str, HostMemoryPoolSpec]) -> HostMemoryPools:
-    """The pools as everybody else reads them, by name."""
     return HostMemoryPools(pools=tuple(_pool(name, spec) for name, spec in sorted(specs.items())))
 
 
@@ -141,19 +135,15 @@ def _pool(name: str, spec: HostMemoryPoolSpec) -> HostMemoryPool:
 
 def config_map(pools: HostMemoryPools, namespace: str) -> Manifest:
     """The pools as the policy pack reads them."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": names.HOST_MEMORY_POOLS, "namespace": namespace, "labels": names.labels(_COMPONENT)},
-        "data": {names.HOST_MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))},
-    }
+    data = {names.HOST_MEMORY_POOLS_KEY: json.dumps(pools.to_data(), sort_keys=True, separators=(",", ":"))}
+    return manifest("v1", "ConfigMap", names.HOST_MEMORY_POOLS, _COMPONENT, namespace, data=data)
 
 
 def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
-    """What each tenant may run of each class, so that no more runs than was proven to fit.
+    """A quota for each tenant and class, so that no more runs than was proven to fit.
 
-    No LimitRange stands next to them: its maximum of memory is also the default limit and so the request of a pod that
-    states none, and a victim would no longer be BestEffort (plugin/pkg/admission/limitranger).
+    There is no LimitRange: its maximum of memory is also the default request of a pod that states none. A disposable
+    pod would no longer be BestEffort (plugin/pkg/admission/limitranger).
     """
     hard: dict[tuple[str, str], Counter[str]] = {}
     for pool in pools.pools:
@@ -164,84 +154,57 @@ def quotas(pools: HostMemoryPools) -> Iterator[Manifest]:
         for disposable in pool.disposable:
             hard.setdefault((disposable.tenant, disposable.priority), Counter())["pods"] += disposable.pods_most
     for (tenant, priority), most in sorted(hard.items()):
-        written = {key: canonical(n) if key == "pods" else canonical_mib(n) for key, n in most.items()}
-        yield _quota(tenant, priority, written)
-
-
-def _quota(tenant: str, priority: str, hard: Mapping[str, str]) -> Manifest:
-    chosen = {"scopeName": "PriorityClass", "operator": "In", "values": [priority]}
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {
-            "name": f"{names.HOST_MEMORY_QUOTA}-{priority}",
-            "namespace": tenant,
-            "labels": names.labels(_COMPONENT),
-        },
-        "spec": {"hard": dict(hard), "scopeSelector": {"matchExpressions": [chosen]}},
-    }
+        chosen = {"scopeName": "PriorityClass", "operator": "In", "values": [priority]}
+        spec = {
+            "hard": {key: canonical(n) if key == "pods" else canonical_mib(n) for key, n in most.items()},
+            "scopeSelector": {"matchExpressions": [chosen]},
+        }
+        yield manifest("v1", "ResourceQuota", f"{names.HOST_MEMORY_QUOTA}-{priority}", _COMPONENT, tenant, spec=spec)
 
 
 def pod_fragments(pool: HostMemoryPoolSpec) -> dict[str, dict[str, Any]]:
-    """What the pod of each workload and each disposable of the pool must carry, by name.
+    """The fields of each workload's and each disposable's pod, by name: `resources` is for the main container.
 
-    Who deploys the workload merges `nodeSelector` and `priorityClassName` into the pod and `resources` into its main
-    container. A disposable pod has no resources at all unless it requests some, which makes it BestEffort: the first
-    to go, by the kernel's ranking and by the kubelet's.
+    A disposable pod without a request has no resources at all. So it is BestEffort, which the kernel and the kubelet
+    end first.
     """
-    return {
-        **{name: _fragment(pool, spec.priority, _burstable(spec)) for name, spec in pool.workloads.items()},
-        **{name: _fragment(pool, spec.priority, _smallest(spec)) for name, spec in pool.disposable.items()},
-    }
-
-
-def _burstable(spec: OversubscribedSpec) -> dict[str, Any]:
-    """The steady state is reserved, the peak goes into slack."""
-    return {
-        "requests": {"memory": canonical_mib(spec.request_mib)},
-        "limits": {"memory": canonical_mib(spec.limit_mib)},
-    }
-
-
-def _smallest(spec: DisposableSpec) -> dict[str, Any]:
-    return {"requests": {"memory": canonical_mib(spec.request_mib)}} if spec.request_mib else {}
-
-
-def _fragment(pool: HostMemoryPoolSpec, priority: str, resources: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "nodeSelector": dict(pool.node_selector),
-        "priorityClassName": priority,
-        "resources": dict(resources),
-    }
+    fragments = {}
+    for name, spec in _members(pool).items():
+        resources = {"requests": {"memory": canonical_mib(spec.request_mib)}} if spec.request_mib else {}
+        if isinstance(spec, OversubscribedSpec):
+            resources["limits"] = {"memory": canonical_mib(spec.limit_mib)}
+        fragments[name] = {
+            "nodeSelector": dict(pool.node_selector),
+            "priorityClassName": spec.priority,
+            "resources": resources,
+        }
+    return fragments
 
 
 def tenants_by_priority(pools: Mapping[str, HostMemoryPoolSpec]) -> dict[str, set[str]]:
-    """PriorityClass to the tenants whose pods the memory pools give it to."""
+    """The tenants that use a PriorityClass in a memory pool, by class."""
     tenants: dict[str, set[str]] = {}
     for pool in pools.values():
-        members: list[OversubscribedSpec | DisposableSpec] = [*pool.workloads.values(), *pool.disposable.values()]
-        for member in members:
+        for member in _members(pool).values():
             tenants.setdefault(member.priority, set()).add(member.tenant)
     return tenants
 
 
-class HostMemory(pulumi.ComponentResource):
-    """Declares the pools, what each tenant may run of their classes, and how those pods must look."""
+def _members(pool: HostMemoryPoolSpec) -> dict[str, OversubscribedSpec | DisposableSpec]:
+    return {**pool.workloads, **pool.disposable}
 
-    pools: pulumi.Output[list[str]]
+
+class HostMemory(pulumi.ComponentResource):
+    """The pools, the tenants' quotas for their classes, and the policies on their pods."""
 
     def __init__(self, name: str, args: HostMemoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"pools": {key: spec.model_dump(mode="json") for key, spec in args.pools.items()}}
         super().__init__(component_type("Memory"), name, props, opts)
         pools = host_memory_pools(args.pools)
-        declared = register(config_map(pools, args.namespace), f"{name}-pools", parent=self)
+        register(config_map(pools, args.namespace), f"{name}-pools", parent=self)
         for quota in quotas(pools):
             metadata = quota["metadata"]
             register(quota, f"{name}-{metadata['namespace']}-{metadata['name']}", parent=self)
         for policy in host_memory.policies(pools):
-            admitted = register(policy, f"{name}-{policy['metadata']['name']}", parent=self)
-            register(
-                binding(policy), f"{name}-{policy['metadata']['name']}-binding", parent=self, depends_on=[admitted]
-            )
-        self.pools = declared.urn.apply(lambda _: sorted(args.pools))
-        self.register_outputs({"pools": self.pools})
+            put_into_force(policy, f"{name}-{policy['metadata']['name']}", parent=self)
+        self.register_outputs({})

@@ -8,40 +8,40 @@ import pulumi_kubernetes as k8s
 import yaml
 from pydantic import Field, field_validator
 
-from components.base.manifest import Manifest, component_type, register
+from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import ChartVersion, DnsLabel, Spec
-from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT, labels
+from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
-_COMPONENT = "kueue"
 _READY_SECONDS = 600  # a first pull of the image on a slow line
-
-
-def _is_bypassable(version: str) -> bool:
-    """Before 0.18.6, and in 0.19.0 and 0.19.1, a Workload gets past its ClusterQueue's quota (docs/adr/0002)."""
-    release = tuple(int(part) for part in version.split("."))
-    return release < (0, 18, 6) or (0, 19, 0) <= release < (0, 19, 2)
 
 
 class KueueSpec(Spec):
     """Kueue itself, from its Helm chart. Leave the key out where Kueue is installed already."""
 
-    version: ChartVersion = Field(description="Chart and image; 0.18.6, 0.19.2 or later (docs/adr/0002).")
-    namespace: DnsLabel = "kueue-system"
+    version: ChartVersion = Field(
+        description="Chart and image; 0.18.6, 0.19.2 or later (docs/adr/0002).", examples=["0.19.2"]
+    )
+    namespace: DnsLabel = Field(
+        default="kueue-system", description="Where Kueue runs; made by the stack.", examples=["kueue-system"]
+    )
     exclude_resource_prefixes: list[str] = Field(
-        default=["cpu", "memory", "ephemeral-storage"], description="Resources that the queues do not count."
+        default=["cpu", "memory", "ephemeral-storage"],
+        description="Resources that the queues do not count.",
+        examples=[["example.org/"]],
     )
 
     @field_validator("version")
     @classmethod
     def _keeps_to_its_quotas(cls, version: str) -> str:
-        if _is_bypassable(version):
+        release = tuple(int(part) for part in version.split("."))
+        if release < (0, 18, 6) or (0, 19, 0) <= release < (0, 19, 2):
             raise ValueError(f"has quotas that can be bypassed; write 0.18.6, 0.19.2 or later (got {version!r})")
         return version
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Where the chart is: a folder (no version of its own), or a registry's address and the version to take."""
+    """A folder with the chart, or a registry's address and the version to take."""
 
     address: str
     version: str | None = None
@@ -53,19 +53,17 @@ class KueueArgs:
     chart: Chart
 
 
-def namespace(spec: KueueSpec) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": spec.namespace, "labels": {**labels(_COMPONENT), POD_SECURITY_ENFORCE: "restricted"}},
-    }
+def namespace(name: str) -> Manifest:
+    made = manifest("v1", "Namespace", name, "kueue")
+    made["metadata"]["labels"][POD_SECURITY_ENFORCE] = "restricted"
+    return made
 
 
 def configuration(spec: KueueSpec) -> dict[str, Any]:
-    """Kueue's Configuration, config.kueue.x-k8s.io/v1beta2: the chart's own default but for what we decide.
+    """Kueue's Configuration, config.kueue.x-k8s.io/v1beta2: the chart's own default with our changes.
 
-    The chart turns `managedJobsNamespaceSelector` into the namespaceSelector of every webhook on Jobs, which fails
-    closed: opting in by label keeps our agents' CronJobs, and everybody else's Jobs, running while Kueue is down.
+    The chart makes `managedJobsNamespaceSelector` the selector of every webhook on Jobs, and these fail closed. So only
+    labelled namespaces opt in, and all other Jobs keep running while Kueue is down.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -85,7 +83,7 @@ def configuration(spec: KueueSpec) -> dict[str, Any]:
             }
         },
         "clientConnection": {"qps": 300, "burst": 500},
-        # Evicts an admitted Job whose pods find no place: the quota fits, no node does.
+        # Evicts an admitted Job that fits its quota and no node.
         "waitForPodsReady": {"timeout": "30m", "recoveryTimeout": "30m", "blockAdmission": False},
         "manageJobsWithoutQueueName": False,
         "managedJobsNamespaceSelector": {"matchLabels": {QUEUE_TENANT: "true"}},
@@ -95,7 +93,7 @@ def configuration(spec: KueueSpec) -> dict[str, Any]:
 
 
 def values(spec: KueueSpec) -> dict[str, Any]:
-    """The chart's values. The chart in the release's source names a staging image; this is the released one."""
+    """The chart's values, with the released image: the chart in the release's source names a staging image."""
     return {
         "enableCertManager": False,
         "enableKueueViz": False,
@@ -111,14 +109,12 @@ def values(spec: KueueSpec) -> dict[str, Any]:
 
 
 class Kueue(pulumi.ComponentResource):
-    """Installs Kueue; who depends on it waits until its webhooks answer."""
-
-    namespace: pulumi.Output[str]
+    """Kueue's release. Its dependents wait until its webhooks answer."""
 
     def __init__(self, name: str, args: KueueArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Kueue"), name, {"spec": args.spec.model_dump(mode="json")}, opts)
-        home = register(namespace(args.spec), f"{name}-namespace", parent=self)
-        release = k8s.helm.v3.Release(
+        home = register(namespace(args.spec.namespace), f"{name}-namespace", parent=self)
+        k8s.helm.v3.Release(
             f"{name}-release",
             k8s.helm.v3.ReleaseArgs(
                 name=KUEUE,
@@ -130,5 +126,4 @@ class Kueue(pulumi.ComponentResource):
             ),
             pulumi.ResourceOptions(parent=self, depends_on=[home]),
         )
-        self.namespace = release.urn.apply(lambda _: args.spec.namespace)
-        self.register_outputs({"namespace": self.namespace})
+        self.register_outputs({})

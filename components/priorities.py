@@ -1,16 +1,14 @@
-"""PriorityClasses: who is scheduled first, who is evicted first."""
+"""PriorityClasses: which pods are scheduled first, and which are evicted first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pulumi
+from pydantic import Field
 
-from components.base.manifest import Manifest, client_side, component_type, register
+from components.base.manifest import Manifest, client_side, component_type, described, manifest, register
 from components.base.spec import PriorityValue, Spec
-from tenancy.names import labels
-
-_COMPONENT = "priorities"
 
 
 class PreemptionPolicy(StrEnum):
@@ -22,44 +20,41 @@ class PrioritySpec(Spec):
     """A PriorityClass. Its value is immutable in Kubernetes: a change is a replacement."""
 
     value: PriorityValue
-    preemption_policy: PreemptionPolicy = PreemptionPolicy.LOWER
-    description: str = ""
+    preemption_policy: PreemptionPolicy = Field(
+        default=PreemptionPolicy.LOWER, description="Whether its pods may preempt those of a lower priority."
+    )
+    description: str = Field(default="", description="The class in words.", examples=["Survives memory pressure"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritiesArgs:
-    """The classes by name; and the configuration of the stack's own provider, by which they reach its cluster."""
+    """The classes by name, and the configuration of the stack's own provider."""
 
     classes: Mapping[str, PrioritySpec]
     provider: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
 
 
 def priority_class(name: str, spec: PrioritySpec) -> Manifest:
-    """The PriorityClass; never the cluster's default, so that a pod without a class keeps priority 0."""
-    manifest: Manifest = {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name, "labels": labels(_COMPONENT)},
-        "value": spec.value,
-        "preemptionPolicy": str(spec.preemption_policy),
-        "globalDefault": False,
-    }
-    return {**manifest, "description": spec.description} if spec.description else manifest
+    """The PriorityClass. It is never the cluster's default: a pod without a class keeps priority 0."""
+    return manifest(
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        name,
+        "priorities",
+        value=spec.value,
+        preemptionPolicy=str(spec.preemption_policy),
+        globalDefault=False,
+        **described(spec.description),
+    )
 
 
 class Priorities(pulumi.ComponentResource):
-    """Declares the PriorityClasses."""
-
-    values: pulumi.Output[dict[str, int]]
+    """The PriorityClasses."""
 
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
         super().__init__(component_type("Priorities"), name, props, opts)
         provider = client_side(f"{name}-provider", args.provider, parent=self)
-        classes = [
+        for key, spec in args.classes.items():
             register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)
-            for key, spec in args.classes.items()
-        ]
-        values = {key: spec.value for key, spec in args.classes.items()}
-        self.values = pulumi.Output.all(*(declared.urn for declared in classes)).apply(lambda _: values)
-        self.register_outputs({"values": self.values})
+        self.register_outputs({})

@@ -7,30 +7,35 @@ from typing import Annotated, Any, Literal
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, LabelKey, LabelValue, PriorityValue, ResourceName, Spec, TolerationSpec
-from tenancy.names import KUEUE_API, LABEL_NAMESPACE, labels
+from components.base.manifest import Manifest, component_type, described, manifest, register
+from components.base.spec import DnsLabel, Labels, PoolKey, PriorityValue, ResourceName, Spec, TenantKey, TolerationSpec
+from tenancy.names import KUEUE_API, LABEL_NAMESPACE
 from tenancy.quantity import canonical
-
-_COMPONENT = "queues"
 
 
 class FlavorSpec(Spec):
-    """A ResourceFlavor and the pool whose devices it stands for."""
+    """A ResourceFlavor, and the pool of its devices."""
 
-    pool: DnsLabel
-    node_labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=8)
-    tolerations: list[TolerationSpec] = Field(default_factory=list, max_length=8)
+    pool: PoolKey
+    node_labels: Labels = Field(
+        default_factory=dict, max_length=8, description="Labels of its nodes; default: any node of the pool."
+    )
+    tolerations: list[TolerationSpec] = Field(
+        default_factory=list, max_length=8, description="Taints of its nodes that its Jobs tolerate."
+    )
+
+
+Amount = Annotated[int, Field(ge=0, examples=[1])]
 
 
 class QuotaSpec(Spec):
-    """What a ClusterQueue may hand out of one resource of one flavor."""
+    """A ClusterQueue's quota of one resource of one flavor."""
 
-    nominal: Annotated[int, Field(ge=0)] = Field(description="The queue's own.")
-    borrowing_limit: Annotated[int, Field(ge=0)] | None = Field(
+    nominal: Amount = Field(description="The queue's own quota.")
+    borrowing_limit: Amount | None = Field(
         default=None, description="The most it takes of what others in its cohort leave idle; default: nothing."
     )
-    lending_limit: Annotated[int, Field(ge=0)] | None = Field(
+    lending_limit: Amount | None = Field(
         default=None, description="The most of its own that others in its cohort may take; default: all of it."
     )
 
@@ -49,25 +54,29 @@ Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
 class PreemptionSpec(Spec):
     """ClusterQueue preemption, https://kueue.sigs.k8s.io/docs/concepts/preemption/"""
 
-    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "LowerPriority"
-    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
+    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
+        default="LowerPriority", description="Which Jobs of its own a Job may preempt."
+    )
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
+        default="Never", description="Which Jobs of others, within what they borrowed from it, a Job may preempt."
+    )
 
 
 class ClusterQueueSpec(Spec):
     """A ClusterQueue: its quotas by flavor, and how it shares them."""
 
     quotas: Quotas = Field(min_length=1, description="Key of flavors to resource to quota.")
-    flavor_order: list[DnsLabel] | None = Field(
-        default=None, description="The flavors in the order in which Kueue tries them; default: by name."
-    )
     cohort: DnsLabel | None = Field(
         default=None,
         validate_default=True,
         description="Queues that lend each other what is idle. Kueue's cohorts are the cluster's: other stacks' queues "
         "may be in it.",
+        examples=["research"],
     )
-    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
-    preemption: PreemptionSpec = PreemptionSpec()
+    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
+        default="BestEffortFIFO", description="BestEffortFIFO: a Job may start before one that waits for more."
+    )
+    preemption: PreemptionSpec = Field(default=PreemptionSpec(), description="The Jobs that it may preempt.")
 
     @field_validator("quotas")
     @classmethod
@@ -76,14 +85,6 @@ class ClusterQueueSpec(Spec):
         if not covered[0] or any(resources != covered[0] for resources in covered):
             raise ValueError("every flavor must list the same resources, at least one")
         return quotas
-
-    @field_validator("flavor_order")
-    @classmethod
-    def _names_every_flavor_once(cls, order: list[str] | None, info: ValidationInfo) -> list[str] | None:
-        quotas: Quotas | None = info.data.get("quotas")
-        if order is not None and quotas is not None and sorted(order) != sorted(quotas):
-            raise ValueError(f"must name each flavor of quotas once: {', '.join(sorted(quotas))}")
-        return order
 
     @field_validator("cohort")
     @classmethod
@@ -98,55 +99,56 @@ class ClusterQueueSpec(Spec):
 
 
 class LocalQueueSpec(Spec):
-    """A LocalQueue: a tenant's door to a ClusterQueue."""
+    """A LocalQueue: the name by which a tenant's Jobs use a ClusterQueue."""
 
-    tenant: DnsLabel
-    cluster_queue: DnsLabel
+    tenant: TenantKey
+    cluster_queue: DnsLabel = Field(description="Key of cluster_queues.", examples=["gpu"])
 
 
 class WorkloadPrioritySpec(Spec):
     """A WorkloadPriorityClass: the order among queued Jobs."""
 
     value: PriorityValue
-    description: str = ""
+    description: str = Field(default="", description="The class in words.", examples=["Best effort"])
 
 
 class QueuesSpec(Spec):
-    """Kueue's objects. A queue tenant has no seats: its Jobs wait for what the ClusterQueue may hand out."""
+    """Kueue's objects. The Jobs of a queue tenant wait for the quota of their ClusterQueue."""
 
-    flavors: dict[DnsLabel, FlavorSpec] = Field(min_length=1)
-    cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(min_length=1)
-    local_queues: dict[DnsLabel, LocalQueueSpec] = Field(min_length=1)
-    workload_priorities: dict[DnsLabel, WorkloadPrioritySpec] = Field(default_factory=dict)
+    flavors: dict[DnsLabel, FlavorSpec] = Field(min_length=1, description="Kinds of devices.")
+    cluster_queues: dict[DnsLabel, ClusterQueueSpec] = Field(min_length=1, description="Quotas that Jobs wait for.")
+    local_queues: dict[DnsLabel, LocalQueueSpec] = Field(min_length=1, description="The queues that Jobs name.")
+    workload_priorities: dict[DnsLabel, WorkloadPrioritySpec] = Field(
+        default_factory=dict, description="Classes that order the Jobs of a queue."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueuesArgs:
-    """`tenants` are what declares the namespaces of the LocalQueues, by tenant."""
+    """`tenants`: the resources that declare the namespaces, by tenant."""
 
     spec: QueuesSpec
     tenants: Mapping[str, pulumi.Resource]
 
 
 def flavor(name: str, spec: FlavorSpec) -> Manifest:
-    """The ResourceFlavor. Kueue adds its labels as nodeSelector, and its tolerations, to the pods of admitted Jobs."""
-    body: dict[str, Any] = {}
-    if spec.node_labels:
-        body["nodeLabels"] = dict(spec.node_labels)
-    if spec.tolerations:
-        body["tolerations"] = [toleration.declared for toleration in spec.tolerations]
-    return _kueue("ResourceFlavor", name, spec=body)
+    """The ResourceFlavor. Kueue adds its labels and its tolerations to the pods of admitted Jobs."""
+    body: dict[str, Any] = {
+        "nodeLabels": dict(spec.node_labels),
+        "tolerations": [toleration.declared for toleration in spec.tolerations],
+    }
+    return _kueue("ResourceFlavor", name, spec={key: value for key, value in body.items() if value})
 
 
 def cohort(name: str) -> Manifest:
-    """The Cohort without quota of its own: ClusterQueues that name it lend each other theirs."""
+    """A Cohort without quota of its own. Its ClusterQueues lend each other theirs."""
     return _kueue("Cohort", name, spec={})
 
 
 def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> Manifest:
     """The ClusterQueue: one resource group, open to `tenants` only.
 
-    The namespaceSelector goes by the label that Kubernetes sets itself; null would admit nobody, {} everybody.
+    The namespaceSelector uses the label that Kubernetes sets itself; null would admit nobody, {} everybody.
     """
     body: dict[str, Any] = {
         "queueingStrategy": spec.strategy,
@@ -165,15 +167,15 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
 
 
 def _is_one_of(tenants: Sequence[str]) -> dict[str, Any]:
-    """In needs a value; every namespace has the label, so its absence selects none."""
+    """`In` needs a value. Every namespace has the label, so `DoesNotExist` selects none."""
     if not tenants:
         return {"key": LABEL_NAMESPACE, "operator": "DoesNotExist"}
     return {"key": LABEL_NAMESPACE, "operator": "In", "values": list(tenants)}
 
 
 def _resource_group(spec: ClusterQueueSpec) -> dict[str, Any]:
-    """Maps have no order once the engine has read them: that of the flavors is said apart, resources go by name."""
-    order = spec.flavor_order or sorted(spec.quotas)
+    """Sorts flavors and resources by name: maps have no order once the engine has read them."""
+    order = sorted(spec.quotas)
     return {
         "coveredResources": sorted(spec.quotas[order[0]]),
         "flavors": [
@@ -184,7 +186,7 @@ def _resource_group(spec: ClusterQueueSpec) -> dict[str, Any]:
 
 
 def _quota(queue: ClusterQueueSpec, resource: str, spec: QuotaSpec) -> dict[str, str]:
-    """In a cohort Kueue takes no borrowing limit for any amount, which no ledger could hold: it is always said."""
+    """Writes a borrowing limit for each quota of a cohort, since Kueue's default is any amount."""
     borrowing = (spec.borrowing_limit or 0) if queue.cohort is not None else None
     limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
     given = {key: canonical(amount) for key, amount in limits.items() if amount is not None}
@@ -192,24 +194,19 @@ def _quota(queue: ClusterQueueSpec, resource: str, spec: QuotaSpec) -> dict[str,
 
 
 def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
-    """The LocalQueue; its ClusterQueue is immutable, so a change is a replacement."""
-    return _kueue("LocalQueue", name, namespace=spec.tenant, spec={"clusterQueue": spec.cluster_queue})
+    return _kueue("LocalQueue", name, spec.tenant, spec={"clusterQueue": spec.cluster_queue})
 
 
 def workload_priority_class(name: str, spec: WorkloadPrioritySpec) -> Manifest:
-    manifest = _kueue("WorkloadPriorityClass", name, value=spec.value)
-    return {**manifest, "description": spec.description} if spec.description else manifest
+    return _kueue("WorkloadPriorityClass", name, value=spec.value, **described(spec.description))
 
 
-def _kueue(kind: str, name: str, *, namespace: str | None = None, **body: object) -> Manifest:
-    metadata: dict[str, Any] = {"name": name, "labels": labels(_COMPONENT)}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": metadata, **body}
+def _kueue(kind: str, name: str, namespace: str | None = None, **body: object) -> Manifest:
+    return manifest(KUEUE_API, kind, name, "queues", namespace, **body)
 
 
 def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
-    """ClusterQueue to the tenants that have a LocalQueue to it."""
+    """The tenants that have a LocalQueue, by ClusterQueue."""
     tenants: dict[str, set[str]] = {name: set() for name in spec.cluster_queues}
     for queue in spec.local_queues.values():
         tenants[queue.cluster_queue].add(queue.tenant)
@@ -217,7 +214,7 @@ def tenants_of(spec: QueuesSpec) -> dict[str, set[str]]:
 
 
 def handed_out(spec: QueuesSpec, resource: str) -> dict[str, int]:
-    """Tenant to the most of a resource that its queues may hand out to it, borrowing included."""
+    """The most of a resource that each tenant's queues may admit, borrowed quota included."""
     most: dict[str, int] = {}
     for name, tenants in tenants_of(spec).items():
         quotas = [quotas[resource] for quotas in spec.cluster_queues[name].quotas.values() if resource in quotas]
@@ -227,9 +224,7 @@ def handed_out(spec: QueuesSpec, resource: str) -> dict[str, int]:
 
 
 class Queues(pulumi.ComponentResource):
-    """Declares what is to be handed out: flavors and cohorts before the ClusterQueues, and the Jobs' priorities."""
-
-    cluster_queues: pulumi.Output[list[str]]
+    """The ClusterQueues with their flavors and cohorts, and the Jobs' priorities."""
 
     def __init__(self, name: str, spec: QueuesSpec, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Queues"), name, {"spec": spec.model_dump(mode="json")}, opts)
@@ -243,39 +238,25 @@ class Queues(pulumi.ComponentResource):
             for key in sorted({queue.cohort for queue in spec.cluster_queues.values() if queue.cohort})
         }
         tenants = tenants_of(spec)
-        declared = [
-            register(
-                cluster_queue(key, queue, tenants[key]),
-                f"{name}-cluster-{key}",
-                parent=self,
-                depends_on=[
-                    *(flavors[flavor_name] for flavor_name in queue.quotas),
-                    *([cohorts[queue.cohort]] if queue.cohort else []),
-                ],
-            )
-            for key, queue in spec.cluster_queues.items()
-        ]
-        names_declared = sorted(spec.cluster_queues)
-        self.cluster_queues = pulumi.Output.all(*(queue.urn for queue in declared)).apply(lambda _: names_declared)
-        self.register_outputs({"clusterQueues": self.cluster_queues})
+        for key, queue in spec.cluster_queues.items():
+            named = [flavors[flavor_name] for flavor_name in queue.quotas]
+            named += [cohorts[queue.cohort]] if queue.cohort else []
+            declared = cluster_queue(key, queue, tenants[key])
+            register(declared, f"{name}-cluster-{key}", parent=self, depends_on=named)
+        self.register_outputs({})
 
 
 class LocalQueues(pulumi.ComponentResource):
-    """Declares the tenants' doors to the ClusterQueues. Their tenants come between the two.
+    """The tenants' LocalQueues. They depend on the tenants, and the tenants on the ClusterQueues.
 
-    Kueue keeps a ClusterQueue while a Workload holds quota of it. Deleted in the reverse order, a tenant's namespace
-    takes its Jobs and Workloads with it before the ClusterQueue has to go.
+    Kueue keeps a ClusterQueue while a Workload holds its quota. All is deleted in reverse order, so a tenant's
+    namespace goes first, with its Jobs and Workloads.
     """
-
-    local_queues: pulumi.Output[dict[str, str]]
 
     def __init__(self, name: str, args: LocalQueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         queues = args.spec.local_queues
         tenants = {key: queue.tenant for key, queue in queues.items()}
         super().__init__(component_type("LocalQueues"), name, {"tenants": tenants}, opts)
-        declared = [
+        for key, queue in queues.items():
             register(local_queue(key, queue), f"{name}-{key}", parent=self, depends_on=[args.tenants[queue.tenant]])
-            for key, queue in queues.items()
-        ]
-        self.local_queues = pulumi.Output.all(*(queue.urn for queue in declared)).apply(lambda _: tenants)
-        self.register_outputs({"localQueues": self.local_queues})
+        self.register_outputs({})

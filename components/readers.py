@@ -1,26 +1,44 @@
-"""Who may ask `kubectl gpumem` (docs/gpumem.md): reading alone, and of other tenants' pods for operators only."""
+"""The roles for users of `kubectl gpumem` (docs/gpumem.md). They only read; pods of all tenants are for operators."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
 from pydantic import Field
 
+from components.base.identity import PolicyRule, RoleRef, binding_manifest, group_subject, role_manifest
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import GroupName, Spec
 from tenancy.names import (
     GATE,
-    KUEUE_API,
+    KUEUE_GROUP,
     LEDGER,
     OPERATOR,
-    RESOURCE_API,
+    RESOURCE_GROUP,
     VIEWER,
     labels,
-    node_agent_namespace,
 )
 
-_COMPONENT = "readers"
-_API = "rbac.authorization.k8s.io"
+_LABELS = labels("readers")
+_READS = ("get", "list")
+_VIEWER_RULES = (
+    PolicyRule("", ("configmaps",), ("get",), resource_names=(LEDGER,)),
+    PolicyRule("", ("nodes",), _READS),
+    PolicyRule(RESOURCE_GROUP, ("resourceslices",), _READS),
+)
+_OPERATOR_RULES = (
+    *_VIEWER_RULES,
+    PolicyRule("", ("pods", "events"), _READS),
+    PolicyRule("apps", ("deployments", "replicasets", "statefulsets"), _READS),
+    PolicyRule("batch", ("jobs",), _READS),
+    PolicyRule("batch", ("cronjobs",), ("get",), resource_names=(GATE,)),
+    PolicyRule(KUEUE_GROUP, ("workloads",), _READS),
+)
+# The exporters are reached through the API server, or through their kubelets.
+_EXPORTER_RULES = (
+    PolicyRule("", ("pods/proxy",), ("get",)),
+    PolicyRule("", ("pods/portforward",), ("create", "get")),
+)
 
 
 class ReadersSpec(Spec):
@@ -29,102 +47,52 @@ class ReadersSpec(Spec):
     viewers: list[GroupName] = Field(
         default_factory=list,
         description="They see the devices and what is promised of them, seats by name, but no pods of other tenants.",
+        examples=[["everybody"]],
     )
     operators: list[GroupName] = Field(
-        default_factory=list, description="They see every pod, and what the exporters measure."
+        default_factory=list, description="They see every pod, and what the exporters measure.", examples=[["on-call"]]
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadersArgs:
-    """`measured`: exporters are declared, and with them their namespace."""
+    """`exporters`: the namespace of the exporters, None without them."""
 
     spec: ReadersSpec
-    system_namespace: str
-    measured: bool
+    exporters: str | None
 
 
 def viewer_role() -> Manifest:
-    """The ledger, nodes and their devices. Whose pods a viewer sees is his role's in each namespace to say."""
-    return _role(VIEWER, _viewer_rules())
+    """The right to read the ledger, nodes and devices. A viewer's other roles decide which pods it sees."""
+    return role_manifest(RoleRef(VIEWER), _LABELS, _VIEWER_RULES)
 
 
 def operator_role() -> Manifest:
-    """The same, and what the cluster's workloads are and wait for."""
-    rules = [
-        *_viewer_rules(),
-        _rule("", ("pods", "events"), ("get", "list")),
-        _rule("apps", ("deployments", "replicasets", "statefulsets"), ("get", "list")),
-        _rule("batch", ("jobs",), ("get", "list")),
-        {**_rule("batch", ("cronjobs",), ("get",)), "resourceNames": [GATE]},
-        _rule(KUEUE_API.partition("/")[0], ("workloads",), ("get", "list")),
-    ]
-    return _role(OPERATOR, rules)
+    """The rights of a viewer, and the right to read all workloads."""
+    return role_manifest(RoleRef(OPERATOR), _LABELS, _OPERATOR_RULES)
 
 
 def exporters_role(namespace: str) -> Manifest:
-    """What the exporters serve: through the API server, or through their kubelets."""
-    rules = [_rule("", ("pods/proxy",), ("get",)), _rule("", ("pods/portforward",), ("create", "get"))]
-    return _role(OPERATOR, rules, namespace)
+    return role_manifest(RoleRef(OPERATOR, namespace), _LABELS, _EXPORTER_RULES)
 
 
 def binding(role: str, groups: Iterable[str], namespace: str | None = None) -> Manifest:
-    """Gives the groups the role of that name and reach."""
-    kind = "ClusterRole" if namespace is None else "Role"
-    return {
-        "apiVersion": f"{_API}/v1",
-        "kind": f"{kind}Binding",
-        "metadata": _metadata(role, namespace),
-        "roleRef": {"apiGroup": _API, "kind": kind, "name": role},
-        "subjects": [{"apiGroup": _API, "kind": "Group", "name": group} for group in sorted(set(groups))],
-    }
-
-
-def _viewer_rules() -> list[Manifest]:
-    return [
-        {**_rule("", ("configmaps",), ("get",)), "resourceNames": [LEDGER]},
-        _rule("", ("nodes",), ("get", "list")),
-        _rule(RESOURCE_API.partition("/")[0], ("resourceslices",), ("get", "list")),
-    ]
-
-
-def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Manifest:
-    return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
-
-
-def _role(name: str, rules: Sequence[Manifest], namespace: str | None = None) -> Manifest:
-    return {
-        "apiVersion": f"{_API}/v1",
-        "kind": "ClusterRole" if namespace is None else "Role",
-        "metadata": _metadata(name, namespace),
-        "rules": [*rules],
-    }
-
-
-def _metadata(name: str, namespace: str | None) -> Manifest:
-    metadata: Manifest = {"name": name, "labels": labels(_COMPONENT)}
-    return metadata if namespace is None else {**metadata, "namespace": namespace}
+    return binding_manifest(role, _LABELS, RoleRef(role, namespace), [*map(group_subject, sorted(set(groups)))])
 
 
 class Readers(pulumi.ComponentResource):
-    """Declares both roles, and binds those that somebody has."""
-
-    roles: pulumi.Output[list[str]]
+    """Both roles, and bindings for the groups."""
 
     def __init__(self, name: str, args: ReadersArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__(component_type("Readers"), name, args.spec.model_dump(mode="json"), opts)
-        declared: list[tuple[str, Manifest, str, list[str], str | None]] = [
-            ("viewers", viewer_role(), VIEWER, args.spec.viewers, None),
-            ("operators", operator_role(), OPERATOR, args.spec.operators, None),
-        ]
-        if args.measured:
-            nodes = node_agent_namespace(args.system_namespace)
-            declared.append(("exporters", exporters_role(nodes), OPERATOR, args.spec.operators, nodes))
-        roles = []
-        for what, manifest, role, groups, namespace in declared:
-            made = register(manifest, f"{name}-{what}-role", parent=self)
-            roles.append(made)
-            if groups:
-                register(binding(role, groups, namespace), f"{name}-{what}-binding", parent=self, depends_on=[made])
-        self.roles = pulumi.Output.all(*(made.urn for made in roles)).apply(lambda _: [VIEWER, OPERATOR])
-        self.register_outputs({"roles": self.roles})
+        self._declare(f"{name}-viewers", viewer_role(), args.spec.viewers)
+        self._declare(f"{name}-operators", operator_role(), args.spec.operators)
+        if args.exporters is not None:
+            self._declare(f"{name}-exporters", exporters_role(args.exporters), args.spec.operators)
+        self.register_outputs({})
+
+    def _declare(self, name: str, role: Manifest, groups: list[str]) -> None:
+        made = register(role, f"{name}-role", parent=self)
+        if groups:
+            bound = binding(role["metadata"]["name"], groups, role["metadata"].get("namespace"))
+            register(bound, f"{name}-binding", parent=self, depends_on=[made])

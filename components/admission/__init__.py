@@ -1,1 +1,1 @@
-"""What the API server stamps on pods and what it denies: admission policies, a module a subject."""
+"""Admission policies: each module has those for one subject."""

@@ -1,7 +1,7 @@
-"""Caps: where the driver is to hold containers to their budgets, each of a pod's containers says what it is held to.
+"""Caps: in a pool with `enforce: driver` each container with a budget carries its cap in its environment.
 
-NVIDIA's container toolkit reads that of the container's environment, and sets it for its control group before its
-process starts. On a node that cannot, a container with these variables does not start: pods of other pools have none.
+NVIDIA's container toolkit reads the variables and sets the cap before the container's process starts. On a node that
+cannot cap, a container with these variables does not start. So pods of other pools must not have them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from components.admission import cel
 from components.admission.policy import Scope, mutating, outside, validating
 from components.base.manifest import Manifest
-from tenancy import names
+from tenancy import names, policy_names
 from tenancy.caps import VARIABLES
 from tenancy.ledger import Pool
 from tenancy.names import Names
 
-_COMPONENT = "admission"
 _LISTS = ("containers", "initContainers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
-    """`exempt`: namespaces out of every policy on pods. `pools`: all of them. `placed`: the node labels that another
-    stamp gives a tenant's pods, by tenant: the API server takes stamps in any order, and this one may come first."""
+    """`placed`: by tenant, the node labels that its pods get from another policy, which may run after this one."""
 
-    names: Names
+    resources: Names
     exempt: Sequence[str]
     pools: Sequence[Pool]
     placed: Mapping[str, Mapping[str, str]]
@@ -39,36 +37,36 @@ class CapArgs:
 
 
 def policies(args: CapArgs) -> list[Manifest]:
-    """None where no pool enforces."""
+    """Returns the policies if a pool has `enforce: driver`."""
     return [_stamp(args), _as_stamped(args)] if args.capped else []
 
 
 def _stamp(args: CapArgs) -> Manifest:
-    conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.names), "is-of-a-capped-pool": _goes_to_capped(args)}
-    operations = [_add_missing(field, args.names) for field in _LISTS]
-    return mutating(_COMPONENT, names.DEVICE_CAP_STAMP, Scope(outside(args.exempt), conditions), operations)
+    conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.resources), "is-of-a-capped-pool": _goes_to_capped(args)}
+    operations = [_add_missing(field, args.resources) for field in _LISTS]
+    return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside(args.exempt), conditions), operations)
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
-    """A pod of a capped pool says of each container what its budget is, and no other pod says anything."""
-    limit, gpumem = names.MEMORY_LIMIT, args.names.gpumem
+    """Each container in a capped pool has a cap equal to its budget; no other container has one."""
+    limit, gpumem = names.MEMORY_LIMIT, args.resources.gpumem
     message = (
         f"the variables {' and '.join(VARIABLES)} are ours: remove them; a container that asks for {gpumem} gets its "
         "own in a pool with enforce: driver, where NVIDIA's driver holds it to them"
     )
     variables = {
-        "asks": cel.asks_for_gpumem(args.names),
+        "asks": cel.asks_for_gpumem(args.resources),
         "capped": _goes_to_capped(args),
-        "devices": cel.devices_of(args.names),
+        "devices": cel.devices_of(args.resources),
     }
-    budget = f"string({_mib('c', args.names)})"
+    budget = f"string({_mib('c', args.resources)})"
     own = " && ".join(
         f"has(c.env) && c.env.exists_one(e, e.name == {cel.text(each)}) && "
         f"c.env.all(e, e.name != {cel.text(each)} || (has(e.value) && e.value == {budget}))"
         for each in VARIABLES
     )
-    none = f"!has(c.env) || !c.env.exists(e, e.name in {_list(VARIABLES)})"
-    asks = _asks("c", args.names)
+    none = f"!has(c.env) || !c.env.exists(e, e.name in {cel.texts(VARIABLES)})"
+    asks = _asks("c", args.resources)
     validations = {
         f"{cel.CONTAINERS}.all(c, variables.capped && {asks} ? {own} : {none})": message,
     }
@@ -78,16 +76,16 @@ def _as_stamped(args: CapArgs) -> Manifest:
             f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
-    return validating(_COMPONENT, names.DEVICE_CAPPED, Scope(outside(args.exempt), {}), validations, variables)
+    return validating(policy_names.DEVICE_CAPPED, Scope(outside(args.exempt), {}), validations, variables)
 
 
 def _goes_to_capped(args: CapArgs) -> str:
-    """Wherever it goes, its pool enforces."""
+    """CEL: every pool that the pod may go to enforces caps."""
     return _goes_to(args.capped, args.placed) if args.others else "true"
 
 
 def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
-    """The pod's nodeSelector has every label of one of the pools, once all stamps are on it."""
+    """CEL: the pod's nodeSelector, after all policies, has every label of one of the pools."""
     chosen = (
         " && ".join(f"{_label(key, placed)} == {cel.text(value)}" for key, value in sorted(pool.node_selector.items()))
         for pool in pools
@@ -96,7 +94,7 @@ def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> 
 
 
 def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
-    """What the pod's nodeSelector says of that label, '' where nothing."""
+    """CEL: the value of that label in the pod's nodeSelector, or ''."""
     own = f"object.spec.?nodeSelector[?{cel.text(key)}].orValue('')"
     given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
     literal = ", ".join(f"{cel.text(tenant)}: {cel.text(value)}" for tenant, value in given.items())
@@ -110,14 +108,14 @@ def _asks(container: str, resources: Names) -> str:
 
 
 def _mib(container: str, resources: Names, devices: str = "variables.devices") -> str:
-    """The container's own gpumem on each of the pod's devices; what does not divide is refused with the pod."""
+    """CEL: the container's gpumem on each of the pod's devices. Another policy denies an uneven share."""
     return f"quantity({container}.resources.limits[{cel.text(resources.gpumem)}]).asInteger() / {devices}"
 
 
 def _add_missing(field: str, resources: Names) -> str:
-    """Both variables, for each container of the list that asks for gpumem and has neither."""
+    """Adds both variables to each container of the list that asks for gpumem and has neither."""
     containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
-    lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {_list(VARIABLES)}))"
+    lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.texts(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"
     patches = [
         f"{containers}.transformList(i, c, {lacks} && !has(c.env), "
@@ -129,7 +127,3 @@ def _add_missing(field: str, resources: Names) -> str:
         ),
     ]
     return f"(has({containers}) ? {' + '.join(patches)} : [])"
-
-
-def _list(texts: Sequence[str]) -> str:
-    return f"[{', '.join(map(cel.text, texts))}]"

@@ -1,76 +1,58 @@
-"""Devices: nobody chooses one; a pod with a budget gets the one that its scheduler chose."""
+"""Devices: nobody chooses one; a pod with a budget gets the device that its scheduler chose."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
 from components.base.manifest import Manifest
-from tenancy import names, reach
+from tenancy import names, policy_names, reach
 from tenancy.names import Names
 
-_COMPONENT = "admission"
 _FIELDS = ("containers", "initContainers")
 _DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ByDevice:
-    """Placement by device: `account` is the user name of the scheduler that does it, `devices` the most that a node
-    has."""
+def device_stamps(resources: Names, exempt: Sequence[str], *, by_device: bool) -> list[Manifest]:
+    """Hides all devices from containers that ask for none; shows its device to each container with a budget.
 
-    account: str
-    devices: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceArgs:
-    """`exempt`: namespaces out of every policy on pods. `by_device` is None where the device plugin chooses."""
-
-    names: Names
-    exempt: Sequence[str]
-    by_device: ByDevice | None
-
-
-def device_stamps(args: DeviceArgs) -> list[Manifest]:
-    """Who asks for no device sees none, in whichever pod; who has a budget is sent to the scheduler that places by
-    device, and sees what that chose.
-
-    Images bake NVIDIA_VISIBLE_DEVICES=all in, and the runtime takes an image that has CUDA_VERSION alone to mean the
-    same. So each container needs the variable, also a debugger that comes later, and one that a webhook adds. In a
-    container `env` comes after `envFrom` and after what the device plugin adds, and the last one counts: a container
-    with a device of the plugin's alone must be left as it is.
+    Many images set NVIDIA_VISIBLE_DEVICES=all, and the runtime treats an image with CUDA_VERSION alone the same way. So
+    each container needs the variable, also a debugger or one that a webhook adds later. In a container `env` comes
+    after `envFrom` and after the device plugin's variables, and the last one counts. So a container that asks for a
+    device of the plugin alone is left as it is.
     """
-    hide = [cel.hide_devices(field, args.names) for field in _FIELDS]
+    hide = [cel.hide_devices(field, resources) for field in _FIELDS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
-    everywhere = outside(args.exempt)
+    everywhere = outside(exempt)
     return [
-        *([_device_shown(args)] if args.by_device else []),
-        mutating(_COMPONENT, names.DEVICE_HIDE, Scope(everywhere, {}), hide),
-        mutating(_COMPONENT, names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, _DEBUGGING), debugger),
+        *([_device_shown(resources, exempt)] if by_device else []),
+        mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide),
+        mutating(policy_names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, _DEBUGGING), debugger),
     ]
 
 
-def _device_shown(args: DeviceArgs) -> Manifest:
-    asks = {"asks-for-gpumem": cel.asks_for_gpumem(args.names)}
+def _device_shown(resources: Names, exempt: Sequence[str]) -> Manifest:
+    asks = {"asks-for-gpumem": cel.asks_for_gpumem(resources)}
     operations = [
         cel.set_field("schedulerName", names.SCHEDULER_NAME),
         cel.default_field("runtimeClassName", names.GPU_RUNTIME_CLASS),
-        *(cel.show_device(field, args.names) for field in _FIELDS),
+        *(cel.show_device(field, resources) for field in _FIELDS),
     ]
-    return mutating(_COMPONENT, names.DEVICE_STAMP, Scope(outside(args.exempt), asks), operations)
+    return mutating(policy_names.DEVICE_STAMP, Scope(outside(exempt), asks), operations)
 
 
-def device_placed(args: DeviceArgs, by_device: ByDevice) -> Manifest:
-    """A pod with a budget is as the stamp makes it, asks for what devices can give, and no other pod looks like it."""
-    gpumem, gpu_count, visible = args.names.gpumem, args.names.gpu_count, names.VISIBLE_DEVICES
+def device_placed(resources: Names, exempt: Sequence[str], devices: int) -> Manifest:
+    """A pod with a budget has all that `device_stamps` adds and fits a node's devices; no other pod looks like it.
+
+    `devices` is the largest number of devices on a node.
+    """
+    gpumem, gpu_count, visible = resources.gpumem, resources.gpu_count, names.VISIBLE_DEVICES
     ours = f"object.spec.schedulerName == {cel.text(names.SCHEDULER_NAME)}"
     runtime = cel.text(names.GPU_RUNTIME_CLASS)
     variables = {
-        "asks": cel.asks_for_gpumem(args.names),
+        "asks": cel.asks_for_gpumem(resources),
         "initContainers": cel.INIT_CONTAINERS,
         "asked": cel.amounts_of("object.spec.containers + variables.initContainers", gpumem),
-        "devices": cel.devices_of(args.names),
+        "devices": cel.devices_of(resources),
     }
     requirements = {
         ours: f"a pod with {gpumem} is placed by device: remove schedulerName",
@@ -78,14 +60,14 @@ def device_placed(args: DeviceArgs, by_device: ByDevice) -> Manifest:
         f"has(object.spec.runtimeClassName) && object.spec.runtimeClassName == {runtime}": (
             f"a pod with {gpumem} runs under NVIDIA's runtime: remove runtimeClassName"
         ),
-        f"{cel.CONTAINERS}.all(c, {cel.sees_its_device('c', args.names)})": (
+        f"{cel.CONTAINERS}.all(c, {cel.sees_its_device('c', resources)})": (
             f"this pod sets {visible}: remove it; a container that asks for {gpumem} gets its device"
         ),
         f"{cel.amounts_of('variables.initContainers', gpu_count)}.sum() == 0": (
             f"{gpu_count} is for the whole pod: ask for it in the containers, not in the init containers"
         ),
-        f"variables.devices <= {by_device.devices}": (
-            f"this pod asks for more {gpu_count} than a node has ({by_device.devices}): lower its limits"
+        f"variables.devices <= {devices}": (
+            f"this pod asks for more {gpu_count} than a node has ({devices}): lower its limits"
         ),
         "variables.asked.all(mib, mib % variables.devices == 0)": (
             f"{gpumem} of each container is shared evenly by the pod's {gpu_count} devices: make it a multiple"
@@ -95,21 +77,20 @@ def device_placed(args: DeviceArgs, by_device: ByDevice) -> Manifest:
     validations[f"variables.asks || !({ours})"] = (
         f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}: remove it"
     )
-    return validating(_COMPONENT, names.DEVICE_PLACED, Scope(outside(args.exempt), {}), validations, variables)
+    return validating(policy_names.DEVICE_PLACED, Scope(outside(exempt), {}), validations, variables)
 
 
-def device_choice(args: DeviceArgs) -> Manifest:
-    """Nobody chooses a device: neither by environment, nor by the annotations that the scheduler's Binding writes, nor
-    by those that a container runtime follows.
+def device_choice(resources: Names, exempt: Sequence[str]) -> Manifest:
+    """Nobody chooses a device: by environment, by the scheduler's annotations, or by those that a runtime follows.
 
-    An update is judged by what it changes, so that a pod from before the policy can still report its status and go.
+    An update is judged by its changes, so that a pod from before the policy can still report its status and end.
     """
-    prefix, ours = args.names.device_annotation_prefix, _is_the_schedulers(args)
+    prefix, ours = resources.device_annotation_prefix, _is_the_schedulers(resources)
     rules = (
         ResourceRule("CREATE", ("pods",)),
         ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
     )
-    no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', args.names)})"
+    no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
     as_before = "k in variables.before && variables.before[k] == variables.after[k]"
     unchanged = (
         f"variables.after.all(k, !{ours} || {as_before}) && variables.before.all(k, !{ours} || k in variables.after)"
@@ -129,25 +110,21 @@ def device_choice(args: DeviceArgs) -> Manifest:
         "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
         "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
     }
-    return validating(_COMPONENT, names.DEVICE_CHOICE, Scope(outside(args.exempt), {}, rules), validations, variables)
+    return validating(policy_names.DEVICE_CHOICE, Scope(outside(exempt), {}, rules), validations, variables)
 
 
-def device_binding(args: DeviceArgs) -> Manifest:
-    """A Binding says which device a pod gets only if it is the scheduler's.
+def device_binding(resources: Names, account: str) -> Manifest:
+    """Only the scheduler's account may write a Binding that names the pod's device.
 
-    That nobody else binds the pod itself cannot be said here: a Binding does not tell what its pod asks for. Bound
-    without the annotations, its containers get no device.
+    A Binding does not show the pod's requests, so the policy cannot deny it to others altogether. Without the
+    annotations the containers of a pod that somebody else bound get no device.
     """
-    account = args.by_device.account if args.by_device else names.SCHEDULER_ACCOUNT
     stranger = {"is-not-the-scheduler": f"request.userInfo.username != {cel.text(account)}"}
     scope = Scope({}, stranger, (ResourceRule("CREATE", ("pods/binding", "bindings")),))
-    written = f"object.metadata.annotations.exists(k, {_is_the_schedulers(args)})"
-    message = f"annotations under {args.names.device_annotation_prefix} are the scheduler's: remove them"
-    return validating(
-        _COMPONENT, names.DEVICE_BINDING, scope, {f"!has(object.metadata.annotations) || !{written}": message}
-    )
+    written = f"object.metadata.annotations.exists(k, {_is_the_schedulers(resources)})"
+    message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: remove them"
+    return validating(policy_names.DEVICE_BINDING, scope, {f"!has(object.metadata.annotations) || !{written}": message})
 
 
-def _is_the_schedulers(args: DeviceArgs) -> str:
-    """The annotation `k` is one that only the scheduler writes."""
-    return f"k.startsWith({cel.text(args.names.device_annotation_prefix)})"
+def _is_the_schedulers(resources: Names) -> str:
+    return f"k.startsWith({cel.text(resources.device_annotation_prefix)})"

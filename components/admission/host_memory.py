@@ -1,17 +1,17 @@
-"""Host memory pools: deny pods that would change who is killed first.
+"""Memory pools: deny pods that would change which pod the kernel kills first.
 
-Who may use the pools' classes at all is components/admission/pods.py's, cluster-wide.
+components/admission/pods.py decides which tenants may use the pools' classes.
 """
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, validating, within
 from components.base.manifest import Manifest
 from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
-from tenancy.names import HOST_MEMORY_CLASSES, HOST_MEMORY_STAMP, SHM_RMID_FORCED
+from tenancy.names import SHM_RMID_FORCED
+from tenancy.policy_names import HOST_MEMORY_CLASSES, HOST_MEMORY_STAMP
 from tenancy.quantity import canonical_mib
 
 _COMPONENT = "memory"
@@ -19,33 +19,24 @@ _RULES = (ResourceRule("CREATE", ("pods",)), ResourceRule("UPDATE", ("pods/resiz
 _BEST_EFFORT = ("cpu", "memory")
 
 
-@dataclass(frozen=True)
-class _Tenant:
-    """A namespace of the pools, and what runs there."""
-
-    name: str
-    workloads: Sequence[Workload]
-    disposable: Sequence[Disposable]
-
-
 def policies(pools: HostMemoryPools) -> list[Manifest]:
-    """One policy for each namespace, after the one that changes victims."""
+    """Returns the policy that changes disposable pods, and one that judges the pods for each namespace."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
     tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
-    stamp = [_freed_with_its_processes(disposable)] if disposable else []
     return [
-        *stamp,
+        *([_freed_with_its_processes(disposable)] if disposable else []),
         *(
-            _policy(_Tenant(n, [w for w in workloads if w.tenant == n], [d for d in disposable if d.tenant == n]))
+            _policy(n, [w for w in workloads if w.tenant == n], [d for d in disposable if d.tenant == n])
             for n in tenants
         ),
     ]
 
 
 def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
-    """A System V segment outlives the process that made it, unless the pod's IPC namespace has this sysctl."""
-    victim = f"has(object.spec.priorityClassName) && object.spec.priorityClassName in {_list(_classes(disposable))}"
+    """Sets the sysctl that frees a System V segment with the process that made it."""
+    named, classes = "object.spec.priorityClassName", cel.texts(_classes(disposable))
+    is_disposable = f"has({named}) && {named} in {classes}"
     context, path = "object.spec.securityContext", "/spec/securityContext"
     has_list = f"has({context}) && has({context}.sysctls)"
     lacks = f"!({has_list} && {context}.sysctls.exists(s, s.name == {cel.text(SHM_RMID_FORCED)}))"
@@ -54,11 +45,11 @@ def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:
         f"({has_list} ? [] : {cel.add(f'{path}/sysctls', '[]')})",
         f"({lacks} ? {cel.add(f'{path}/sysctls/-', json.dumps({'name': SHM_RMID_FORCED, 'value': '1'}))} : [])",
     ]
-    scope = Scope(within({d.tenant for d in disposable}), {"is-a-victim": victim})
-    return mutating(_COMPONENT, HOST_MEMORY_STAMP, scope, operations)
+    scope = Scope(within({d.tenant for d in disposable}), {"is-a-victim": is_disposable})
+    return mutating(HOST_MEMORY_STAMP, scope, operations, component=_COMPONENT)
 
 
-def _policy(tenant: _Tenant) -> Manifest:
+def _policy(tenant: str, workloads: Sequence[Workload], disposable: Sequence[Disposable]) -> Manifest:
     variables = {
         "priority": "has(object.spec.priorityClassName) ? object.spec.priorityClassName : ''",
         "resources": (
@@ -67,81 +58,74 @@ def _policy(tenant: _Tenant) -> Manifest:
         ),
     }
     validations = {
-        **_bursts(tenant),
-        **(_protected(tenant) if tenant.workloads else {}),
-        **(_victims(tenant) if tenant.disposable else {}),
+        **_bursts(_classes((*workloads, *disposable))),
+        **(_protected(_classes(workloads)) if workloads else {}),
+        **(_killed_first(disposable) if disposable else {}),
+        **({} if workloads else _only_disposable(tenant, _classes(disposable))),
     }
-    scope = Scope(within([tenant.name]), {}, _RULES)
-    return validating(_COMPONENT, f"{HOST_MEMORY_CLASSES}-{tenant.name}", scope, validations, variables)
+    name, scope = f"{HOST_MEMORY_CLASSES}-{tenant}", Scope(within([tenant]), {}, _RULES)
+    return validating(name, scope, validations, variables, component=_COMPONENT)
 
 
-def _bursts(tenant: _Tenant) -> dict[str, str]:
-    """Memory beyond the request is for those whose peaks were proven, and for victims."""
+def _bursts(allowed: Sequence[str]) -> dict[str, str]:
+    """Only pods of the pools may hold more memory than they request."""
     limit, request = "r.limits['memory']", "r.requests['memory']"
     bursts = (
         f"{_states('r', 'requests')} && "
         f"(!{_states('r', 'limits')} || quantity({limit}).isGreaterThan(quantity({request})))"
     )
-    allowed = _classes((*tenant.workloads, *tenant.disposable))
     message = (
         "this pod may hold more memory than it requests: make request and limit equal, or declare it under "
         f"memory_pools and give it its class ({', '.join(allowed)})"
     )
-    return {f"variables.priority in {_list(allowed)} || !variables.resources.exists(r, {bursts})": message}
+    return {f"variables.priority in {cel.texts(allowed)} || !variables.resources.exists(r, {bursts})": message}
 
 
-def _protected(tenant: _Tenant) -> dict[str, str]:
-    """A limit is what the proof, and the guard, go by."""
-    classes = _classes(tenant.workloads)
+def _protected(classes: Sequence[str]) -> dict[str, str]:
+    """The preview's proof and the guard both calculate with the limit."""
     limited = f"{cel.CONTAINERS}.all(c, has(c.resources) && {_states('c.resources', 'limits')})"
     message = f"a pod of class {', '.join(classes)} needs a memory limit on each container"
-    return {f"!(variables.priority in {_list(classes)}) || {limited}": message}
+    return {f"!(variables.priority in {cel.texts(classes)}) || {limited}": message}
 
 
-def _freed(classes: str) -> dict[str, str]:
-    """What a victim holds goes with its processes: pages of a tmpfs, and shared memory that stays, belong to none, and
-    the kernel would go on to the protected."""
+def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
+    """A disposable pod requests no more than declared, and its memory is freed with its processes.
+
+    Pages of a tmpfs and remaining shared memory belong to no process. The kernel would go on to kill protected pods.
+    """
+    classes = _classes(disposable)
     volumes, sysctls = "object.spec.volumes", "object.spec.securityContext.sysctls"
     in_memory = "has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory'"
     kept = f"s.name == {cel.text(SHM_RMID_FORCED)} && s.value != '1'"
-    first = f"a pod of class {classes} is there to be killed first, and"
-    return {
+    first = f"a pod of class {', '.join(classes)} is there to be killed first"
+    required = {
         f"!has({volumes}) || !{volumes}.exists(v, {in_memory})": (
-            f"{first} what it wrote to an emptyDir of medium Memory would stay: use one without a medium"
+            f"{first}, and what it wrote to an emptyDir of medium Memory would stay: use one without a medium"
         ),
         f"!has(object.spec.securityContext) || !has({sysctls}) || !{sysctls}.exists(s, {kept})": (
-            f"{first} its shared memory would stay: remove the sysctl {SHM_RMID_FORCED}"
+            f"{first}, and its shared memory would stay: remove the sysctl {SHM_RMID_FORCED}"
         ),
     }
-
-
-def _victims(tenant: _Tenant) -> dict[str, str]:
-    """The cheapest to kill: no more than the declared request, and no other class where only victims run."""
-    classes = _classes(tenant.disposable)
-    is_victim = f"variables.priority in {_list(classes)}"
-    request_mib = max(d.request_mib for d in tenant.disposable)
-    validations = {f"!({is_victim}) || {holds}": message for holds, message in _freed(", ".join(classes)).items()}
-    if request_mib:
+    if request_mib := max(d.request_mib for d in disposable):
         most = canonical_mib(request_mib)
         asked = f"variables.resources.filter(r, {_states('r', 'requests')})"
         small = f"{asked}.all(r, quantity(r.requests['memory']).compareTo(quantity({cel.text(most)})) <= 0)"
-        validations[f"!({is_victim}) || {small}"] = (
-            f"a pod of class {', '.join(classes)} is there to be killed first: request at most {most} of memory"
-        )
+        required[small] = f"{first}: request at most {most} of memory"
     else:
         none = " && ".join(
             f"!{_states('r', part, resource)}" for part in ("requests", "limits") for resource in _BEST_EFFORT
         )
-        validations[f"!({is_victim}) || variables.resources.all(r, {none})"] = (
-            f"a pod of class {', '.join(classes)} is there to be killed first, and so BestEffort: state no cpu and no "
-            "memory"
-        )
-    if not tenant.workloads:
-        validations[is_victim] = (
-            f"namespace {tenant.name} is the memory pools' victims': give the pod priorityClassName "
-            f"{' or '.join(classes)}"
-        )
-    return validations
+        required[f"variables.resources.all(r, {none})"] = f"{first}, and so BestEffort: state no cpu and no memory"
+    return {f"!({_is_of(classes)}) || {holds}": message for holds, message in required.items()}
+
+
+def _only_disposable(tenant: str, classes: Sequence[str]) -> dict[str, str]:
+    message = f"namespace {tenant} is the memory pools' victims': give the pod priorityClassName {' or '.join(classes)}"
+    return {_is_of(classes): message}
+
+
+def _is_of(classes: Sequence[str]) -> str:
+    return f"variables.priority in {cel.texts(classes)}"
 
 
 def _states(resources: str, part: str, resource: str = "memory") -> str:
@@ -150,7 +134,3 @@ def _states(resources: str, part: str, resource: str = "memory") -> str:
 
 def _classes(members: Iterable[Workload | Disposable]) -> list[str]:
     return sorted({member.priority for member in members})
-
-
-def _list(values: Iterable[str]) -> str:
-    return f"[{', '.join(map(cel.text, values))}]"

@@ -1,7 +1,7 @@
-"""Mirrors of static pods: only a node's kubelet makes them.
+"""Mirrors of static pods: only a node's kubelet creates them.
 
-NodeRestriction keeps a node to mirrors of its own, and nobody else from any: who may create pods may write the
-annotation, an owner and a hash of his choice. Agents take the hash for the name of the pod's control group.
+NodeRestriction holds a node to mirrors of its own, and does not judge anybody else: every other creator of pods could
+write the annotation, an owner and any hash. The agents derive the name of the pod's control group from the hash.
 """
 
 from collections.abc import Iterable
@@ -9,15 +9,14 @@ from collections.abc import Iterable
 from components.admission import cel
 from components.admission.policy import Scope, outside, validating
 from components.base.manifest import Manifest
-from tenancy.names import MIRROR_ANNOTATION, MIRROR_PODS
-
-_COMPONENT = "admission"
+from tenancy.names import MIRROR_ANNOTATION
+from tenancy.policy_names import MIRROR_PODS
 
 
 def mirror_pods(exempt: Iterable[str]) -> Manifest:
-    """Policy: nobody but a node creates a pod with the annotation, which the API lets nobody add later.
+    """Denies a new pod with the annotation to everybody but nodes; the API server lets nobody add it later.
 
-    system:masters is left alone, as in node_status.py: on some clusters it is the group of the kubelets.
+    system:masters is allowed: on some clusters the kubelets are in that group.
     """
     annotation = cel.text(MIRROR_ANNOTATION)
     groups = "request.userInfo.?groups.orValue([])"
@@ -26,4 +25,4 @@ def mirror_pods(exempt: Iterable[str]) -> Manifest:
         "is-no-node": f"!{groups}.exists(g, g in ['system:nodes', 'system:masters'])",
     }
     message = f"the annotation {MIRROR_ANNOTATION} is for kubelets, which mirror static pods by it: remove it"
-    return validating(_COMPONENT, MIRROR_PODS, Scope(outside(exempt), conditions), {"false": message})
+    return validating(MIRROR_PODS, Scope(outside(exempt), conditions), {"false": message})

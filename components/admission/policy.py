@@ -1,4 +1,4 @@
-"""The objects of Kubernetes' own admission policies: a policy, the namespaces it is for, its binding.
+"""The objects of Kubernetes' own admission policies: a policy, the namespaces that it applies to, its binding.
 
 https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/ and, from Kubernetes 1.36,
 https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/
@@ -8,26 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.base.manifest import Manifest
+import pulumi
+
+from components.base.manifest import Manifest, register
 from tenancy.names import EXEMPT, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"
+_COMPONENT = "admission"
 
 
 @dataclass(frozen=True)
 class ResourceRule:
-    """An operation on resources of a group, in its version v1, that a policy looks at."""
+    """An operation on resources of a group's version v1."""
 
     operation: str
     resources: Sequence[str]
     group: str = ""
-
-
-@dataclass(frozen=True)
-class MessageExpression:
-    """CEL for the text of a refusal, where it depends on the object."""
-
-    cel: str
 
 
 _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
@@ -35,7 +31,7 @@ _POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 
 @dataclass(frozen=True)
 class Scope:
-    """Where and when a policy applies: in the namespaces, for the rules, if every condition holds (name to CEL)."""
+    """The requests that a policy judges. Every condition (name to CEL) must hold."""
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
@@ -59,75 +55,67 @@ class Scope:
 
 
 def within(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects the namespaces, of which there is at least one, by the label that Kubernetes sets itself."""
+    """Selects these namespaces, at least one, by the label that Kubernetes sets itself."""
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
 
 
 def outside(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects every namespace but these, and but those that are exempt by their label."""
+    """Selects all other namespaces, except those that are exempt by their label."""
     values = sorted(set(namespaces))
     by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}] if values else []
     return labelled({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
 
 
 def labelled(selector: Mapping[str, Any], key: str, operator: str, values: Iterable[str]) -> dict[str, Any]:
-    """Of the selected namespaces those whose label is, or is not (NotIn), one of the values."""
+    """Narrows the selector to namespaces with one of the values in their label (In), or with none of them (NotIn)."""
     expressions = selector.get("matchExpressions", [])
     return {"matchExpressions": [*expressions, {"key": key, "operator": operator, "values": list(values)}]}
 
 
-def mutating(component: str, name: str, scope: Scope, operations: Sequence[str], *, again: bool = True) -> Manifest:
-    """Changes the object by JSON Patch: CEL expressions that are lists of operations, one after the other. They are
-    applied again, to their own result, where another policy or a webhook changed the object since, as a service mesh
-    does that adds a container. The API server takes policies in any order, and one whose conditions did not hold at
-    first is not asked again: no condition may wait for what another policy writes."""
+def mutating(
+    name: str, scope: Scope, operations: Sequence[str], *, again: bool = True, component: str = _COMPONENT
+) -> Manifest:
+    """Returns a policy that changes the object by JSON Patch; each of `operations` is CEL for a list of patches.
+
+    With `again` it runs once more if another policy or a webhook changed the object after it, such as a service mesh
+    that adds a container. The API server runs policies in any order, and evaluates their conditions only once. So a
+    condition must never depend on another policy's change.
+    """
     expression = " + ".join(operations)
-    return _policy(
-        "MutatingAdmissionPolicy",
-        component,
-        name,
-        {
-            **scope.to_spec(),
-            "reinvocationPolicy": "IfNeeded" if again else "Never",
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-        },
-    )
+    spec = {
+        **scope.to_spec(),
+        "reinvocationPolicy": "IfNeeded" if again else "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    }
+    return _policy("MutatingAdmissionPolicy", component, name, spec)
 
 
 def validating(
-    component: str,
     name: str,
     scope: Scope,
-    validations: Mapping[str, str] | Mapping[str, str | MessageExpression],
+    validations: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
     *,
     params: Mapping[str, str] | None = None,
+    message_key: str = "message",
+    component: str = _COMPONENT,
 ) -> Manifest:
-    """Refuses the object unless every expression holds; `validations` are the messages by expression. They are judged
-    for each object of the cluster of the kind `params`, where one is given, as `params`."""
-    return _policy(
-        "ValidatingAdmissionPolicy",
-        component,
-        name,
-        {
-            **({"paramKind": dict(params)} if params else {}),
-            **scope.to_spec(),
-            "variables": _named(variables or {}),
-            "validations": [{"expression": holds, **_message(message)} for holds, message in validations.items()],
-        },
-    )
+    """Returns a policy that denies the object unless every expression holds; `validations` are messages by expression.
 
-
-def _message(message: str | MessageExpression) -> dict[str, str]:
-    return {"message": message} if isinstance(message, str) else {"messageExpression": message.cel}
-
-
-def renamed(policy: Manifest, name: str) -> Manifest:
-    return {**policy, "metadata": {**policy["metadata"], "name": name}}
+    With `params`, a kind, the policy judges the object once for each object of that kind, as the variable `params`.
+    `message_key` is messageExpression if the messages are CEL.
+    """
+    spec = {
+        **({"paramKind": dict(params)} if params else {}),
+        **scope.to_spec(),
+        "variables": _named(variables or {}),
+        "validations": [{"expression": holds, message_key: message} for holds, message in validations.items()],
+    }
+    return _policy("ValidatingAdmissionPolicy", component, name, spec)
 
 
 def binding(policy: Manifest) -> Manifest:
-    """Puts a policy into force, everywhere that its own scope says."""
+    """Puts a policy into force, everywhere in its own scope."""
     spec: dict[str, Any] = {"policyName": policy["metadata"]["name"]}
     if policy["kind"] == "ValidatingAdmissionPolicy":
         spec["validationActions"] = ["Deny"]
@@ -136,8 +124,16 @@ def binding(policy: Manifest) -> Manifest:
     return {**policy, "kind": f"{policy['kind']}Binding", "spec": spec}
 
 
+def put_into_force(
+    policy: Manifest, name: str, *, parent: pulumi.Resource, depends_on: Sequence[pulumi.Resource] = ()
+) -> pulumi.Resource:
+    """Registers the policy and its binding, which it returns."""
+    declared = register(policy, name, parent=parent, depends_on=depends_on)
+    return register(binding(policy), f"{name}-binding", parent=parent, depends_on=[declared])
+
+
 def _policy(kind: str, component: str, name: str, spec: dict[str, Any]) -> Manifest:
-    """Without the empty lists, which the API server does not keep."""
+    """Leaves empty lists out, because the API server does not store them."""
     given = {key: value for key, value in spec.items() if value != []}
     return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, "labels": labels(component)}, "spec": given}
 

@@ -1,33 +1,26 @@
-"""Queue tenants: what reaches a GPU there has come through Kueue.
+"""Queue tenants: a pod that reaches a GPU there has come through Kueue.
 
-Kueue queues the Jobs that have its label and knows of nothing else, so that a bare pod, a Deployment or a Job without
-the label would run beside the queue. Labels and owners of a pod can be written by anybody; who made it cannot. So a GPU
-pod is the Job controller's, and a GPU Job waits suspended until Kueue, and nobody else, starts it
-(sigs.k8s.io/kueue pkg/controller/jobs/job/job_webhook.go: it suspends what has its label).
+Kueue queues the Jobs that have its label and ignores everything else. Without these policies a bare pod, a Deployment
+or a Job without the label would bypass the queue. Anybody can write a pod's labels and owners, but nobody can fake
+the account that creates it. So the Job controller must create each GPU pod, and a GPU Job waits suspended until Kueue
+starts it (sigs.k8s.io/kueue pkg/controller/jobs/job/job_webhook.go).
 
-Kueue hands a Job's quota on once the Job is gone or counts no pod. So a pod stays its Job's for as long as it runs: its
-owners and the labels by which it is counted are not the tenant's to change, and no Job goes without its pods.
+Kueue frees a Job's quota once the Job is gone or counts no pod. So a tenant must keep a running pod's owners and
+the labels by which it is counted, and delete a Job only together with its pods.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from components.admission import cel
-from components.admission.grace import MOST_SECONDS, SECONDS, TOO_LONG
+from components.admission.grace import SECONDS, TOO_LONG
 from components.admission.policy import ResourceRule, Scope, validating, within
 from components.admission.seats import Seats, in_parts
 from components.base.manifest import Manifest
-from tenancy.names import (
-    GARBAGE_COLLECTOR,
-    JOB_CONTROLLERS,
-    KUEUE_QUEUE_LABEL,
-    QUEUED_JOBS,
-    QUEUED_JOBS_DELETION,
-    QUEUED_PODS,
-    QUEUED_PODS_KEPT,
-)
+from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
+from tenancy.policy_names import QUEUED_JOBS, QUEUED_JOBS_DELETION, QUEUED_PODS, QUEUED_PODS_KEPT
+from tenancy.reach import MOST_GRACE_SECONDS
 
-_COMPONENT = "admission"
 _ORPHAN = "orphan"  # FinalizerOrphanDependents
 # Labels by which Kubernetes and Kueue know the pods of a Job, and two that older versions of Kubernetes set.
 _JOB_LABELS = ("batch.kubernetes.io/", "kueue.x-k8s.io/")
@@ -37,7 +30,7 @@ _JOBS = tuple(ResourceRule(operation, ("jobs",), group="batch") for operation in
 
 @dataclass(frozen=True, kw_only=True)
 class Queued:
-    """`tenants` queue; `account` is Kueue's user name. A tenant that has `seats` too may use these without queueing."""
+    """`tenants` queue and may use their `seats` without queueing; `account` is Kueue's user name."""
 
     seats: Seats
     tenants: Sequence[str]
@@ -58,7 +51,7 @@ class Queued:
 
 
 def queued(args: Queued) -> list[Manifest]:
-    """The policies; none where nobody queues."""
+    """Returns the policies for queue tenants, if there are any."""
     return in_parts(
         args.seats, sorted(args.tenants), lambda seats, tenants: _of(replace(args, seats=seats, tenants=tenants))
     )
@@ -69,26 +62,23 @@ def _of(args: Queued) -> list[Manifest]:
 
 
 def _pods(args: Queued) -> Manifest:
-    controllers = ", ".join(map(cel.text, JOB_CONTROLLERS))
     is_a_jobs = (
-        f"request.userInfo.username in [{controllers}] && object.metadata.?ownerReferences.orValue([])"
+        f"request.userInfo.username in {cel.texts(JOB_CONTROLLERS)} && object.metadata.?ownerReferences.orValue([])"
         ".exists(o, o.kind == 'Job' && o.apiVersion == 'batch/v1' && o.?controller.orValue(false))"
     )
     message = (
         f"GPUs of this namespace are handed out by its queue: make it a Job with the label {KUEUE_QUEUE_LABEL} (pods "
         "of their own, Deployments and the like are not queued)"
     )
-    scope = Scope(within(args.tenants), _uses_gpu(args))
-    return validating(
-        _COMPONENT, QUEUED_PODS, scope, {f"{is_a_jobs} || {args.is_a_seat}": message}, args.seat_variables
-    )
+    scope = Scope(within(args.tenants), {"uses-a-gpu": _uses_a_gpu(args)})
+    return validating(QUEUED_PODS, scope, {f"{is_a_jobs} || {args.is_a_seat}": message}, args.seat_variables)
 
 
 def _kept_pods(args: Queued) -> Manifest:
-    """The garbage collector takes owners off that are gone, and the Job controller lets go what it does not count."""
-    accounts = ", ".join(map(cel.text, (*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account)))
+    """Controllers may change both: the garbage collector removes owners, and the Job controller releases pods."""
+    accounts = cel.texts((*JOB_CONTROLLERS, GARBAGE_COLLECTOR, args.account))
     begins = " || ".join(f"k.startsWith({cel.text(prefix)})" for prefix in _JOB_LABELS)
-    counted = f"({begins} || k in [{', '.join(map(cel.text, _OLD_JOB_LABELS))}])"
+    counted = f"({begins} || k in {cel.texts(_OLD_JOB_LABELS)})"
     variables = {
         **args.seat_variables,
         "before": "oldObject.metadata.?labels.orValue({})",
@@ -106,14 +96,17 @@ def _kept_pods(args: Queued) -> Manifest:
             f"labels under {' and '.join(_JOB_LABELS)} ({', '.join(_OLD_JOB_LABELS)})"
         ),
     }
-    conditions = {"is-no-controllers": f"!(request.userInfo.username in [{accounts}])", **_uses_gpu(args)}
+    conditions = {"is-no-controllers": f"!(request.userInfo.username in {accounts})", "uses-a-gpu": _uses_a_gpu(args)}
     scope = Scope(within(args.tenants), conditions, (ResourceRule("UPDATE", ("pods",)),))
-    return validating(_COMPONENT, QUEUED_PODS_KEPT, scope, validations, variables)
+    return validating(QUEUED_PODS_KEPT, scope, validations, variables)
 
 
 def _deletion(args: Queued) -> Manifest:
-    """A Job goes with its pods. Who says nothing would leave them: so it is for Jobs of batch/v1, and for no other kind
-    (pkg/registry/batch/job/strategy.go). A finalizer says it as well, which is `_jobs`'."""
+    """A Job is deleted with its pods.
+
+    A deletion of a Job of batch/v1 that names no policy leaves the pods (pkg/registry/batch/job/strategy.go). `_jobs`
+    denies the finalizer that does the same.
+    """
     takes_them = (
         "request.options.?orphanDependents.hasValue() ? !request.options.orphanDependents : "
         "request.options.?propagationPolicy.orValue('') in ['Background', 'Foreground']"
@@ -126,11 +119,11 @@ def _deletion(args: Queued) -> Manifest:
     scope = Scope(within(args.tenants), conditions, (ResourceRule("DELETE", ("jobs",), group="batch"),))
     variables = {name: _of_template(expression, "oldObject") for name, expression in args.seat_variables.items()}
     seat = _of_template(args.is_a_seat, "oldObject")
-    return validating(_COMPONENT, QUEUED_JOBS_DELETION, scope, {seat: message}, variables)
+    return validating(QUEUED_JOBS_DELETION, scope, {seat: message}, variables)
 
 
 def _jobs(args: Queued) -> Manifest:
-    """An update is judged by what it changes: a Job that runs may be labelled, shrunk and ended."""
+    """An update is judged by its changes: a running Job may be labelled, shrunk and ended."""
     uses_gpu = _uses_a_gpu(args)
     kueue = f"request.userInfo.username == {cel.text(args.account)}"
     waits = "variables.waits"
@@ -161,18 +154,14 @@ def _jobs(args: Queued) -> Manifest:
         f"variables.seat || request.operation != 'UPDATE' || {waits} || variables.ran || {kueue}": start,
         f"variables.seat || !variables.ran || {waits} || {kueue} || "
         f"object.{parallelism} <= oldObject.{parallelism}": grow,
-        f"variables.seat || {grace} <= {MOST_SECONDS} || variables.used && {grace} <= {granted}": TOO_LONG,
+        f"variables.seat || {grace} <= {MOST_GRACE_SECONDS} || variables.used && {grace} <= {granted}": TOO_LONG,
         **{
             f"variables.seat || !object.{given} || variables.used && oldObject.{given}": message
             for given, message in {orphans: orphan, selects: select}.items()
         },
     }
     scope = Scope(within(args.tenants), {"uses-a-gpu": _of_template(uses_gpu)}, _JOBS)
-    return validating(_COMPONENT, QUEUED_JOBS, scope, validations, variables)
-
-
-def _uses_gpu(args: Queued) -> dict[str, str]:
-    return {"uses-a-gpu": _uses_a_gpu(args)}
+    return validating(QUEUED_JOBS, scope, validations, variables)
 
 
 def _uses_a_gpu(args: Queued) -> str:
@@ -181,5 +170,5 @@ def _uses_a_gpu(args: Queued) -> str:
 
 
 def _of_template(expression: str, job: str = "object") -> str:
-    """What is said of a pod, of the pods that a Job makes."""
+    """The same expression about a Job's pods instead of a pod."""
     return expression.replace("object.spec.", f"{job}.spec.template.spec.")

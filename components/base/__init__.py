@@ -1,1 +1,1 @@
-"""What every component stands on: Specs, manifests, identities, and the pod that all agents share."""
+"""The base of every component: Specs, manifests, identities, and the pod that all agents share."""

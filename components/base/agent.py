@@ -1,30 +1,30 @@
-"""What all agents share: one hardened pod, run by a CronJob each minute or by whatever its component declares."""
+"""The hardened pod that all agents share, and the CronJob that runs some of them each minute."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from components.base.identity import IdentityArgs, PolicyRule, RoleRef
+from components.base.identity import Account
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 
-# A run is a loop inside its minute: its completion is the heartbeat, so it must end before the deadline kills it. A pod
-# starts within 2 to 10 seconds of the minute, and the last pass needs its own time.
+# A run loops within its minute, and its completion is the heartbeat. So it must end before the deadline kills it. A pod
+# starts within 2 to 10 seconds of the minute, and the last pass needs time as well.
 RUN_SECONDS = 45
 DEADLINE_SECONDS = 58
 
-# Of a container that Prometheus scrapes.
+# The port's name in containers that Prometheus scrapes.
 METRICS_PORT = "metrics"
 
-_USER = 65532  # "nonroot" of the distroless images: no image in use gives it a home, a shell or a file
+_USER = 65532  # "nonroot" of the distroless images; no image in use gives it a home, a shell or a file
 _CODE_VOLUME = "code"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume of the pod, and where a container sees it; `source` is what the API takes next to the name."""
+    """A volume of the pod and its path in a container; `source` holds the API's fields next to the name."""
 
     name: str
     path: str
@@ -39,51 +39,39 @@ class Volume:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
-    """One program of the zipapp in a namespace, under an account of its own name, with its own variables and rules.
+class Agent(Account):
+    """A program of the zipapp, with its account and its variables.
 
-    With `capabilities` it runs as root and has no others: Kubernetes gives them to no other user (KEP-2763).
+    With `capabilities` it runs as root without any others: Kubernetes gives capabilities to no other user (KEP-2763).
     """
 
-    program: str
-    name: str
-    namespace: str
     cluster: ClusterSpec
     code: Zipapp
     environment: Mapping[str, str]
-    rules: tuple[PolicyRule, ...]
-    dry_run: bool
-    roles: tuple[RoleRef, ...] = ()
     memory_mib: int = 128
     capabilities: tuple[str, ...] = ()
     priority_class: str = names.CLUSTER_CRITICAL
 
     @property
-    def labels(self) -> dict[str, str]:
-        return names.labels(self.program, self.name)
+    def selector(self) -> dict[str, str]:
+        """The labels that choose its pods within their namespace."""
+        return {names.LABEL_NAME: self.name}
 
-    @property
-    def metadata(self) -> Manifest:
-        return {"name": self.name, "namespace": self.namespace, "labels": self.labels}
+    def declare(self, api_version: str, kind: str, **body: object) -> Manifest:
+        """An object with the agent's name."""
+        return {"apiVersion": api_version, "kind": kind, "metadata": self.metadata, **body}
 
-    @property
-    def identity(self) -> IdentityArgs:
-        return IdentityArgs(
-            account=self.name,
-            namespace=self.namespace,
-            component=self.program,
-            rules=self.rules,
-            roles=self.roles,
-        )
+
+def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest:
+    return {"httpGet": {"path": path, "port": port, **request}, "periodSeconds": 10, "timeoutSeconds": 5}
 
 
 def serving(port: int) -> Manifest:
-    """What a node agent's container adds, which serves /metrics and /healthz on that port."""
-    probe = {"httpGet": {"path": "/healthz", "port": METRICS_PORT}, "periodSeconds": 10, "timeoutSeconds": 5}
+    """The fields of a node agent's container that serves /metrics and /healthz on that port."""
     return {
         "ports": [{"name": METRICS_PORT, "containerPort": port}],
-        "livenessProbe": probe,
-        "readinessProbe": probe,
+        "livenessProbe": probe("/healthz"),
+        "readinessProbe": probe("/healthz"),
     }
 
 
@@ -95,11 +83,11 @@ def pod_template(
     beside: Sequence[Manifest] = (),
     volumes: Sequence[Volume] = (),
 ) -> Manifest:
-    """The hardened pod. `container` and `pod` add fields, for what one agent alone needs; they override none. `beside`
-    are further containers; `volumes` are the pod's, which the agent's container may read.
+    """The hardened pod.
 
-    It passes Pod Security `restricted`, unless `pod` says otherwise. There is no CPU limit: throttling would only make
-    a run late. No tenant preempts it: an agent that is gone protects nobody.
+    `container` and `pod` add fields and override none. `beside` are further containers. The agent's container reads
+    `volumes`. The pod passes Pod Security `restricted`, unless `pod` adds a privilege. It has no CPU limit, since
+    throttling would only delay a run.
     """
     given = pod or {}
     tolerations = [*given.get("tolerations", ()), *(each.declared for each in agent.cluster.agent_tolerations)]
@@ -132,7 +120,7 @@ def pod_template(
 
 
 def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
-    """The container that runs the agent's program, with the code and `mounts`."""
+    """The container that runs the agent's program."""
     return hardened(
         {
             "name": agent.program,
@@ -147,41 +135,27 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
 
 
 def hardened(container: Manifest, capabilities: Sequence[str] = ()) -> Manifest:
-    """The container without any privilege, as Pod Security `restricted` and our own policy pack want it; or as root
-    with these capabilities alone."""
+    """The container without any privilege, or as root with these capabilities alone."""
+    root: Manifest = {"runAsNonRoot": False, "runAsUser": 0} if capabilities else {}
     return {
         **container,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            **_privileges(capabilities),
+            **root,
+            "capabilities": {"drop": ["ALL"], **({"add": list(capabilities)} if capabilities else {})},
         },
     }
 
 
-def _privileges(capabilities: Sequence[str]) -> Manifest:
-    if not capabilities:
-        return {"capabilities": {"drop": ["ALL"]}}
-    return {
-        "runAsNonRoot": False,
-        "runAsUser": 0,
-        "capabilities": {"drop": ["ALL"], "add": list(capabilities)},
-    }
-
-
 def flag(value: bool) -> str:
-    """A switch in an agent's environment."""
     return "true" if value else "false"
 
 
 def _environment(agent: Agent) -> list[Manifest]:
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "NODE_NAME": "spec.nodeName"}
-    values = {
-        "LEDGER_NAMESPACE": agent.cluster.system_namespace,
-        "DRY_RUN": flag(agent.dry_run),
-        **agent.environment,
-    }
+    values = {"LEDGER_NAMESPACE": agent.cluster.system_namespace, **agent.environment}
     return [
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
         *({"name": name, "value": value} for name, value in values.items()),
@@ -189,7 +163,6 @@ def _environment(agent: Agent) -> list[Manifest]:
 
 
 def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
-    """A run of the agent that ends by itself, or by its deadline."""
     return {
         "activeDeadlineSeconds": deadline_seconds,
         "backoffLimit": retries,
@@ -197,25 +170,18 @@ def job_spec(agent: Agent, *, deadline_seconds: int, retries: int) -> Manifest:
     }
 
 
-def cron_job(agent: Agent) -> Manifest:
-    """The agent each minute. A failed run is not repeated: the next minute is its retry.
+def cron_job(agent: Agent, *, deadline_seconds: int = DEADLINE_SECONDS) -> Manifest:
+    """Runs the agent each minute. A failed run is not repeated: the next minute is its retry.
 
-    A run ends by its Job's deadline, before the next begins, but for one on a node that died: its pod stays, and so
-    does its Job. That must not hold up the next one, nor may the next one end a run that is about to succeed.
+    The runs may overlap: a run on a node that died keeps its pod and its Job, and must not hold up the next one.
     """
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "CronJob",
-        "metadata": agent.metadata,
-        "spec": {
-            "schedule": "* * * * *",
-            "concurrencyPolicy": "Allow",
-            "startingDeadlineSeconds": 30,
-            "successfulJobsHistoryLimit": 1,
-            "failedJobsHistoryLimit": 3,
-            "jobTemplate": {
-                "metadata": {"labels": agent.labels},
-                "spec": job_spec(agent, deadline_seconds=DEADLINE_SECONDS, retries=0),
-            },
-        },
+    job = job_spec(agent, deadline_seconds=deadline_seconds, retries=0)
+    spec = {
+        "schedule": "* * * * *",
+        "concurrencyPolicy": "Allow",
+        "startingDeadlineSeconds": 30,
+        "successfulJobsHistoryLimit": 1,
+        "failedJobsHistoryLimit": 3,
+        "jobTemplate": {"metadata": {"labels": agent.labels}, "spec": job},
     }
+    return agent.declare("batch/v1", "CronJob", spec=spec)

@@ -1,5 +1,6 @@
-"""The identity of an agent: its ServiceAccount, and the least roles that its rules need."""
+"""The identity of an agent: its ServiceAccount, and roles with the rights that it needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -7,114 +8,134 @@ import pulumi
 from components.base.manifest import Manifest, component_type, register
 from tenancy.names import labels
 
-_RBAC_API = "rbac.authorization.k8s.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PolicyRule:
-    """What an account may do; in the whole cluster where `namespace` is None. Never a wildcard.
+    """A right, in the whole cluster if `namespace` is None.
 
-    What each agent gets stands here, next to the agent, and again in policy/rules/rbac.py, on purpose: that list judges
-    this one. Were it derived from it, a right too many would allow itself.
+    Each agent's rights are written twice on purpose: next to the agent, and in policy/rules/rbac.py, which judges the
+    first list. If one were derived from the other, it would allow each right too many.
     """
 
-    api_groups: tuple[str, ...] = ("",)
+    group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     resource_names: tuple[str, ...] = ()
     namespace: str | None = None
 
+    @property
+    def declared(self) -> Manifest:
+        names = {"resourceNames": list(self.resource_names)} if self.resource_names else {}
+        return {
+            "apiGroups": [self.group],
+            "resources": list(self.resources),
+            "verbs": list(self.verbs),
+            **names,
+        }
+
 
 def events_rule(namespace: str | None = None) -> PolicyRule:
-    """What an agent needs to record Events."""
-    return PolicyRule(api_groups=("events.k8s.io",), resources=("events",), verbs=("create",), namespace=namespace)
+    """The right to record Events."""
+    return PolicyRule("events.k8s.io", ("events",), ("create",), namespace=namespace)
 
 
 @dataclass(frozen=True)
 class RoleRef:
-    """A role by its name: a ClusterRole where `namespace` is None."""
+    """A role by its name; a ClusterRole if `namespace` is None."""
 
     name: str
     namespace: str | None = None
 
     @property
-    def kind(self) -> str:
-        return "ClusterRole" if self.namespace is None else "Role"
+    def prefix(self) -> str:
+        return "Cluster" if self.namespace is None else ""
+
+
+def role_manifest(ref: RoleRef, labels: dict[str, str], rules: Sequence[PolicyRule]) -> Manifest:
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": f"{ref.prefix}Role",
+        "metadata": _metadata(ref.name, labels, ref.namespace),
+        "rules": [rule.declared for rule in rules],
+    }
+
+
+def binding_manifest(name: str, labels: dict[str, str], ref: RoleRef, subjects: Sequence[Manifest]) -> Manifest:
+    """Gives the subjects a role in its own namespace, or in the whole cluster."""
+    return {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": f"{ref.prefix}RoleBinding",
+        "metadata": _metadata(name, labels, ref.namespace),
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": f"{ref.prefix}Role", "name": ref.name},
+        "subjects": list(subjects),
+    }
+
+
+def group_subject(group: str) -> Manifest:
+    return {"apiGroup": RBAC_GROUP, "kind": "Group", "name": group}
+
+
+def _metadata(name: str, labels: dict[str, str], namespace: str | None) -> Manifest:
+    return {"name": name, "labels": labels} | ({} if namespace is None else {"namespace": namespace})
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdentityArgs:
-    """`account` is the name of the ServiceAccount in `namespace`, and of every role and binding of its rules. `roles`
-    are further ones that it gets, which Kubernetes brings."""
+class Account:
+    """A program's ServiceAccount `name` with its rights; `roles` are roles of Kubernetes that it gets as well."""
 
-    account: str
+    program: str
+    name: str
     namespace: str
-    component: str
     rules: tuple[PolicyRule, ...]
     roles: tuple[RoleRef, ...] = ()
 
+    @property
+    def labels(self) -> dict[str, str]:
+        return labels(self.program, self.name)
 
-def service_account(args: IdentityArgs) -> Manifest:
-    """Mounts no token by itself: only a pod that asks for it gets one."""
+    @property
+    def metadata(self) -> Manifest:
+        return _metadata(self.name, self.labels, self.namespace)
+
+
+def service_account(account: Account) -> Manifest:
+    """The account; only a pod that asks for a token gets one."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": {"name": args.account, "namespace": args.namespace, "labels": labels(args.component, args.account)},
+        "metadata": account.metadata,
         "automountServiceAccountToken": False,
     }
 
 
-def role(args: IdentityArgs, namespace: str | None) -> Manifest:
-    """The rules for a namespace as a Role; those for the cluster (None) as a ClusterRole."""
-    return {
-        "apiVersion": f"{_RBAC_API}/v1",
-        "kind": "ClusterRole" if namespace is None else "Role",
-        "metadata": _metadata(args, namespace),
-        "rules": [_policy_rule(rule) for rule in args.rules if rule.namespace == namespace],
-    }
+def role(account: Account, namespace: str | None) -> Manifest:
+    """The role for the rules of a namespace, or of the whole cluster (None)."""
+    rules = [rule for rule in account.rules if rule.namespace == namespace]
+    return role_manifest(RoleRef(account.name, namespace), account.labels, rules)
 
 
-def binding(args: IdentityArgs, namespace: str | None) -> Manifest:
-    """Gives the account the role of the same name and reach."""
-    return _binding(args, args.account, RoleRef(args.account, namespace))
+def binding(account: Account, namespace: str | None) -> Manifest:
+    """Gives the account the role of its own name."""
+    return _binding(account, account.name, RoleRef(account.name, namespace))
 
 
-def built_in_binding(args: IdentityArgs, role: RoleRef) -> Manifest:
+def built_in_binding(account: Account, role: RoleRef) -> Manifest:
     """Gives the account a role that Kubernetes brings."""
-    return _binding(args, f"{args.account}:{role.name}", role)
+    return _binding(account, f"{account.name}:{role.name}", role)
 
 
-def _binding(args: IdentityArgs, name: str, role: RoleRef) -> Manifest:
-    return {
-        "apiVersion": f"{_RBAC_API}/v1",
-        "kind": f"{role.kind}Binding",
-        "metadata": _metadata(args, role.namespace) | {"name": name},
-        "roleRef": {"apiGroup": _RBAC_API, "kind": role.kind, "name": role.name},
-        "subjects": [{"kind": "ServiceAccount", "name": args.account, "namespace": args.namespace}],
-    }
-
-
-def _metadata(args: IdentityArgs, namespace: str | None) -> Manifest:
-    metadata: Manifest = {"name": args.account, "labels": labels(args.component, args.account)}
-    return metadata if namespace is None else {**metadata, "namespace": namespace}
-
-
-def _policy_rule(rule: PolicyRule) -> Manifest:
-    names = {"resourceNames": list(rule.resource_names)} if rule.resource_names else {}
-    return {
-        "apiGroups": list(rule.api_groups),
-        "resources": list(rule.resources),
-        "verbs": list(rule.verbs),
-    } | names
+def _binding(account: Account, name: str, role: RoleRef) -> Manifest:
+    subject = {"kind": "ServiceAccount", "name": account.name, "namespace": account.namespace}
+    return binding_manifest(name, account.labels, role, [subject])
 
 
 class Identity(pulumi.ComponentResource):
-    """A ServiceAccount with its roles and bindings. What runs under it depends on it."""
+    """A ServiceAccount with its roles and bindings."""
 
-    account: pulumi.Output[str]
-
-    def __init__(self, name: str, args: IdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__(component_type("Identity"), name, {"account": args.account, "namespace": args.namespace}, opts)
+    def __init__(self, name: str, args: Account, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__(component_type("Identity"), name, {"account": args.name, "namespace": args.namespace}, opts)
         account = register(service_account(args), f"{name}-account", parent=self)
         for namespace in dict.fromkeys(rule.namespace for rule in args.rules):
             reach = namespace or "cluster"
@@ -123,5 +144,4 @@ class Identity(pulumi.ComponentResource):
         for ref in args.roles:
             short = ref.name.rpartition(":")[2]
             register(built_in_binding(args, ref), f"{name}-{short}-binding", parent=self, depends_on=[account])
-        self.account = account.urn.apply(lambda _: args.account)
-        self.register_outputs({"account": self.account})
+        self.register_outputs({})

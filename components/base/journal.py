@@ -1,4 +1,4 @@
-"""The ConfigMap in which an agent keeps a record across its runs: declared empty, written by the agent alone."""
+"""The ConfigMap in which an agent keeps its acts across runs: declared without data, written by the agent alone."""
 
 from components.base.agent import Agent
 from components.base.identity import PolicyRule
@@ -7,16 +7,9 @@ from tenancy import names
 
 
 def journal(agent: Agent) -> Manifest:
-    """Without data: what the agent wrote is not the program's to undo."""
-    name = names.journal(agent.name)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": agent.metadata | {"name": name}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": agent.metadata | {"name": names.journal(agent.name)}}
 
 
 def journal_rule(name: str, namespace: str) -> PolicyRule:
-    """What the agent of that name needs to keep its journal."""
-    return PolicyRule(
-        resources=("configmaps",),
-        verbs=("get", "patch"),
-        resource_names=(names.journal(name),),
-        namespace=namespace,
-    )
+    """The right of the agent of that name to keep its journal."""
+    return PolicyRule("", ("configmaps",), ("get", "patch"), resource_names=(names.journal(name),), namespace=namespace)

@@ -1,4 +1,4 @@
-"""Render, then register: a manifest is plain data, exactly what the API server gets; `register` gives it a parent."""
+"""Render, then register: a manifest is plain data, exactly as the API server gets it; `register` gives it a parent."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -7,9 +7,11 @@ from typing import Any
 
 import pulumi
 
+from tenancy.names import labels
+
 Manifest = dict[str, Any]
 
-# Fields that Kubernetes refuses to change and the provider does not know as such: a change plans a replacement.
+# Fields that Kubernetes holds immutable and that the provider would try to change in place.
 _IMMUTABLE: dict[str, list[str]] = {
     "PriorityClass": ["value", "preemptionPolicy"],
     "LocalQueue": ["spec.clusterQueue"],
@@ -19,6 +21,21 @@ _IMMUTABLE: dict[str, list[str]] = {
 def component_type(noun: str) -> str:
     """The type token of a component, for instance `gputenancy:index:Capacity`."""
     return f"gputenancy:index:{noun}"
+
+
+def manifest(
+    api_version: str, kind: str, name: str, component: str, namespace: str | None = None, **body: object
+) -> Manifest:
+    """Returns an object with our labels, in a namespace or cluster-wide."""
+    metadata: Manifest = {"name": name, "labels": labels(component)}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
+
+
+def described(description: str) -> Manifest:
+    """The field of a class that has a description."""
+    return {"description": description} if description else {}
 
 
 def register(
@@ -32,12 +49,10 @@ def register(
     provider: pulumi.ProviderResource | None = None,
     patch: bool = False,
 ) -> pulumi.CustomResource:
-    """Registers the object that `manifest` describes as the Pulumi resource `name`, a child of `parent`.
+    """Registers the object as the Pulumi resource `name`, a child of `parent`.
 
-    A change of one of `replace_on_changes` plans a replacement, as does one of a field that Kubernetes holds immutable;
-    the old object goes first.
-    `provider` is None for the stack's default one. A `patch` applies what the manifest says to an object that is
-    somebody else's, and takes it back when it goes.
+    A change of a field in `replace_on_changes`, or of an immutable field, replaces the object; the old one goes first.
+    With `patch` the object belongs to somebody else: only these fields are applied, and removed again at the end.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
     immutable = [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
@@ -57,9 +72,11 @@ def register(
 def client_side(
     name: str, config: Mapping[str, pulumi.Input[str]], *, parent: pulumi.Resource
 ) -> pulumi.ProviderResource | None:
-    """A provider that previews an object as it is declared, without a dry run (docs/adr/0009), and is otherwise as
-    `config` says, the stack's own. None where `parent` has a provider of its own: what that one was given cannot be
-    read, and another would write to another cluster."""
+    """Returns a provider that previews objects as declared, without a dry run (docs/adr/0009).
+
+    `config` is the configuration of the stack's own provider. Returns None if `parent` has a provider: its
+    configuration cannot be read, so a new provider could write to another cluster.
+    """
     if parent.get_provider("kubernetes::") is not None:
         return None
     opts = pulumi.ResourceOptions(parent=parent, version=_provider_version())
@@ -67,13 +84,12 @@ def client_side(
 
 
 def _type_token(api_version: str, kind: str) -> str:
-    """The provider's token. Its Python classes send the same request; importing them takes longer than all the rest of
-    a preview's program, and for Kueue's kinds there are none."""
+    """The provider's type. Importing its Python classes would take longer than the rest of a preview's program."""
     group = api_version if "/" in api_version else f"core/{api_version}"
     return f"kubernetes:{group}:{kind}"
 
 
 @cache
 def _provider_version() -> str:
-    """What the provider's own classes ask for; a bare resource would get whichever plugin is there."""
+    """The version that the provider's own classes ask for; without one the engine takes any installed plugin."""
     return version("pulumi-kubernetes")

@@ -1,22 +1,25 @@
-"""Who reaches the agents over the network. What listens is named here port by port; all else is denied."""
+"""NetworkPolicies: each port that an agent serves has its peers, and all other ingress is denied."""
 
 from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
 from components.base.manifest import Manifest
-from components.base.spec import DnsLabel, LabelKey, LabelValue, Spec
+from components.base.spec import DnsLabel, Labels, Spec
 from tenancy.names import LABEL_NAMESPACE
 
 
 class PrometheusSpec(Spec):
     """The pods that may read what the agents measure."""
 
-    namespace: DnsLabel = Field(description="Where Prometheus runs; who may create pods there reads the metrics.")
-    pod_labels: dict[LabelKey, LabelValue] = Field(
+    namespace: DnsLabel = Field(
+        description="Where Prometheus runs; who may create pods there reads the metrics.", examples=["monitoring"]
+    )
+    pod_labels: Labels = Field(
         default_factory=lambda: {"app.kubernetes.io/name": "prometheus"},
         min_length=1,
         description="Labels of its pods. Default: those that the Prometheus Operator gives.",
+        examples=[{"app.kubernetes.io/name": "vmagent"}],
     )
 
     @property
@@ -35,8 +38,8 @@ def peer(namespace: str, pod_selector: Mapping[str, object]) -> Manifest:
 def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: Iterable[Manifest]) -> Manifest:
     """Lets the peers reach that port of the selected pods, and nobody else any port.
 
-    The kubelet's probes come from the pod's own node, which Kubernetes always lets in. What goes out is not held: only
-    the cluster knows at which address and port its API server ends up.
+    The kubelet's probes come from the pod's own node, which Kubernetes always lets in. Egress stays open, because only
+    the cluster knows the address of its API server.
     """
     sources = list(peers)
     rule = {"from": sources, "ports": [{"protocol": "TCP", "port": port}]}
@@ -47,7 +50,7 @@ def ingress(metadata: Manifest, selector: Mapping[str, str], port: int, peers: I
         "spec": {
             "podSelector": {"matchLabels": dict(selector)},
             "policyTypes": ["Ingress"],
-            # An empty `from` would be everybody.
+            # An empty `from` would allow everybody.
             "ingress": [rule] if sources else [],
         },
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field
 
-from components.base.manifest import Manifest, component_type, register
+from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
@@ -19,15 +19,20 @@ _MOST_PODS = 100_000
 
 
 class ClusterSpec(Spec):
-    """What all parts share."""
+    """Settings that all parts share."""
 
-    resource_domain: DnsDomain = Field(description="Domain of the extended resource: <domain>/gpumem, in whole MiB.")
+    resource_domain: DnsDomain = Field(
+        description="Domain of the extended resource: <domain>/gpumem, in whole MiB.", examples=["example.com"]
+    )
     system_namespace: DnsLabel = Field(
-        default="gpu-tenancy-system", description="Namespace of the agents and the ledger; made by the stack."
+        default=names.SYSTEM_NAMESPACE,
+        description="Namespace of the agents and the ledger; made by the stack.",
+        examples=[names.SYSTEM_NAMESPACE],
     )
     agent_image: ImageReference = Field(
         description="Image of every agent: Python 3.11 or later on glibc, since the exporter loads the driver's own "
-        "library; the code comes in a ConfigMap."
+        "library; the code comes in a ConfigMap.",
+        examples=["docker.io/library/python:3.13.9-slim-bookworm"],
     )
     agent_tolerations: list[TolerationSpec] = Field(
         default_factory=list,
@@ -48,8 +53,10 @@ class ClusterSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class SystemArgs:
-    """`node_code` is what agents run that need the host's process table, and with it a namespace of their own; None
-    where there are none. `claims_devices`: they see a node's devices by a claim."""
+    """`node_code`: the code of the agents that read the host's processes, None without such agents.
+
+    With `claims_devices` these agents see a node's devices by a claim.
+    """
 
     cluster: ClusterSpec
     code: Zipapp
@@ -58,18 +65,17 @@ class SystemArgs:
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
-    """A namespace whose pods are held to a level of the Pod Security Standards."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {**names.labels(_COMPONENT), names.POD_SECURITY_ENFORCE: pod_security}},
-    }
+    """A namespace that enforces a level of the Pod Security Standards."""
+    made = manifest("v1", "Namespace", name, _COMPONENT)
+    made["metadata"]["labels"][names.POD_SECURITY_ENFORCE] = pod_security
+    return made
 
 
 def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
-    """That of the agents that see the host's processes, and every device: exempt from admission by its label, since
-    somebody else could make a namespace of the name where the stack has none. `claims_devices`: they see them by a
-    claim that takes nothing of them."""
+    """The namespace of the agents that see the host's processes and every device.
+
+    A label exempts it, because a tenant could create the name in a stack that has no such namespace.
+    """
     made = namespace(name, "privileged")
     made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
     if claims_devices:
@@ -78,36 +84,29 @@ def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
 
 
 def default_deny_ingress(namespace: str, serving: Iterable[str]) -> Manifest:
-    """Nothing in the namespace may be reached. An agent that is serving has a policy of its own, which denies the rest
-    as well: this one passes over it, since it is there first and would keep Prometheus out on an upgrade."""
+    """Lets nobody reach the namespace's pods, except those of the agents in `serving`.
+
+    Each serving agent has its own policy, which denies the rest. If this policy covered them too, it would keep
+    Prometheus out during an upgrade, because it is there first.
+    """
     others = {"key": names.LABEL_NAME, "operator": "NotIn", "values": sorted(serving)}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "default-deny-ingress", "namespace": namespace, "labels": names.labels(_COMPONENT)},
-        "spec": {"podSelector": {"matchExpressions": [others]}, "policyTypes": ["Ingress"]},
-    }
+    spec = {"podSelector": {"matchExpressions": [others]}, "policyTypes": ["Ingress"]}
+    return manifest("networking.k8s.io/v1", "NetworkPolicy", "default-deny-ingress", _COMPONENT, namespace, spec=spec)
 
 
 def critical_pods_quota(namespace: str) -> Manifest:
-    """Lets pods of the system's classes into the namespace where a cluster limits them to those that say so
-    (https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default)."""
+    """Admits pods of the system's classes in clusters that limit them to namespaces with such a quota.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default
+    """
     classes = [names.NODE_CRITICAL, names.CLUSTER_CRITICAL]
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": names.CRITICAL_PODS, "namespace": namespace, "labels": names.labels(_COMPONENT)},
-        "spec": {
-            "hard": {"pods": str(_MOST_PODS)},
-            "scopeSelector": {
-                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": classes}]
-            },
-        },
-    }
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": classes}
+    spec = {"hard": {"pods": str(_MOST_PODS)}, "scopeSelector": {"matchExpressions": [scope]}}
+    return manifest("v1", "ResourceQuota", names.CRITICAL_PODS, _COMPONENT, namespace, spec=spec)
 
 
 def code_config_map(code: Zipapp, namespace: str) -> Manifest:
-    """The agents' code, immutable: what runs is what the name says."""
+    """The agents' code, immutable and named by its hash."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -123,28 +122,23 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with their code in each. Every other part of the platform depends on it."""
-
-    namespace: pulumi.Output[str]
+    """The agents' namespaces, with their code in each. It comes before every other part of the platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system = args.cluster.system_namespace
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
-        made = register(namespace(system, "restricted"), f"{name}-namespace", parent=self)
-        denied = default_deny_ingress(system, [names.SCHEDULER])
-        register(denied, f"{name}-default-deny", parent=self, depends_on=[made])
-        register(critical_pods_quota(system), f"{name}-critical-pods", parent=self, depends_on=[made])
-        code = register(code_config_map(args.code, system), f"{name}-code", parent=self, depends_on=[made])
+        self._declare(name, namespace(system, "restricted"), args.code, [names.SCHEDULER])
         if args.node_code is not None:
-            self._declare_node_namespace(name, args, args.node_code)
-        self.namespace = code.urn.apply(lambda _: system)
-        self.register_outputs({"namespace": self.namespace})
+            nodes = node_namespace(names.node_agent_namespace(system), claims_devices=args.claims_devices)
+            self._declare(f"{name}-node", nodes, args.node_code, [names.EXPORTER, names.GUARD])
+        self.register_outputs({})
 
-    def _declare_node_namespace(self, name: str, args: SystemArgs, code: Zipapp) -> None:
-        nodes = names.node_agent_namespace(args.cluster.system_namespace)
-        declared = node_namespace(nodes, claims_devices=args.claims_devices)
-        made = register(declared, f"{name}-node-namespace", parent=self)
-        denied = default_deny_ingress(nodes, [names.EXPORTER, names.GUARD])
-        register(denied, f"{name}-node-default-deny", parent=self, depends_on=[made])
-        register(critical_pods_quota(nodes), f"{name}-node-critical-pods", parent=self, depends_on=[made])
-        register(code_config_map(code, nodes), f"{name}-node-code", parent=self, depends_on=[made])
+    def _declare(self, name: str, home: Manifest, code: Zipapp, serving: list[str]) -> None:
+        where = home["metadata"]["name"]
+        made = register(home, f"{name}-namespace", parent=self)
+        for role, each in {
+            "default-deny": default_deny_ingress(where, serving),
+            "critical-pods": critical_pods_quota(where),
+            "code": code_config_map(code, where),
+        }.items():
+            register(each, f"{name}-{role}", parent=self, depends_on=[made])

@@ -1,11 +1,11 @@
-"""The agents' code as one zipapp: the same name from the same sources, on every machine."""
+"""The agents' code as one zipapp. The same sources have the same name on every machine."""
 
 import base64
 import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,14 +18,13 @@ from tenancy.units import MIB
 CHECKOUT = Path(__file__).resolve().parents[2]
 LIMIT_BYTES = MIB - 2**14  # a ConfigMap holds 1 MiB (MaxSecretSize, pkg/apis/core/types.go); the rest is for its keys
 
-# What the exporter needs in addition to the standard library: the distribution, and its modules that are shipped.
-NVML: Mapping[str, Sequence[str]] = {"nvidia-ml-py": ("pynvml.py",)}
-
+# The distribution that the exporter needs, and its only module.
+_NVML, _NVML_MODULE = "nvidia-ml-py", "pynvml.py"
 _PACKAGES = ("agents", "tenancy")
-# What the wheel puts before our packages in every import (toolchain/wheel.py); nothing in a checkout.
+# The wheel puts this before our packages in every import (toolchain/wheel.py). It is empty in a checkout.
 _WITHIN = __name__.removesuffix("components.base.zipapp").encode()
-# The agents that no DaemonSet runs, by package: a privileged pod has no code that it does not need.
-_NOT_ON_NODES = ("extender", "gate", "reconcile", "watchdog")
+# The agents of privileged pods, by package. These pods get no code of the other agents.
+_ON_NODES = {"exporter", "guard"}
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
 
@@ -35,37 +34,39 @@ runpy.run_module("agents", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True)
 class Zipapp:
-    """A zip archive that `python` runs. `digest` is the SHA-256 of what it holds, in hex."""
+    """A zip archive that `python` runs. `digest` is the SHA-256 of its files, in hex."""
 
     content: bytes
     digest: str
 
     @property
     def config_map(self) -> str:
-        """The ConfigMap that carries it: other code has another name, so that no pod ever runs a mixture."""
+        """The ConfigMap's name, which changes with the code: no pod ever runs a mixture."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
 
+def build(root: Path = CHECKOUT) -> Zipapp:
+    """The zipapp of all agents in the checkout at `root`. Raises pulumi.RunError if no ConfigMap could hold it."""
+    return _zipapp(_sources(root))
+
+
 def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
-    """The zipapp of the agents that every node runs, with NVML's bindings. Raises as `build` does."""
-    return build(root, NVML, _NOT_ON_NODES)
+    """The zipapp of the agents in privileged pods, with NVML's bindings.
 
-
-def build(
-    root: Path = CHECKOUT, vendored: Mapping[str, Sequence[str]] | None = None, without: Collection[str] = ()
-) -> Zipapp:
-    """The zipapp of the agents in the checkout at `root`, with modules of the `vendored` distributions next to them and
-    `without` these agents.
-
-    Raises pulumi.RunError when a distribution is not the one that the checkout locks, and when no ConfigMap could hold
-    the archive.
+    Raises pulumi.RunError as `build` does, and if the installed bindings are not the locked ones.
     """
-    sources = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
-    shipped = (path for path in sources if path.relative_to(root).parts[1] not in without)
-    members = {path.relative_to(root).as_posix(): path.read_bytes().replace(_WITHIN, b"") for path in shipped}
-    for distribution, modules in (vendored or {}).items():
-        members |= _vendored(root, distribution, modules)
-    members = {"__main__.py": _MAIN.encode(), **members}
+    others = {each.parent.name for each in (root / "agents").glob("*/main.py")} - _ON_NODES
+    return _zipapp({**_sources(root, without=others), _NVML_MODULE: _bindings(root)})
+
+
+def _sources(root: Path, without: Collection[str] = ()) -> dict[str, bytes]:
+    paths = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
+    shipped = (path for path in paths if path.relative_to(root).parts[1] not in without)
+    return {path.relative_to(root).as_posix(): path.read_bytes().replace(_WITHIN, b"") for path in shipped}
+
+
+def _zipapp(sources: Mapping[str, bytes]) -> Zipapp:
+    members = {"__main__.py": _MAIN.encode(), **sources}
     content = _archive(members, zipfile.ZIP_DEFLATED)
     if len(content) > LIMIT_BYTES:
         raise pulumi.RunError(
@@ -75,34 +76,22 @@ def build(
 
 
 def digest(members: Mapping[str, bytes]) -> str:
-    """The SHA-256, in hex, of an archive of these files: stored, since zlib and its forks deflate the same source into
-    different bytes."""
+    """The SHA-256, in hex, of an archive of these files, without compression: forks of zlib compress differently."""
     return hashlib.sha256(_archive(members, zipfile.ZIP_STORED)).hexdigest()
 
 
-def _vendored(root: Path, distribution: str, modules: Sequence[str]) -> dict[str, bytes]:
-    """Modules of an installed distribution: of the version that the lock file proves by hash, unchanged since."""
-    lock = (root / _LOCK).read_text(encoding="utf-8")
-    locked = re.search(rf"^{re.escape(distribution)}==(\S+)", lock, re.MULTILINE)
-    try:
-        installed = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        raise pulumi.RunError(f"{distribution} is not installed; run make toolchain") from None
+def _bindings(root: Path) -> bytes:
+    """NVML's bindings as installed: in the locked version, and unchanged since pip checked their hash."""
+    locked = re.search(rf"^{_NVML}==(\S+)", (root / _LOCK).read_text(encoding="utf-8"), re.MULTILINE)
+    installed = metadata.distribution(_NVML)
     if locked is None or installed.version != locked[1]:
-        wanted = locked[1] if locked else "nothing"
-        raise pulumi.RunError(
-            f"{distribution} {installed.version} is installed, {_LOCK} says {wanted}; run make toolchain"
-        )
-    recorded = {file.name: file for file in installed.files or () if len(file.parts) == 1}
-    members = {}
-    for module in modules:
-        file = recorded[module]
-        content = Path(str(file.locate())).read_bytes()
-        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-        if file.hash is None or (file.hash.mode, file.hash.value) != ("sha256", digest):
-            raise pulumi.RunError(f"{module} of {distribution} is not as it was installed; run make clean toolchain")
-        members[module] = content
-    return members
+        raise pulumi.RunError(f"{_NVML} {installed.version} is installed, not the locked version; run make toolchain")
+    (recorded,) = (file for file in installed.files or () if str(file) == _NVML_MODULE)
+    content = Path(str(recorded.locate())).read_bytes()
+    found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    if recorded.hash is None or (recorded.hash.mode, recorded.hash.value) != ("sha256", found):
+        raise pulumi.RunError(f"{_NVML_MODULE} of {_NVML} was changed after its installation; run make clean toolchain")
+    return content
 
 
 def _archive(members: Mapping[str, bytes], compression: int) -> bytes:

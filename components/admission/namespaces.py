@@ -1,0 +1,94 @@
+"""Namespaces: which ones are exempt, which ones may ask for GPUs, and which Pod Security level each tenant's enforces.
+
+A label exempts a namespace, and only the operator's account sets it. The name alone would prove nothing: any account
+that creates namespaces could take a name that is only planned.
+"""
+
+from collections.abc import Collection, Iterable
+
+from components.admission import cel
+from components.admission.policy import ResourceRule, Scope, labelled, outside, validating, within
+from components.base.manifest import Manifest
+from tenancy import names, policy_names
+from tenancy.ledger import PodSecurity, Tenant
+from tenancy.names import Names
+from tenancy.reach import COUNTED_RESOURCES, GPU_RESOURCES
+
+# A namespace's labels can be changed through its subresources too (pkg/registry/core/namespace/strategy.go).
+_LABELS = (
+    ResourceRule("CREATE", ("namespaces",)),
+    ResourceRule("UPDATE", ("namespaces", "namespaces/status", "namespaces/finalize")),
+)
+_STARTS = (ResourceRule("CREATE", ("pods",)), ResourceRule("UPDATE", ("pods/ephemeralcontainers",)))
+
+
+def exemption(namespace: str) -> Manifest:
+    """The label of an exempt namespace."""
+    labels = {names.EXEMPT: names.EXEMPT_VALUE}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
+
+
+def exemptions() -> Manifest:
+    """Only an account that may change this very policy sets or removes the label.
+
+    Such an account could delete the policies anyway. A list of account names would not do: the stack has to set the
+    label of a new exempt namespace before it changes the policies.
+    """
+    label = cel.text(names.EXEMPT)
+    may = (
+        "authorizer.group('admissionregistration.k8s.io').resource('validatingadmissionpolicies')"
+        f".name({cel.text(policy_names.EXEMPTIONS)}).check('update').allowed()"
+    )
+    before = f"oldObject == null ? '' : oldObject.metadata.?labels[?{label}].orValue('')"
+    after = f"object.metadata.?labels[?{label}].orValue('')"
+    message = (
+        f"the label {names.EXEMPT} takes a namespace out of admission: only who may change admission policies "
+        "sets or removes it; list the namespace under admission.exempt_namespaces of the stack"
+    )
+    scope = Scope({}, {"changes-the-label": f"({before}) != {after}"}, _LABELS)
+    return validating(policy_names.EXEMPTIONS, scope, {may: message})
+
+
+def gpu_tenants(resources: Names, exempt: Iterable[str], tenants: Iterable[str]) -> Manifest:
+    """Only tenants ask for GPUs: other namespaces have no quota, and would take what is promised to tenants."""
+    ours = " || ".join(f"k == {cel.text(resource)}" for resource in (resources.gpumem, resources.gpu_count))
+    asks = cel.asks_for(f"k.startsWith({cel.text(GPU_RESOURCES)}) || {ours}")
+    message = (
+        f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
+        "tenants; add the namespace to tenants of the stack, or remove the limits"
+    )
+    scope = Scope(outside([*exempt, *tenants]), {"asks-for-gpus": asks})
+    return validating(policy_names.GPU_TENANTS, scope, {"false": message})
+
+
+def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
+    """Tenants without budgets ask only for the resources that their ResourceQuota counts."""
+    others = cel.asks_for(f"{cel.is_the_plugins('k')} && !(k in {cel.texts(COUNTED_RESOURCES)})")
+    message = (
+        f"the quota of this tenant counts {' and '.join(COUNTED_RESOURCES)}: ask for one of these, or make the tenant "
+        "one that queues for its GPUs"
+    )
+    scope = Scope(within(tenants), {"asks-for-others": others})
+    return [validating(policy_names.COUNTED_GPUS, scope, {"false": message})] if tenants else []
+
+
+def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
+    """Returns a policy for each level that a tenant has; none for privileged tenants.
+
+    The stack labels the namespaces that it creates. In one that existed before, no pod starts until its owner has set
+    the label. A privileged pod could change every budget of its node.
+    """
+    by_level: dict[PodSecurity, list[str]] = {}
+    for tenant in tenants:
+        by_level.setdefault(tenant.pod_security, []).append(tenant.name)
+    return [_held_to(level, by_level[level]) for level in PodSecurity.BASELINE.at_least if level in by_level]
+
+
+def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
+    """Denies all pods of a namespace without the label; with it Kubernetes itself judges the pods."""
+    lax = labelled(within(tenants), names.POD_SECURITY_ENFORCE, "NotIn", [str(each) for each in level.at_least])
+    message = (
+        f"this tenant's namespace does not hold its pods to Pod Security {level}: label it "
+        f"{names.POD_SECURITY_ENFORCE}={level}, or say in the stack why it needs more (tenants, pod_security)"
+    )
+    return validating(f"{policy_names.POD_SECURITY}-{level}", Scope(lax, {}, _STARTS), {"false": message})
