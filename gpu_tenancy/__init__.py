@@ -1,4 +1,4 @@
-"""gpu-tenancy for one's own Pulumi program: the platform, and what an application team needs of it."""
+"""Components for a Pulumi program of one's own: the platform, seats and queues."""
 
 from gpu_tenancy.deployment import SeatedDeployment, SeatedDeploymentArgs
 from gpu_tenancy.platform import Platform, PlatformArgs

@@ -1,4 +1,4 @@
-"""A component's arguments, as one mapping or by keyword. What is wrong with them is said all at once, without a
+"""Checks a component's arguments, which come as one mapping or by keyword. All problems are reported at once, without a
 traceback, before anything is declared."""
 
 from collections.abc import Iterable, Mapping
@@ -8,26 +8,25 @@ import pulumi
 
 from stacks.problems import nearest
 
-# The default of `args`. Its annotation is the TypedDict alone: Pulumi reads a component's inputs off it.
+# The default of `args`. The annotation stays the TypedDict, from which Pulumi reads a component's inputs.
 UNGIVEN: Any = None
 
 
 class ArgumentError(pulumi.RunError):
-    """The arguments were refused: a line for each problem, below the component's type and name."""
+    """The arguments are refused. The message has the component's type and name, and a line for each problem."""
 
     def __init__(self, component: str, name: str, problems: Iterable[str]) -> None:
         super().__init__("\n".join([f"{component} {name} is refused:", *(f"  {problem}" for problem in problems)]))
 
 
 def given(kind: Any, args: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments; one that is None counts as left out. Keywords win. `kind` is the TypedDict that says which ones
-    there are."""
+    """All arguments; keywords win. A None counts as left out. `kind` is the TypedDict of the arguments."""
     together = {**(args or {}), **keywords}
     return {name: value for name, value in together.items() if value is not None or name not in kind.__annotations__}
 
 
 def misnamed(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
-    """What is missing, and what is no argument."""
+    """A line for each missing and each unknown argument."""
     known: Mapping[str, Any] = kind.__annotations__
     unknown = [
         f"{name}: is no argument; {nearest(name, known, 'arguments')}" for name in arguments if name not in known
@@ -36,14 +35,14 @@ def misnamed(kind: Any, arguments: Mapping[str, Any]) -> list[str]:
 
 
 def one_of(arguments: Mapping[str, Any], first: str, second: str) -> list[str]:
-    """Exactly one of two arguments."""
+    """A line unless exactly one of the two arguments is given."""
     if first in arguments and second in arguments:
         return [f"{first}, {second}: are both given; remove one"]
     return [] if first in arguments or second in arguments else [f"{first}: is missing; give {first} or {second}"]
 
 
 def mistyped(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
-    """Those that must be plain, and of another kind: what only an update knows is an Output."""
+    """A line for each argument of another kind. An Output is refused: it is known only during an update."""
     return [
         f"{name}: must be a {_WORDS[kind]}, known before the program runs (got {_shown(arguments[name])})"
         for name, kind in kinds.items()
@@ -52,7 +51,7 @@ def mistyped(arguments: Mapping[str, Any], **kinds: type) -> list[str]:
 
 
 def _is(value: object, kind: type) -> bool:
-    """A number counts pods; from another language it comes as 2.0."""
+    """True for a value of the kind. Other languages pass the whole number 2 as 2.0."""
     if isinstance(value, bool):
         return False
     if kind is int:

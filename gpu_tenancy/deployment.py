@@ -1,4 +1,4 @@
-"""What an application team wants: its image on its seat."""
+"""A Deployment on a resident's seat."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack, overload
@@ -12,17 +12,17 @@ from gpu_tenancy.seat import seat_problems, seated, stanza
 from tenancy.names import LABEL_NAME
 
 _KIND = "SeatedDeployment"
-# What the seat says of the pod, and of the container; what this component says.
+# Fields of the pod and the container that the seat sets, or that this component sets.
 _THE_SEATS = ("nodeSelector", "priorityClassName", "resourceClaims")
 _OURS = ("containers",)
 _OUR_CONTAINERS = ("image",)
 
 
 class SeatedDeploymentArgs(TypedDict):
-    """What runs, and on whose seat."""
+    """The image, and the seat."""
 
     image: pulumi.Input[str]
-    """What to run."""
+    """The container's image."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
@@ -31,11 +31,10 @@ class SeatedDeploymentArgs(TypedDict):
     """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
 
     resident: NotRequired[str]
-    """The resident's name in the platform's settings, and the Deployment's; the component's own name where it is left
-    out."""
+    """The resident's name in the platform's settings, and the Deployment's name. Default: the component's name."""
 
     replicas: NotRequired[int]
-    """How many pods; as many as the seat is for where it is left out, and no more."""
+    """The number of pods, at most that of the seat. Default: that of the seat."""
 
     env: NotRequired[pulumi.Input[dict[str, str]]]
     """The container's environment: values by name."""
@@ -48,15 +47,15 @@ class SeatedDeploymentArgs(TypedDict):
 
 
 class SeatedDeployment(pulumi.ComponentResource):
-    """A Deployment of one container on a resident's seat. Budget, node selector, tolerations, PriorityClass and claim
-    are the platform's; a rollout starts no pod next to those that it replaces, which would have no seat. It passes Pod
-    Security `restricted`, unless `pod` or `container` say otherwise."""
+    """A Deployment of one container on a resident's seat. The platform sets budget, node selector, tolerations,
+    PriorityClass and claim. A rollout ends a pod before it starts the next one, which needs the seat. The pod meets Pod
+    Security `restricted`, unless `pod` or `container` change that."""
 
     name: pulumi.Output[str]
     """The Deployment's name."""
 
     namespace: pulumi.Output[str]
-    """The tenant's namespace, where it is."""
+    """The tenant's namespace."""
 
     @overload
     def __init__(self, name: str, args: SeatedDeploymentArgs, opts: pulumi.ResourceOptions | None = None) -> None: ...
@@ -142,7 +141,7 @@ def pod_spec(given: Mapping[str, Any]) -> Manifest:
 
 
 def _taken(given: Mapping[str, Any]) -> list[str]:
-    """What the component fills in itself."""
+    """A line for each given field that the seat or the component sets."""
     pod, container = given.get("pod", {}), given.get("container", {})
     resources = container.get("resources", {})
     asked = [
@@ -157,6 +156,6 @@ def _taken(given: Mapping[str, Any]) -> list[str]:
         *(f"container.{field}" for field in _OUR_CONTAINERS if field in container),
     ]
     return [
-        *(f"{path}: is the seat's, as the platform's stack says it; remove it" for path in seats),
-        *(f"{path}: is said by image and container; remove it" for path in ours),
+        *(f"{path}: is the seat's; remove it" for path in seats),
+        *(f"{path}: is set by image and container; remove it" for path in ours),
     ]

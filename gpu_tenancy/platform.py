@@ -18,33 +18,31 @@ _OF_THE_LEDGER = "kubernetes:core/v1:ConfigMap"
 
 
 class PlatformArgs(TypedDict):
-    """Where the settings are: in the program or in a file."""
+    """The settings, in the program or in a file."""
 
     settings: NotRequired[dict[str, Any]]
-    """Who may use how much: the keys of docs/config.schema.json without `gpu-tenancy:`. Plain values alone, no Outputs:
-    the budgets are added up before anything is declared."""
+    """The keys of docs/config.schema.json without `gpu-tenancy:`. Only plain values, no Outputs: the budgets are added
+    up before anything is declared."""
 
     file: NotRequired[str]
-    """Instead of settings, a YAML file that holds them, or a stack file that has them under `config`; by its path in
-    the project's folder."""
+    """Instead of settings, the path of a YAML file with them, or of a stack file, in the project's folder."""
 
 
 class Platform(pulumi.ComponentResource):
-    """The whole platform: budgets, the gate's ledger, namespaces, quotas, admission, queues, agents and alerts, each
-    part where the settings have it."""
+    """The whole platform: budgets, ledger, namespaces, quotas, admission, queues, agents and alerts, as far as the
+    settings declare them."""
 
     ledger: pulumi.Output[dict[str, Any]]
-    """Every promise: the configuration of the policy pack for other programs (`--policy-pack-config`), and what Queue
-    reads."""
+    """Every promise. Queue reads it, and other programs give it to the policy pack (`--policy-pack-config`)."""
 
     residents: pulumi.Output[dict[str, Any]]
-    """What the pods of each resident must carry, once the nodes advertise it: what Seat and SeatedDeployment read."""
+    """The fields that each resident's pods need, once the nodes advertise gpumem. Seat and SeatedDeployment read it."""
 
     memory: pulumi.Output[dict[str, Any]]
-    """What the pods of each workload of a memory pool must carry."""
+    """The fields that the pods of each workload of a memory pool need."""
 
     seating_chart: pulumi.Output[str]
-    """Who sits on which device, for people."""
+    """A drawing of the seats on the devices."""
 
     def __init__(
         self,
@@ -82,7 +80,7 @@ class Platform(pulumi.ComponentResource):
         )
 
     def export(self) -> None:
-        """Makes the outputs the stack's, where other stacks and the gate find them."""
+        """Exports the outputs from the stack, for other stacks and the policy pack."""
         for name in ("ledger", "residents", "memory", "seating_chart"):
             pulumi.export(name, getattr(self, name))
 
@@ -111,7 +109,7 @@ def _not_plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """As a YAML file has it; what comes from another language has whole numbers as 14000.0."""
+    """The value as a YAML file has it. Other languages pass the whole number 14000 as 14000.0."""
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -120,12 +118,12 @@ def _plain(value: Any) -> Any:
 
 
 def _provider_problems(opts: pulumi.ResourceOptions | None) -> list[str]:
-    """Of the stack's own provider; of another its maker knows."""
+    """A line if the stack's default provider would replace ConfigMaps. A provider of one's own is not judged."""
     parent = opts.parent if opts else None
     others = opts and (opts.provider or opts.providers or (parent and parent.get_provider(_OF_THE_LEDGER)))
     if others or settings.changes_config_maps():
         return []
     return [
-        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else the "
-        "ledger is deleted and made again where it changes, and meanwhile no node advertises memory"
+        f"{settings.CHANGE_CONFIG_MAPS}: must be true under config in Pulumi.yaml or in the stack's file: else a "
+        "change deletes the ledger and makes it again, and meanwhile no node advertises memory"
     ]

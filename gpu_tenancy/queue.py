@@ -1,4 +1,4 @@
-"""A queue tenant's LocalQueue: what its Jobs must carry to wait for GPUs instead of failing."""
+"""A queue tenant's LocalQueue, with the labels of its Jobs."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
@@ -17,7 +17,7 @@ _KIND = "Queue"
 
 
 class QueueArgs(TypedDict):
-    """Which queue, and who says what it is."""
+    """The queue, and its platform."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `ledger`."""
@@ -26,10 +26,10 @@ class QueueArgs(TypedDict):
     """Instead of platform, its output `ledger`: of a Platform in the same program, or a copy."""
 
     queue: NotRequired[str]
-    """The key of queues.local_queues in the platform's settings; the component's own name where it is left out."""
+    """The key of queues.local_queues in the platform's settings. Default: the component's name."""
 
     priority: NotRequired[str]
-    """The key of queues.workload_priorities there: the Jobs' place among those that wait."""
+    """The key of queues.workload_priorities there: the Jobs' priority in the queue."""
 
 
 class Queue(pulumi.ComponentResource):
@@ -39,7 +39,7 @@ class Queue(pulumi.ComponentResource):
     """The tenant's namespace, where the Jobs must be."""
 
     labels: pulumi.Output[dict[str, str]]
-    """Of the Job's metadata: its queue, and its priority where one is given."""
+    """The labels of a Job: its queue, and its priority if one is given."""
 
     cluster_queue: pulumi.Output[str]
     """The ClusterQueue that hands the GPUs out."""

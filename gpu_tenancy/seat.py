@@ -1,4 +1,4 @@
-"""A resident's seat: what its pods must carry, from the platform's stack."""
+"""A resident's seat: the fields of its pods, from the platform's stack."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, Unpack
@@ -14,7 +14,7 @@ _KIND = "Seat"
 
 
 class SeatArgs(TypedDict):
-    """Whose seat, and who says what it is."""
+    """The seat, and its platform."""
 
     platform: NotRequired[str]
     """The platform's stack, such as organization/gpu-tenancy/prod, which exports `residents`."""
@@ -23,33 +23,33 @@ class SeatArgs(TypedDict):
     """Instead of platform, its output `residents`: of a Platform in the same program, or a copy."""
 
     resident: NotRequired[str]
-    """The resident's name in the platform's settings; the component's own name where it is left out."""
+    """The resident's name in the platform's settings. Default: the component's name."""
 
 
 class Seat(pulumi.ComponentResource):
-    """A resident's seat, for a workload of one's own that has the resident's name, or that as its label
-    app.kubernetes.io/name."""
+    """A resident's seat, for a workload of one's own. The workload, or its label app.kubernetes.io/name, has the
+    resident's name."""
 
     namespace: pulumi.Output[str]
-    """The tenant's namespace, where the seat is."""
+    """The tenant's namespace."""
 
     node_selector: pulumi.Output[dict[str, str]]
-    """Of the pod: the labels of the seat's pool."""
+    """The pod's node selector: the labels of the seat's pool."""
 
     tolerations: pulumi.Output[list[dict[str, Any]]]
-    """Of the pod: the taints of the pool's nodes."""
+    """The pod's tolerations: the taints of the pool's nodes."""
 
     priority_class_name: pulumi.Output[str]
-    """Of the pod: its PriorityClass; empty where the platform declares no admission."""
+    """The pod's PriorityClass; empty if the platform declares no admission."""
 
     resource_claims: pulumi.Output[list[dict[str, Any]]]
-    """Of the pod: its claim on a device; empty where seats are no claims."""
+    """The pod's claim on a device; empty if seats are no claims."""
 
     resources: pulumi.Output[dict[str, Any]]
-    """Of the container that uses the device: the budget."""
+    """The budget, for the container that uses the device."""
 
     replicas: pulumi.Output[int]
-    """How many pods the seat is for."""
+    """The number of pods of the seat."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Seat(pulumi.ComponentResource):
         )
 
     def pod_spec(self, spec: pulumi.Input[Mapping[str, Any]]) -> pulumi.Output[dict[str, Any]]:
-        """A pod's spec with all that the seat asks of it. Its first container is the one that uses the device."""
+        """A pod's spec with the seat's fields. The first container uses the device."""
 
         def filled(both: Any) -> dict[str, Any]:
             pod, stanza = both
@@ -96,7 +96,7 @@ class Seat(pulumi.ComponentResource):
 
 
 def seat_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the arguments that say whose seat it is."""
+    """A line for each problem with the arguments that choose the seat."""
     return [
         *arguments.one_of(given, "platform", "residents"),
         *arguments.mistyped(given, platform=str, resident=str),
@@ -104,8 +104,8 @@ def seat_problems(given: Mapping[str, Any]) -> list[str]:
 
 
 def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Resource) -> pulumi.Output[dict[str, Any]]:
-    """What the resident's pods must carry, as the platform's stack says it. An ArgumentError is raised where it has no
-    such resident, as soon as that is known."""
+    """The fields of the resident's pods, from the platform's stack. Raises ArgumentError if the platform lacks the
+    resident, as soon as that is known."""
     resident = given.get("resident", name)
 
     def found(residents: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def stanza(kind: str, name: str, given: Mapping[str, Any], *, parent: pulumi.Res
 
 
 def output(name: str, given: Mapping[str, Any], which: str, *, parent: pulumi.Resource) -> pulumi.Output[Any]:
-    """An output of the platform: the argument of its name, or from the platform's stack; None where that has none."""
+    """An output of the platform, from the argument of that name or from the platform's stack. None if it is missing."""
     if which in given:
         return pulumi.Output.from_input(given[which])
     opts = pulumi.ResourceOptions(parent=parent)
@@ -135,7 +135,7 @@ def missing_output(stack: str, which: str) -> str:
 
 
 def seated(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's spec with the resident's stanza in it; what both say, the stanza says."""
+    """The pod's spec with the resident's stanza, which wins."""
     first, *others = pod["containers"]
     spec = {
         **pod,

@@ -1,1 +1,1 @@
-"""gpumem: `kubectl gpumem` answers who has which GPU memory, what is free, and why a pod waits."""
+"""`kubectl gpumem`: shows the pods on each device, the free memory, and the reason for which a pod waits."""

@@ -1,4 +1,4 @@
-"""`python -m gpumem`, and what `kubectl gpumem` runs."""
+"""`python -m gpumem`."""
 
 import sys
 

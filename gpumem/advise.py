@@ -1,24 +1,24 @@
-"""advise: budgets from history, and the patch of the stack file that the gate takes."""
+"""advise: proposes budgets from a history, with a patch of the stack file that the policy pack accepts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from gpumem import checkout
-from gpumem.advice import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper
+from gpumem.draw import Paper, joined
 from gpumem.history import Uses
+from gpumem.proposal import AHEAD_DAYS, LEAST_DAYS, Advice, Verdict, advise
+from gpumem.report import moment
 from tenancy import sums
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger
 
 _CHANGES = (Verdict.RAISE, Verdict.LOWER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeatAdvice(Advice):
-    """With where the seat is."""
+    """The advice on a seat, with its tenant and pool."""
 
     tenant: str
     pool: str
@@ -26,8 +26,10 @@ class SeatAdvice(Advice):
 
 @dataclass(frozen=True, kw_only=True)
 class Advised:
-    """`first` and `last` are the moments of the history in UTC, None where there is none. `patch` is what changes, None
-    where nothing does or the gate refuses it: `refused` are its lines then. `judged`: by what."""
+    """The report. `first` and `last` are the first and last moments of the history in UTC.
+
+    `patch` is None if nothing changes, or if the change is refused with the lines `refused`. `judged` names the judge.
+    """
 
     first: str | None
     last: str | None
@@ -39,21 +41,23 @@ class Advised:
 
     @property
     def fine(self) -> bool:
-        """Whether no budget is too small and what is proposed fits."""
+        """True if no budget is too small and the proposal is accepted."""
         return not self.refused and all(seat.verdict is not Verdict.RAISE for seat in self.seats)
 
 
 def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespace: str | None = None) -> Advised:
-    """Of the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
+    """The report on the seats of a stack file, or of the cluster's ledger. Raises CheckoutError."""
     shown = [seat for seat in ledger.seats if namespace in (None, seat.tenant)]
     found = advise({seat.name: seat.gpumem_mib for seat in shown}, uses.samples)
     times = [sample.time for sample in uses.samples]
-    rows = tuple(_row(seat, each) for seat, each in zip(shown, found, strict=True))
+    rows = tuple(
+        SeatAdvice(tenant=seat.tenant, pool=seat.pool, **vars(each)) for seat, each in zip(shown, found, strict=True)
+    )
     budgets = {row.seat: row.proposed_mib for row in rows if row.verdict in _CHANGES and row.proposed_mib is not None}
     judged, refused, patch = _judged(ledger, stack, budgets)
     return Advised(
-        first=_moment(min(times)) if times else None,
-        last=_moment(max(times)) if times else None,
+        first=moment(datetime.fromtimestamp(min(times), UTC)) if times else None,
+        last=moment(datetime.fromtimestamp(max(times), UTC)) if times else None,
         seats=tuple(sorted(rows, key=lambda row: (row.pool, -row.declared_mib, row.seat))),
         judged=judged,
         refused=tuple(refused),
@@ -62,12 +66,8 @@ def advised(uses: Uses, ledger: Ledger, *, stack: AcceptedStack | None, namespac
     )
 
 
-def _row(seat: Seat, found: Advice) -> SeatAdvice:
-    return SeatAdvice(tenant=seat.tenant, pool=seat.pool, **vars(found))
-
-
 def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]) -> tuple[str, Sequence[str], str]:
-    """By what, what it refuses, and the patch: of the stack file, or for it where there is none here."""
+    """The judge, its refusals, and the patch of the stack file."""
     if stack is None:
         lines = "".join(f"    {name}: {{gpumem_mib: {mib}}}\n" for name, mib in budgets.items())
         refused = [f"{rule}: {line}" for rule, line in sums.contradictions(ledger.with_budgets(budgets))]
@@ -76,16 +76,8 @@ def _judged(ledger: Ledger, stack: AcceptedStack | None, budgets: dict[str, int]
     return "settings and policy pack", change.refusals, checkout.patch(stack, change)
 
 
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def advised_text(report: Advised, paper: Paper) -> str:
-    """As `kubectl gpumem advise` prints it."""
-    return "\n".join(_lines(report, paper)).strip("\n") + "\n"
-
-
-def _lines(report: Advised, paper: Paper) -> Iterator[str]:
+@joined
+def advised_text(report: Advised, paper: Paper) -> Iterator[str]:
     if report.first and report.last:
         yield f"history from {report.first} to {report.last}"
         yield ""
@@ -100,8 +92,7 @@ def _lines(report: Advised, paper: Paper) -> Iterator[str]:
         yield "there is no seat"
         yield ""
     yield from _verdict(report, paper)
-    for gap in report.unknown:
-        yield from paper.wrapped(f"not known: {gap}")
+    yield from paper.unknown(report.unknown)
 
 
 _HEADER = ("SEAT", "DECLARED", "P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
@@ -122,7 +113,7 @@ def _cells(row: SeatAdvice) -> tuple[str, ...]:
 
 
 def _sentence(row: SeatAdvice) -> str:
-    """What is to be done with the seat, and why."""
+    """The advice as a sentence, with its reason."""
     most = max(row.used_max_mib, row.cold_max_mib or 0)
     match row.verdict:
         case Verdict.UNKNOWN:
@@ -176,7 +167,7 @@ def _verdict(report: Advised, paper: Paper) -> Iterator[str]:
 
 
 def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
-    """All seats of the pools where one would change, the largest first."""
+    """The seats of each pool with a change, the largest first."""
     for pool in dict.fromkeys(seat.pool for seat in seats if seat.verdict in _CHANGES):
         asked = [(_budget_mib(seat), seat.seat) for seat in seats if seat.pool == pool]
         parts = ", ".join(f"{name} {mib}" for mib, name in sorted(asked, key=lambda each: (-each[0], each[1])))
@@ -184,10 +175,4 @@ def _together(seats: Sequence[SeatAdvice], paper: Paper) -> Iterator[str]:
 
 
 def _budget_mib(seat: SeatAdvice) -> int:
-    """What it would have."""
     return seat.proposed_mib if seat.verdict in _CHANGES and seat.proposed_mib else seat.declared_mib
-
-
-def stack_of(name: str | None) -> AcceptedStack | None:
-    """The stack file that --stack names, of the folder that the command runs in. Raises CheckoutError."""
-    return None if name is None else checkout.read(name, Path.cwd())

@@ -1,17 +1,17 @@
-"""What may be typed: verbs, flags, their values and examples. Imports next to nothing, so that it is read at once."""
+"""The command line: verbs, flags, their values and examples. Imports little, so that it starts fast."""
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpumem import completion
+from tenancy.names import SYSTEM_NAMESPACE
 
-SYSTEM_NAMESPACE = "gpu-tenancy-system"
-# Of history, unless --days says otherwise.
+# The defaults of --days.
 ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS = 28, 7, 7
 PLOT_FORMATS = ("svg", "png")
-# What is handed on to kubectl.
+# Flags that are passed on to kubectl.
 CONNECTION = {
     "context": "the kubeconfig's context to use",
     "cluster": "the kubeconfig's cluster to use",
@@ -65,7 +65,7 @@ REPLAY = """examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    """All verbs and their flags."""
+    """The parser of all verbs and their flags."""
     top = argparse.ArgumentParser(
         prog="kubectl gpumem",
         description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
@@ -85,25 +85,28 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("target", metavar="POD | deployment/NAME | statefulset/NAME | job/NAME")
     found = _verb(verbs, "advise", "which budgets a history of use asks for, and at which risk", ADVISE)
     _history(found)
-    found.add_argument(
-        "--plot", metavar="FOLDER", help="draw each seat's use, budget and proposal there; needs matplotlib"
-    )
-    found.add_argument(
-        "--plot-format", choices=PLOT_FORMATS, default=PLOT_FORMATS[0], help=f"default: {PLOT_FORMATS[0]}"
-    )
+    found.add_argument("--plot", metavar="FOLDER", help="draw each seat's use and budgets there; needs matplotlib")
+    found.add_argument("--plot-format", choices=PLOT_FORMATS, default="svg", help="default: svg")
     found.add_argument("--host-memory", action="store_true", help="of the stack's memory pools instead of GPUs' seats")
     days = f"of history; default: {ADVISE_DAYS}, of host memory {HOST_MEMORY_DAYS}"
-    found.add_argument("--days", type=_days, help=days)
+    found.add_argument("--days", type=_whole(9999), help=days)
     found = _verb(verbs, "bill", "what each tenant had and used of a month, and its cost", BILL, ("csv",))
     _history(found)
     found.add_argument("--month", help="such as 2026-11 (UTC); default: the last whole one")
     found.add_argument("--currency", type=_currency, help="of the pools' prices, such as EUR")
-    _fit(_verb(verbs, "fit", "where new pods fit, and the least change after which they do", FIT))
+    found = _verb(verbs, "fit", "where new pods fit, and the least change after which they do", FIT)
+    found.add_argument("mib", metavar="MIB", type=_whole(2**24), help="on each device that a pod asks for")
+    found.add_argument("--pool", help="of one pool")
+    found.add_argument("--replicas", type=_whole(10_000), default=1, help="so many pods; default: 1")
+    found.add_argument("--gpu-count", type=_whole(10_000), default=1, help="devices of one node a pod; default: 1")
+    found.add_argument("--tenant", help="of the pods; with a seat of just that size nothing new is promised")
+    found.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
+    found.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
     found = _plain(verbs, "replay", "a history of use, played under a stack file and under a changed one", REPLAY)
     found.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
     found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
     found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
-    found.add_argument("--days", type=_days, default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
+    found.add_argument("--days", type=_whole(9999), default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
     found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
     found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
@@ -122,9 +125,9 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
 
 
 def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """One that asks a cluster."""
+    """The parser of a verb that reads a cluster."""
     made = _plain(verbs, name, text, examples, more)
-    made.add_argument("-n", "--namespace", help="of one namespace's pods; without rights on others: whose")
+    made.add_argument("-n", "--namespace", help="of one namespace's pods; needed without rights on the others")
     made.add_argument(
         "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
     )
@@ -134,33 +137,6 @@ def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] =
     return made
 
 
-def _fit(made: argparse.ArgumentParser) -> None:
-    made.add_argument("mib", metavar="MIB", type=_mib, help="on each device that a pod asks for")
-    made.add_argument("--pool", help="of one pool")
-    made.add_argument("--replicas", type=_count, default=1, help="so many pods; default: 1")
-    made.add_argument("--gpu-count", type=_count, default=1, help="devices of one node for each pod; default: 1")
-    made.add_argument(
-        "--tenant", type=_tenant, help="whose they are; with a seat of just that size nothing new is promised"
-    )
-    made.add_argument("--stack", help="by Pulumi.STACK.yaml of this folder instead of the cluster's ledger")
-    made.add_argument("--live", action="store_true", help="with --stack: on the cluster's devices as well")
-
-
-def _mib(text: str) -> int:
-    return _whole(text, 2**24, "MiB")
-
-
-def _count(text: str) -> int:
-    return _whole(text, 10_000, "")
-
-
-def _whole(text: str, most: int, unit: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
-        what = f"a whole number{f' of {unit}' if unit else ''}"
-        raise argparse.ArgumentTypeError(f"{text!r}: must be {what} from 1 to {most}")
-    return int(text)
-
-
 def _history(made: argparse.ArgumentParser) -> None:
     made.add_argument("--from", dest="source", required=True, help="Prometheus' http(s) address, or a CSV file")
     made.add_argument("--stack", help="of Pulumi.STACK.yaml, in the checkout; default: of the cluster's ledger")
@@ -168,24 +144,21 @@ def _history(made: argparse.ArgumentParser) -> None:
 
 def _watch(made: argparse.ArgumentParser) -> None:
     made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
-    made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two looks; default: 2")
+    made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two reports; default: 2")
 
 
-def _days(text: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to 9999")
-    return int(text)
+def _whole(most: int) -> Callable[[str], int]:
+    def parsed(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to {most}")
+        return int(text)
+
+    return parsed
 
 
 def _currency(text: str) -> str:
     if not re.fullmatch("[A-Z]{3}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
-    return text
-
-
-def _tenant(text: str) -> str:
-    if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a namespace's name, such as team-a")
     return text
 
 

@@ -1,7 +1,7 @@
-"""bill: what each tenant had and used of a month, and what it costs, by the day.
+"""bill: the seats, the use and the cost of each tenant, by the day of a month.
 
-A tenant is charged, hour by hour, for its seats or for what it used, whichever is more: a seat keeps others out while
-it lies idle, and who has none pays for what he used.
+Each hour is charged by the tenant's seats or by its use, whichever is more. A seat keeps others out even while it is
+idle, and a tenant without seats pays for its use.
 """
 
 import re
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from gpumem.draw import Paper
+from gpumem.draw import Paper, joined
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
+from gpumem.report import moment
 from tenancy.ledger import Ledger, Sharing
 from tenancy.names import RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
-SAMPLES_AN_HOUR = 60  # components/monitoring/rules/usage.py records one a minute
-# Without the sample at its other end, in every version of Prometheus.
+SAMPLES_AN_HOUR = 60  # components/monitoring/usage.py records one a minute
+# Excludes the sample at the hour's beginning, in every version of Prometheus.
 _AN_HOUR = f"{HOUR_SECONDS * 1000 - 1}ms"
 _ENOUGH = 0.99  # of the month that was measured
 _NO_CURRENCY = "XXX"  # ISO 4217
@@ -28,21 +29,21 @@ _MIB_IN_GIB = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Charge:
-    """A tenant's day in a pool. `cost` is None where the pool has no price."""
+    """A tenant's day in a pool. `cost` is None if the pool has no price."""
 
     day: str
     tenant: str
     pool: str
     seat_mib_hours: float
     used_mib_hours: float
-    billed_gib_hours: float
-    price_per_gib_hour: float | None
-    cost: float | None
+    billed_gib_hours: float = 0.0
+    price_per_gib_hour: float | None = None
+    cost: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Of a month, or as much of it as there was; `measured` is the share of it in which Prometheus recorded."""
+    """A month's bill, or that of the month so far. `measured` is the share of the time that Prometheus recorded."""
 
     month: str
     start: str
@@ -55,7 +56,7 @@ class Bill:
 
 
 def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None, now: datetime) -> Bill:
-    """Raises HistoryError."""
+    """The bill of a month, by default of the last whole one. Raises HistoryError."""
     start, end = _month(month, now)
     if not source.startswith(SCHEMES):
         raise HistoryError(
@@ -80,7 +81,7 @@ def bill(source: str, ledger: Ledger, *, month: str | None, currency: str | None
 
 
 def _month(text: str | None, now: datetime) -> tuple[datetime, datetime]:
-    """The beginning, and the end or the last whole hour. The last whole month, unless one is named."""
+    """The beginning and the end of the month, or the last whole hour of the current one."""
     this = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     start = (this - timedelta(days=1)).replace(day=1)
     if text is not None:
@@ -101,7 +102,7 @@ _Used = Mapping[tuple[str, str], Mapping[float, float]]  # by tenant and pool, b
 
 @dataclass(frozen=True)
 class _Hours:
-    """What was recorded, by the hour."""
+    """The recorded series, by the hour."""
 
     server: Prometheus
     start: datetime
@@ -110,19 +111,19 @@ class _Hours:
     def mib(self, recorded: str) -> _Used:
         found: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
         query = f"sum by (tenant, pool) (sum_over_time({recorded}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR * MIB}"
-        for labels, hour, value in self._over(query, f"what {recorded} was"):
+        for labels, hour, value in self._over(query):
             found[labels.get("tenant", ""), labels.get("pool", "")][hour] = value
         return found
 
     def measured(self) -> float:
         """The share of the minutes in which anything was recorded."""
         query = f"max(count_over_time({RECORDED_SEATS}[{_AN_HOUR}])) / {SAMPLES_AN_HOUR}"
-        shares = [min(value, 1.0) for _, _, value in self._over(query, "in which hours it recorded")]
+        shares = [min(value, 1.0) for _, _, value in self._over(query)]
         return sum(shares) / ((self.end - self.start).total_seconds() / HOUR_SECONDS)
 
-    def _over(self, query: str, what: str) -> Iterator[tuple[Mapping[str, str], float, float]]:
+    def _over(self, query: str) -> Iterator[tuple[Mapping[str, str], float, float]]:
         first, last = self.start.timestamp() + HOUR_SECONDS, self.end.timestamp()
-        for series in self.server.over(query, first, last, HOUR_SECONDS, what):
+        for series in self.server.over(query, first, last, HOUR_SECONDS):
             yield from ((series.labels, at - HOUR_SECONDS, value) for at, value in series.values)
 
 
@@ -161,12 +162,8 @@ def _unknown(ledger: Ledger, source: str, measured: float) -> Iterator[str]:
             yield f"what is used of pool {pool.name}: it hands out whole devices, which no exporter measures"
 
 
-def bill_text(report: Bill, paper: Paper) -> str:
-    """As `kubectl gpumem bill` prints it."""
-    return "\n".join(_lines(report, paper)).strip("\n") + "\n"
-
-
-def _lines(report: Bill, paper: Paper) -> Iterator[str]:
+@joined
+def bill_text(report: Bill, paper: Paper) -> Iterator[str]:
     yield f"{report.month}: {report.start} to {report.end}, {report.measured:.1%} of it measured"
     rows = [_row(charges, report.currency) for charges in _by_tenant(report.charges)]
     header = ("POOL", "TENANT", "SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
@@ -177,8 +174,7 @@ def _lines(report: Bill, paper: Paper) -> Iterator[str]:
     elif report.charges:
         yield "  no pool has a price: pools.<name>.price_per_gib_hour in the stack file"
     yield ""
-    for gap in report.unknown:
-        yield from paper.wrapped(f"not known: {gap}")
+    yield from paper.unknown(report.unknown)
 
 
 def _by_tenant(charges: Sequence[Charge]) -> list[list[Charge]]:
@@ -207,10 +203,5 @@ def _money(amount: Decimal) -> str:
 
 
 def decimal(number: float) -> Decimal:
-    """The number as it is written, so that quantity times price is the cost to the last digit."""
+    """The number as it is printed, so that quantity times price is the cost to the last digit."""
     return Decimal(str(number))
-
-
-def moment(time: datetime) -> str:
-    """As RFC 3339 has it."""
-    return f"{time:%Y-%m-%dT%H:%M:%SZ}"

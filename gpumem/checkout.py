@@ -1,25 +1,28 @@
-"""The stack files and the gate of a checkout, for `--stack`. Not in the plugin, which has neither: imported when asked.
+"""Reads and changes the stack files of a checkout, for `--stack`. It imports packages in functions, as the plugin
+lacks them.
 
-What is changed in a stack file is the text of numbers, so that comments and order stay, and the gate judges that text.
+A change replaces the text of numbers, so that comments and order stay. The policy pack judges the changed file.
 """
 
+import copy
 import difflib
-import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.runtime.errors import AgentError
-from gpumem.replay import Played, PodSeries
+from gpumem.replay import PodSeries
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
 
+if TYPE_CHECKING:
+    from simulation.replay import Played
+
 
 class CheckoutError(AgentError):
-    """There is no such checkout, stack or place in it; the message says what to do."""
+    """The checkout, a stack or a place in its file is missing; the message names the remedy."""
 
 
 KeyPath = tuple[str, ...]
@@ -27,8 +30,8 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedStack:
-    """A stack file that the settings accept, with the files that it names. `values` is what they say together, by the
-    names of the settings; `homes` is the file of a path's entry, None for the stack file itself."""
+    """A stack file that the settings accept. `values` are those of the file and of the files that it names. `homes`
+    returns the file that has a path's entry, None for the stack file."""
 
     path: Path
     ledger: Ledger
@@ -45,33 +48,27 @@ class AcceptedStack:
         return file.relative_to(self.path.parent).as_posix()
 
 
-def read(name: str, root: Path) -> AcceptedStack:
-    """Raises CheckoutError."""
-    _needed()
-    path = root / f"Pulumi.{name}.yaml"
-    if not path.is_file():
-        raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
-    settings, parts = _declared(path)
-    return AcceptedStack(
-        path=path,
-        ledger=settings.ledger(),
-        host_memory=_host_memory(settings),
-        values=parts.values,
-        homes=parts.home,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """The texts of the files after a change, and what settings and gate refuse of it: of all that is judged without the
-    program's objects."""
+    """The texts of the files after a change, and the lines with which settings and policy pack refuse it."""
 
     texts: Mapping[Path, str]
     refusals: tuple[str, ...]
 
 
+def read(name: str, root: Path) -> AcceptedStack:
+    """The stack file of that name. Raises CheckoutError."""
+    _needed()
+    path = root / f"Pulumi.{name}.yaml"
+    if not path.is_file():
+        raise CheckoutError(f"{path} is not there: --stack names a Pulumi.NAME.yaml of the folder you are in")
+    settings, parts = _declared(path)
+    pools = _host_memory(settings)
+    return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=parts.values, homes=parts.home)
+
+
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
-    """With other numbers at these paths of keys. Raises CheckoutError where a text has no place for one."""
+    """The stack with other numbers at these paths of keys. Raises CheckoutError if a file has no number there."""
     texts: dict[Path, str] = {}
     for file in sorted({stack.home(path) for path in numbers}):
         texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
@@ -79,10 +76,11 @@ def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Propos
 
 
 def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, int]) -> str:
-    """The text of one of its files."""
     import yaml  # noqa: PLC0415 (the plugin has none)
 
-    before = text = file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+        raise CheckoutError(f"{file}: has an alias (*), by which a number may be another key's as well; write each out")
     root = yaml.compose(text)
     config = _child(root, "config") if file == stack.path else root
     places = {path: _at(config, path) for path in numbers}
@@ -90,56 +88,35 @@ def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, in
         raise CheckoutError(f"{file}: no number of its own at {', '.join(wrong)}; write one there")
     for path, node in sorted(places.items(), key=lambda place: -place[1].start_mark.index):
         text = text[: node.start_mark.index] + str(numbers[path]) + text[node.end_mark.index :]
-    if _said(stack, file, text) != _with(_said(stack, file, before), numbers):
-        named = ", ".join(".".join(each) for each in numbers)
-        raise CheckoutError(f"{file}: one of {named} is another key's as well, by an alias; write each out")
     return text
 
 
-def _said(stack: AcceptedStack, file: Path, text: str) -> Mapping[str, Any]:
-    """What the file would say with this text."""
-    from stacks import stackfile  # noqa: PLC0415
-
-    with tempfile.TemporaryDirectory(prefix="gpumem-") as folder:
-        path = Path(folder) / file.name
-        path.write_text(text, encoding="utf-8")
-        return (stackfile.read if file == stack.path else stackfile.read_parts)(path).values
-
-
 def patch(stack: AcceptedStack, change: Proposal) -> str:
-    """The change as a unified diff, of every file that it touches."""
-    return "".join(
-        _diff(stack.shown(file), file.read_text(encoding="utf-8"), text) for file, text in change.texts.items()
-    )
-
-
-def _diff(name: str, before: str, after: str) -> str:
-    lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    return "".join(difflib.unified_diff(*lines, f"a/{name}", f"b/{name}"))
+    """The change of all files as a unified diff."""
+    lines: list[str] = []
+    for file, text in change.texts.items():
+        before, after = (each.splitlines(keepends=True) for each in (file.read_text(encoding="utf-8"), text))
+        lines += difflib.unified_diff(before, after, f"a/{stack.shown(file)}", f"b/{stack.shown(file)}")
+    return "".join(lines)
 
 
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """What settings and gate refuse of a stack file that says this, as of a Change."""
+    """The lines with which settings and policy pack refuse a stack file with these values."""
+    from policy.graph import Graph  # noqa: PLC0415
+    from policy.rules import violations  # noqa: PLC0415
     from stacks import settings  # noqa: PLC0415
 
     try:
         found = settings.parse(values)
     except settings.ConfigError as error:
         return tuple(str(error).splitlines())
-    return _refused(found)
-
-
-def _refused(settings: Any) -> tuple[str, ...]:
-    from policy.graph import Graph  # noqa: PLC0415
-    from policy.rules import violations  # noqa: PLC0415
-
-    configured = {"ledger": settings.ledger().to_data(), "memory_pools": _host_memory(settings).to_data()}
+    configured = {"ledger": found.ledger().to_data(), "memory_pools": _host_memory(found).to_data()}
     return tuple(str(each) for each in violations(Graph((), configured)))
 
 
 def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
-    """A copy of JSON-like data with other numbers: what aliases share is the copy's own."""
-    copied = json.loads(json.dumps(values))
+    """A copy of JSON-like data with other numbers."""
+    copied = copy.deepcopy(values)
     for (*parents, last), value in numbers.items():
         inner = copied
         for key in parents:
@@ -157,13 +134,12 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
     return found
 
 
-def replayed(stacks: Sequence[Path], pods: Sequence[PodSeries]) -> list[tuple[str, Played]]:
-    """What comes of a history under each stack file, the first of which was there when it was made. Raises
-    CheckoutError."""
+def replayed(stacks: Sequence[Path], pods: Sequence[PodSeries]) -> list[tuple[str, "Played"]]:
+    """Plays a history under each stack file. The history was made under the first one. Raises CheckoutError."""
     from simulation import replay, stack  # noqa: PLC0415
     from simulation.history import PodHistory  # noqa: PLC0415
 
-    declared = [stack.declared(_settings(path)) for path in stacks]
+    declared = [stack.declared(_declared(path)[0]) for path in stacks]
     history = [PodHistory(each.namespace, each.pod, each.gpu, each.samples) for each in pods]
     return [
         (path.name, replay.play(history, each, before=None if each is declared[0] else declared[0]))
@@ -184,12 +160,8 @@ def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
         ) from None
 
 
-def _settings(path: Path) -> Any:
-    return _declared(path)[0]
-
-
 def _declared(path: Path) -> Any:
-    """The settings, and where their parts stand."""
+    """The settings, and the files of their parts."""
     from stacks import settings  # noqa: PLC0415
 
     try:
@@ -206,7 +178,7 @@ def _host_memory(settings: Any) -> HostMemoryPools:
 
 
 def _at(config: Any, path: KeyPath) -> Any:
-    """The node at a path of keys, of which the first may bear the project's name; None where there is none."""
+    """The node at a path of keys, None if it is missing. The first key may have the project's name."""
     first, *rest = path
     node = _child(config, f"{PROJECT}:{first}", first)
     for key in rest:
@@ -215,11 +187,11 @@ def _at(config: Any, path: KeyPath) -> Any:
 
 
 def _is_plain(node: Any, text: str) -> bool:
-    """Whether a number and nothing else (no anchor) stands there."""
+    """True for a plain number, without an anchor."""
     return node is not None and text[node.start_mark.index : node.end_mark.index].isdecimal()
 
 
 def _child(node: Any, *keys: str) -> Any:
-    """The value of a YAML map's first key of these; None where there is none."""
+    """The value of a YAML map's first key of these; None if there is none."""
     pairs = node.value if node is not None and node.id == "mapping" else ()
     return next((value for key, value in pairs if key.value in keys), None)

@@ -1,6 +1,6 @@
 """The command: arguments, the cluster, a report, an exit code.
 
-A report's modules are imported when it is asked for, and those of the cluster's while kubectl starts.
+A report's modules are imported when a verb needs them, and the cluster's while kubectl starts.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from agents.runtime.errors import AgentError
 from gpumem import completion
 from gpumem.arguments import CONNECTION, parser
-from gpumem.kubectl import Kubectl, Session
+from gpumem.kubectl import Kubectl
 from gpumem.report import DONE, FAILED, Report
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 # From kubectl's flags to the API, for as long as the block lasts.
-Reach = Callable[[list[str]], AbstractContextManager[Session]]
+Reach = Callable[[list[str]], AbstractContextManager[Kubectl]]
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Kubectl) -> int:
-    """The exit code: 0, 1 where it failed, 2 for a wrong command, 3 where something does not run."""
+    """Runs one command. Returns the exit code: 0; 1 for a failure, 2 for a wrong command, 3 if something waits."""
     if arguments[:1] == ["__complete"]:
         print("\n".join(completion.candidates(arguments[1:], parser())))
         return DONE
@@ -57,7 +57,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         stack = stack_fit.StackFile(given.stack, Path.cwd())
         if not given.live:
             return _print(live.fit_report(given, None, stack), given, environ)
-    with reach(_connection(given)) as kubectl:
+    with reach(connection(given)) as kubectl:
         from gpumem import live  # noqa: PLC0415
 
         while True:
@@ -71,61 +71,60 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 def _past(given: argparse.Namespace, reach: Reach) -> Report:
     from gpumem import cluster, past  # noqa: PLC0415
 
-    gc.enable()  # to play a week leaves much of it
+    gc.enable()  # a replay of a week leaves much garbage
 
     def ledger() -> "Ledger":
-        with reach(_connection(given)) as kubectl:
+        with reach(connection(given)) as kubectl:
             return cluster.ledger(kubectl, given.system_namespace)
 
     return past.report(given, ledger)
 
 
-def _connection(given: argparse.Namespace) -> list[str]:
+def connection(given: argparse.Namespace) -> list[str]:
     """kubectl's own flags."""
     values = {flag: getattr(given, flag.replace("-", "_")) or () for flag in CONNECTION}
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
 def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
-    """What a verb prints for people. Raises AgentError."""
+    """A verb's report as text. Raises AgentError."""
     from gpumem import live  # noqa: PLC0415
 
-    return live.report(parser().parse_args(arguments), kubectl).text(paper)
+    found = live.report(parser().parse_args(arguments), kubectl)
+    return found.text(found.found, paper)
 
 
 def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    """The report's exit code."""
+    """Prints the report and returns its exit code."""
     from gpumem import output  # noqa: PLC0415
     from gpumem.draw import Paper  # noqa: PLC0415
 
-    watched = getattr(given, "watch", False)
     if given.output == "text":
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if terminal else 100
         colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        text = (_CLEAR if watched and terminal else "") + report.text(Paper(width, colour))
+        clear = _CLEAR if terminal and getattr(given, "watch", False) else ""
+        text = clear + report.text(report.found, Paper(width, colour))
     elif given.output == "csv" and report.csv:
-        text = report.csv()
-    elif given.output == "json":
-        text = output.as_json(output.data(report.kind, report.found))
+        text = report.csv(report.found)
     else:
-        text = ("---\n" if watched else "") + output.as_yaml(output.data(report.kind, report.found))
+        found = output.data(report.kind, report.found)
+        again = "---\n" if getattr(given, "watch", False) else ""
+        text = output.as_json(found) if given.output == "json" else again + output.as_yaml(found)
     sys.stdout.write(text)
     sys.stdout.flush()
     return report.code
 
 
 def run() -> int:
-    """Of this process."""
-    gc.disable()  # what is read of a cluster is kept to the end: looking for garbage in it takes as long as reading it
+    """Runs this process's command."""
+    gc.disable()  # a search for garbage takes as long as reading the cluster, and finds none
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
-    arguments = sys.argv[1:]
-    if os.path.basename(sys.argv[0]) == completion.PROGRAM:
-        arguments = ["__complete", *arguments]
     try:
-        return main(arguments, os.environ)
+        completes = ["__complete"] if os.path.basename(sys.argv[0]) == completion.PROGRAM else []
+        return main([*completes, *sys.argv[1:]], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `| head` is no error

@@ -1,43 +1,44 @@
-"""The cluster as the scheduler's extender counts it, from lists of the API: by its own cache, never by sums of ours.
+"""Reads the cluster into the scheduler extender's own cache, so that all sums are the extender's.
 
-What may not be read, or does not answer, is left out, and a line says what is not known and why.
+An object without the right to read it, or without an answer, is left out, and `gaps` has a line about it.
 """
 
 import http.client
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.informers import SLICES
 from agents.extender.cache.inventory import NodeDevices, devices_of
-from agents.extender.cache.pod_info import PodInfo, holder
+from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, holder
 from agents.gate import config as gates
 from agents.gate.config import GateConfig
 from agents.kube.client import ApiError, Object
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES, node_of
 from agents.kube.pods import LIVE, PODS, Pod, PodError
+from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
 from agents.telemetry import client as telemetry
-from agents.telemetry.client import NodeTelemetry
-from gpumem.kubectl import ApiReader
+from agents.telemetry.client import NodeTelemetry, Scraper
+from gpumem.kubectl import Kubectl
+from gpumem.report import row
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
-from tenancy.names import EXPORTER, GATE, GPU, LABEL_NAME, LEDGER, node_agent_namespace
+from tenancy.names import EXPORTER, EXPORTER_PORT, GATE, GPU, LABEL_NAME, LEDGER, node_agent_namespace
 from tenancy.units import MIB
 from tenancy.workload import maps_at
 
 _AT_ONCE = 16
+_Held = PodInfo | Bystander | Nomination
 
 
 @dataclass(frozen=True)
 class GatedWorkload:
-    """An on-demand workload. `state` is that of its Deployment: open, closed, no Deployment, or unknown, because it may
-    not be read."""
+    """An on-demand workload. `state` is open, closed, no Deployment, or unknown without the right to read it."""
 
     name: str
     namespace: str
@@ -49,8 +50,8 @@ class GatedWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSnapshot:
-    """What was read. `own` is the one namespace whose pods may be read, None where all may be. `devices` and `nodes`
-    are by the node's name, `measured` likewise; `pods` have not ended. `gaps` say what is not known, and why."""
+    """The state of a cluster. `own` is the only namespace with readable pods, None for all. `devices`, `nodes` and
+    `measured` are by the node's name; `pods` have not ended. `gaps` lists unknown facts with their reasons."""
 
     ledger: Ledger
     now: datetime
@@ -65,21 +66,17 @@ class ClusterSnapshot:
 
     @property
     def whole(self) -> bool:
-        """Whether every pod is known, so that what is free is."""
+        """True if every pod is known."""
         return self.own is None
 
     def bound(self) -> Mapping[str, PodInfo]:
-        """The pods that hold GPU memory, by uid, as the cache has them."""
-        return {pod.uid: pod for node in self.devices for pod in self.cache.pods(node)}
+        """The pods in the cache that hold GPU memory, by uid."""
+        return {pod.uid: pod for node in self.devices for pod in self.cache.node(node).pods.values()}
 
 
-def read(
-    source: ApiReader, system: str, namespace: Callable[[], str], *, with_measured: bool = True
-) -> ClusterSnapshot:
-    """Everything, in parallel. `namespace` is whose pods are read where not all may be.
-
-    Raises ApiError and LedgerError.
-    """
+def read(source: Kubectl, system: str, namespace: Callable[[], str]) -> ClusterSnapshot:
+    """Reads everything, in parallel. `namespace` is read without the right to list all pods. Raises ApiError and
+    LedgerError."""
     gaps: list[str] = []
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         reading = threads.submit(ledger, source, system)
@@ -89,77 +86,59 @@ def read(
         declared = threads.submit(source.get, f"/apis/batch/v1/namespaces/{system}/cronjobs/{GATE}")
         found_ledger = reading.result()
         known_nodes = {node["metadata"]["name"]: node for node in nodes.result()}
-        measuring = (
-            threads.submit(_measured, source, system, found_ledger, known_nodes.values()) if with_measured else None
-        )
+        measuring = threads.submit(_measured, source, system, found_ledger, known_nodes.values())
         items, own = _pods(source, pods, namespace, gaps)
         found_gates = _gates(source, declared, found_ledger, own, threads)
-        measured = measuring.result() if measuring else {}
+        measured = measuring.result()
         devices = _devices(known_nodes.values(), slices, found_ledger, gaps)
     if isinstance(measured, str):
         gaps.append(f"what is in use is not known: {measured}")
         measured = {}
-    return of(
-        found_ledger,
+    kept, held = _readable(items, found_ledger, gaps)
+    return ClusterSnapshot(
+        ledger=found_ledger,
         now=source.now or datetime.now(UTC),
         nodes=known_nodes,
         devices=devices,
-        pods=items,
+        pods=tuple(kept),
+        cache=_cache(devices.values(), held, measured.values()),
         own=own,
         measured=measured,
         gates=found_gates,
-        gaps=gaps,
+        gaps=tuple(gaps),
     )
 
 
-def of(
-    ledger: Ledger,
-    *,
-    now: datetime,
-    nodes: Mapping[str, Object],
-    devices: Mapping[str, NodeDevices],
-    pods: Iterable[Object],
-    own: str | None = None,
-    measured: Mapping[str, NodeTelemetry] | None = None,
-    gates: Sequence[GatedWorkload] = (),
-    gaps: Iterable[str] = (),
-) -> ClusterSnapshot:
-    """The cluster of these objects."""
-    said, held, kept = [*gaps], [], []
-    for item in pods:
+def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[Pod], list[_Held]]:
+    """The pods with readable requests, and those of them that hold GPU memory."""
+    kept, held = [], []
+    for item in items:
         pod = Pod(item)
         try:
             found = holder(item, ledger.names)
-            waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)  # of others the holder is asked
+            waiting = () if pod.node else (ledger.names.gpumem, ledger.names.gpu_count)
             for resource in (*waiting, GPU):
-                pod.request(resource)  # whoever asks for it later can read it
+                pod.request(resource)  # raises here, and not in a report
         except PodError as error:
-            said.append(f"is not counted: {error}")
+            gaps.append(f"is not counted: {error}")
             continue
         kept.append(pod)
         if found is not None:
             held.append(found)
+    return kept, held
+
+
+def _cache(devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iterable[NodeTelemetry]) -> Cache:
     cache = Cache()
-    cache.replace(devices.values(), held, time.monotonic())
-    for each in (measured or {}).values():
+    cache.replace(devices, held, time.monotonic())
+    for each in measured:
         if each.devices:
             free = {device.gpu: device.free_bytes // MIB for device in each.devices}
             cache.measure(each.node, free, each.read_at, each.uses, unknown=each.unknown_uses)
-    return ClusterSnapshot(
-        ledger=ledger,
-        now=now,
-        nodes=nodes,
-        devices=devices,
-        pods=tuple(kept),
-        cache=cache,
-        own=own,
-        measured=measured or {},
-        gates=tuple(gates),
-        gaps=tuple(said),
-    )
+    return cache
 
 
-def ledger(source: ApiReader, system: str) -> Ledger:
+def ledger(source: Kubectl, system: str) -> Ledger:
     """The stored ledger. Raises ApiError and LedgerError."""
     try:
         found = stored_ledger(source.get(f"/api/v1/namespaces/{system}/configmaps/{LEDGER}"), system)
@@ -176,9 +155,9 @@ def ledger(source: ApiReader, system: str) -> Ledger:
 
 
 def _pods(
-    source: ApiReader, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
+    source: Kubectl, listing: "Future[list[Object]]", namespace: Callable[[], str], gaps: list[str]
 ) -> tuple[list[Object], str | None]:
-    """The pods that may be read, and in which namespace alone. Raises ApiError."""
+    """The readable pods, and the namespace if it is the only one. Raises ApiError."""
     try:
         return listing.result(), None
     except ApiError as error:
@@ -192,7 +171,7 @@ def _pods(
 def _devices(
     nodes: Iterable[Object], listing: "Future[list[Object]]", ledger: Ledger, gaps: list[str]
 ) -> dict[str, NodeDevices]:
-    """Of the nodes in the ledger's pools. Raises ApiError."""
+    """The devices of the nodes in the ledger's pools. Raises ApiError."""
     try:
         slices = listing.result()
     except ApiError as error:
@@ -209,13 +188,12 @@ def _devices(
     }
 
 
-def _measured(
-    source: ApiReader, system: str, ledger: Ledger, nodes: Iterable[Object]
-) -> dict[str, NodeTelemetry] | str:
-    """By node; a sentence where the exporters may not be asked."""
+def _measured(source: Kubectl, system: str, ledger: Ledger, nodes: Iterable[Object]) -> dict[str, NodeTelemetry] | str:
+    """The readings by node, or a sentence if the exporters cannot be read."""
     namespace = node_agent_namespace(system)
     try:
-        exporters = [Pod(item) for item in source.items(_of(namespace), labelSelector=f"{LABEL_NAME}={EXPORTER}")]
+        listed = source.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
+        exporters = [Pod(item) for item in listed]
     except ApiError as error:
         return str(error)
     if not exporters:
@@ -232,44 +210,35 @@ def _measured(
         ledger,
         [node_of(node) for node in nodes],
         namespace=namespace,
-        port=1,  # each pod's own says its own
-        get=ask,
+        port=1,  # unused: `ask` finds each pod's own port
+        scraper=Scraper(get=ask),
     )
     return {each.node: each for each in readings}
 
 
-def _of(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods"
-
-
 def _port(pod: Pod) -> int:
-    """That its first container names."""
+    """The port of the pod's first container."""
     ports = [port for each in maps_at(pod.spec, "containers") for port in maps_at(each, "ports")]
-    return int(ports[0]["containerPort"]) if ports else 9401
+    return int(ports[0]["containerPort"]) if ports else EXPORTER_PORT
 
 
 def _gates(
-    source: ApiReader, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
+    source: Kubectl, declaring: "Future[Object]", ledger: Ledger, own: str | None, threads: Executor
 ) -> tuple[GatedWorkload, ...]:
-    """As the gate has them; where that may not be read, as the ledger has: a Deployment of the workload's name."""
-    with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in declared_gates(declaring.result)}
+    """The on-demand workloads. The gate's CronJob names their Deployments; if it cannot be read, each is taken to have
+    the workload's name."""
+    with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in _declared_gates(declaring.result)}
 
     def gate(each: OnDemand) -> GatedWorkload:
         deployment = with_deployment.get((each.tenant, each.name), each.name)
-        return GatedWorkload(
-            name=each.name,
-            namespace=each.tenant,
-            deployment=deployment,
-            pool=each.pool,
-            need_mib=each.need_mib,
-            state=_state(source, each.tenant, deployment),
-        )
+        state = _state(source, each.tenant, deployment)
+        return row(GatedWorkload, each, namespace=each.tenant, deployment=deployment, state=state)
 
     return tuple(threads.map(gate, [each for each in ledger.on_demand if own in (None, each.tenant)]))
 
 
-def declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
-    """What the gate's CronJob declares; none where it is not there, or may not be read."""
+def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
+    """The gates in the gate's CronJob; none if it cannot be read."""
     try:
         cron_job = read_cron_job()
         (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
@@ -279,7 +248,7 @@ def declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...
         return ()
 
 
-def _state(source: ApiReader, namespace: str, deployment: str) -> str:
+def _state(source: Kubectl, namespace: str, deployment: str) -> str:
     try:
         found = source.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
     except ApiError as error:
@@ -288,7 +257,7 @@ def _state(source: ApiReader, namespace: str, deployment: str) -> str:
 
 
 def age(seconds: float) -> str:
-    """As kubectl writes it: 42s, 7m, 3h, 2d."""
+    """The age as kubectl prints it: 42s, 7m, 3h, 2d."""
     for size, unit in ((86400, "d"), (3600, "h"), (120, "m")):
         if seconds >= size:
             return f"{int(seconds // (60 if unit == 'm' else size))}{unit}"

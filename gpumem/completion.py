@@ -1,10 +1,10 @@
-"""Completion for bash and zsh: verbs, flags, and what a flag takes. Pure.
+"""Completes verbs, flags and their values in bash and zsh.
 
-`kubectl gpumem` is completed by kubectl, which asks a program named kubectl_complete-gpumem on PATH: this one.
+kubectl completes `kubectl gpumem` by a program on PATH that is named kubectl_complete-gpumem. That program is this one.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 PROGRAM = "kubectl_complete-gpumem"
 HELP = (
@@ -28,26 +28,30 @@ compdef _kubectl_gpumem kubectl-gpumem""",
 
 
 def candidates(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What may stand for the last of the words, which has been begun, or is empty; then the directive."""
+    """The possible endings of the last word, which may be empty; then cobra's directive."""
     *before, begun = words or [""]
     yield from (each for each in _all(before, parser) if each.startswith(begun))
     yield _NO_FILES
 
 
 def _all(before: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:
-    (verbs,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    (verbs,) = (action.choices for action in _arguments(parser) if isinstance(action.choices, Mapping))
     if not before:
-        yield from verbs.choices
+        yield from verbs
         return
-    verb = verbs.choices.get(before[0])
+    verb = verbs.get(before[0])
     if verb is None:
         return
-    flags = {option: action for action in verb._actions for option in action.option_strings}
+    flags = {option: action for action in _arguments(verb) for option in action.option_strings}
     last = flags.get(before[-1])
     if last is not None and last.nargs != 0:
         yield from map(str, last.choices or ())
         return
-    for action in verb._actions:
+    for action in _arguments(verb):
         if not action.option_strings:
             yield from map(str, action.choices or ())
     yield from flags
+
+
+def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return parser._actions  # noqa: SLF001 (argparse lists them nowhere else)

@@ -1,8 +1,9 @@
-"""Reports for people: columns and bars. Pure."""
+"""Draws who, free and why as text: columns and bars. Pure."""
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
 from gpumem.reasons import FINE
@@ -11,17 +12,16 @@ from gpumem.why import Answer, Why
 from tenancy.bars import FREE, Segment, alarmed, bar
 
 NARROWEST = 60
+_Found = TypeVar("_Found")
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
 _NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
-# So many pods, and devices, are listed of each; the rest is counted. -o json has all.
-_MOST_ROWS = 500
-_MOST_LINES = 12  # of what is known beside a reason
+_MOST_LINES = 12  # next to a reason; -o json has all
 
 
 @dataclass(frozen=True)
 class Paper:
-    """How wide, and whether in colour."""
+    """The width of a report, and True for colour."""
 
     width: int = 100
     colour: bool = False
@@ -31,6 +31,10 @@ class Paper:
             text, max(self.width, NARROWEST), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
         yield from (alarmed(line) if alarm and self.colour else line for line in lines)
+
+    def unknown(self, gaps: Iterable[str]) -> Iterator[str]:
+        for gap in gaps:
+            yield from self.wrapped(f"not known: {gap}")
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
         """Columns that hold nothing but dashes are left out; numbers are to the right."""
@@ -44,30 +48,17 @@ class Paper:
             yield (indent + "  ".join(cells)).rstrip()
 
     def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
-        """What its labels lack is in the table below."""
+        """A bar; the table below has the labels that do not fit."""
         return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
 
 
-def who_text(report: Who, paper: Paper) -> str:
-    """As `kubectl gpumem who` prints it."""
-    return _text(_who(report, paper))
+def joined(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
+    """Decorates a generator of a report's lines. Returns them as one text, without empty lines at both ends."""
+    return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 
 
-def free_text(report: Free, paper: Paper) -> str:
-    """As `kubectl gpumem free` prints it."""
-    return _text(_free(report, paper))
-
-
-def why_text(report: Why, paper: Paper) -> str:
-    """As `kubectl gpumem why` prints it."""
-    return _text(_why(report, paper))
-
-
-def _text(lines: Iterable[str]) -> str:
-    return "\n".join(lines).strip("\n") + "\n"
-
-
-def _who(report: Who, paper: Paper) -> Iterator[str]:
+@joined
+def who_text(report: Who, paper: Paper) -> Iterator[str]:
     for node in report.nodes:
         yield from _node(node, report.scope, paper)
     for row in report.whole:
@@ -83,9 +74,8 @@ def _who(report: Who, paper: Paper) -> Iterator[str]:
         header = ("NAMESPACE", "POD", "SEAT", "GPUMEM", "GPUS", "AGE")
         yield from paper.table(
             header,
-            [(w.namespace, w.name, w.seat or "-", str(w.mib), str(w.gpus), w.age) for w in report.waiting[:_MOST_ROWS]],
+            [(w.namespace, w.name, w.seat or "-", str(w.mib), str(w.gpus), w.age) for w in report.waiting],
         )
-        yield from _more(len(report.waiting), "pods")
         yield ""
     if report.gates:
         yield "on demand"
@@ -94,7 +84,7 @@ def _who(report: Who, paper: Paper) -> Iterator[str]:
             [(g.namespace, g.name, g.pool, str(g.need_mib), g.state) for g in report.gates],
         )
         yield ""
-    yield from _unknown(report.unknown, paper)
+    yield from paper.unknown(report.unknown)
 
 
 def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
@@ -144,18 +134,18 @@ def _pods(pods: Sequence[Holder], paper: Paper) -> Iterator[str]:
             pod.name or "(ended, or not known yet)",
             pod.seat or "-",
             str(pod.declared_mib or "-"),
-            _number(pod.used_mib),
+            "-" if pod.used_mib is None else str(pod.used_mib),
             str(pod.over_mib or "-"),
             "-" if pod.capped is None else f"no: {pod.capped}" if pod.capped else "yes",
             pod.state,
         )
-        for pod in pods[:_MOST_ROWS]
+        for pod in pods
     ]
     yield from paper.table(header, rows)
-    yield from _more(len(pods), "pods")
 
 
-def _free(report: Free, paper: Paper) -> Iterator[str]:
+@joined
+def free_text(report: Free, paper: Paper) -> Iterator[str]:
     for pool in report.pools:
         yield from _pool(pool, paper)
     for whole in report.whole:
@@ -163,7 +153,7 @@ def _free(report: Free, paper: Paper) -> Iterator[str]:
     if report.scope is not None:
         yield f"{report.scope}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
         yield ""
-    yield from _unknown(report.unknown, paper)
+    yield from paper.unknown(report.unknown)
 
 
 def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
@@ -180,9 +170,8 @@ def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
     if pool.measured_free_mib is not None:
         lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
         yield from paper.wrapped(f"measured: {pool.measured_free_mib} free{lent}", "  ")
-    for device in pool.devices[:_MOST_ROWS]:
+    for device in pool.devices:
         yield from _free_device(device, paper)
-    yield from _more(len(pool.devices), "devices")
     yield ""
 
 
@@ -201,10 +190,11 @@ def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-def _why(report: Why, paper: Paper) -> Iterator[str]:
+@joined
+def why_text(report: Why, paper: Paper) -> Iterator[str]:
     for answer in report.answers:
         yield from _reason(answer, paper)
-    yield from _unknown(report.unknown, paper)
+    yield from paper.unknown(report.unknown)
 
 
 def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
@@ -219,17 +209,3 @@ def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
         yield from paper.wrapped(f"next: {answer.then}", "  ")
         yield from paper.wrapped(f"do:   {answer.do}", "  ")
     yield ""
-
-
-def _unknown(gaps: Iterable[str], paper: Paper) -> Iterator[str]:
-    for gap in gaps:
-        yield from paper.wrapped(f"not known: {gap}")
-
-
-def _more(count: int, what: str) -> Iterator[str]:
-    if count > _MOST_ROWS:
-        yield f"  and {count - _MOST_ROWS} more {what}"
-
-
-def _number(mib: int | None) -> str:
-    return "-" if mib is None else str(mib)

@@ -1,20 +1,15 @@
-"""fit for people. Pure."""
+"""Draws fit as text. Pure."""
 
 from collections.abc import Iterator
 
-from gpumem.draw import Paper
+from gpumem.draw import Paper, joined
 from gpumem.fit import Fit, FitChange, FitPart, FitPool
 
-_MOST_CHANGES = 20
-NEW_TENANT = "new-tenant"  # in a patch, where none was named
+NEW_TENANT = "new-tenant"  # in a patch without --tenant
 
 
-def fit_text(found: Fit, paper: Paper) -> str:
-    """As `kubectl gpumem fit` prints it."""
-    return "\n".join(_lines(found, paper)).strip("\n") + "\n"
-
-
-def _lines(found: Fit, paper: Paper) -> Iterator[str]:
+@joined
+def fit_text(found: Fit, paper: Paper) -> Iterator[str]:
     each = f"{found.mib} MiB" + (f" on each of {found.gpu_count} devices of a node" if found.gpu_count > 1 else "")
     asked = each + (f", {found.replicas} replicas" if found.replicas > 1 else "")
     if not found.pools:
@@ -37,8 +32,7 @@ def _lines(found: Fit, paper: Paper) -> Iterator[str]:
         for line in found.refusals:
             yield from paper.wrapped(f"- {line}", "  ")
         yield ""
-    for gap in found.unknown:
-        yield from paper.wrapped(f"not known: {gap}")
+    yield from paper.unknown(found.unknown)
 
 
 def _verdict(pool: FitPool, asked: str) -> str:
@@ -65,17 +59,15 @@ def _pool(pool: FitPool, paper: Paper) -> Iterator[str]:
 
 def _part(title: str, part: FitPart, paper: Paper) -> Iterator[str]:
     if part.fits:
-        places = "; ".join(" and ".join(place) for place in part.places[:_MOST_CHANGES])
+        places = "; ".join(" and ".join(place) for place in part.places)
         yield from paper.wrapped(f"{title}: nothing has to change{f' ({places})' if places else ''}", "  ")
         return
     if part.changes is None:
         yield from paper.wrapped(f"{title}: no change of seats and pods is known that makes room", "  ")
         return
     yield from paper.wrapped(f"{title}, {_proof(part)}:", "  ")
-    for change in part.changes[:_MOST_CHANGES]:
+    for change in part.changes:
         yield from paper.wrapped(f"- {_change(change)}", "    ")
-    if len(part.changes) > _MOST_CHANGES:
-        yield f"    - and {len(part.changes) - _MOST_CHANGES} more"
 
 
 def _proof(part: FitPart) -> str:

@@ -1,17 +1,17 @@
-"""What is known of one pod or workload: the objects that made it, its Events, its place in Kueue's queue, and what was
-started elsewhere to make room."""
+"""Gathers the facts about one pod or workload: its objects, its Events, its place in Kueue's queue, and the acts of
+watchdog and gate that make room."""
 
 import http.client
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from agents.kube.client import ApiError, Object
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
-from gpumem.kubectl import ApiReader
+from gpumem.kubectl import Kubectl
 from tenancy.names import (
     EVENT_BLOCKED,
     EVENT_CAPPED,
@@ -23,19 +23,14 @@ from tenancy.names import (
     SCHEDULER,
 )
 
-_KINDS = {
-    "pod": ("pod", "/api/v1", "pods"),
-    "deployment": ("deployment", "/apis/apps/v1", "deployments"),
-    "statefulset": ("statefulset", "/apis/apps/v1", "statefulsets"),
-    "job": ("job", "/apis/batch/v1", "jobs"),
-}
+_KINDS = {"pod": "/api/v1", "deployment": "/apis/apps/v1", "statefulset": "/apis/apps/v1", "job": "/apis/batch/v1"}
 _SHORT = {"po": "pod", "deploy": "deployment", "sts": "statefulset"}
-# Of watchdog and gate: what was done to make room, or why it was not.
+# Events of watchdog and gate about making room.
 _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_GATE_CLOSED)
 
 
 class TargetError(AgentError):
-    """What was asked for cannot be looked up; the message says what to write."""
+    """The target cannot be found; the message shows the right form."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class WorkloadRef:
 
 @dataclass(frozen=True)
 class SeenEvent:
-    """An Event. `about` is the kind and the name of its object; `at` is when it was last seen."""
+    """An Event. `about` is the kind and the name of its object; `at` is the time of its last occurrence."""
 
     uid: str
     about: str
@@ -62,7 +57,7 @@ class SeenEvent:
 
 @dataclass(frozen=True)
 class PendingWorkload:
-    """A Job's Workload. `ahead` are the pending ones before it in its ClusterQueue, of those that may be read."""
+    """A Job's Workload. `ahead` counts the readable pending Workloads before it in its ClusterQueue."""
 
     workload: Object
     queue: str
@@ -72,8 +67,8 @@ class PendingWorkload:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """`workload` is None for a pod that nobody was asked to make, or that is gone. `pods` are its own. `acts` are what
-    was done elsewhere to make room, the newest first. `schedulers` is None where they may not be read."""
+    """The facts. `workload` is None for a pod that is gone. `acts` are acts that make room elsewhere, the newest first.
+    `schedulers` is None without the right to read them."""
 
     cluster: ClusterSnapshot
     target: WorkloadRef
@@ -83,33 +78,31 @@ class Evidence:
     queued: PendingWorkload | None = None
     acts: tuple[SeenEvent, ...] = ()
     schedulers: tuple[Pod, ...] | None = None
-    gaps: tuple[str, ...] = field(default=())
+    gaps: tuple[str, ...] = ()
 
-    def said(self, *reasons: str) -> SeenEvent | None:
+    def newest(self, *reasons: str) -> SeenEvent | None:
         """The newest Event of one of these reasons."""
         return next((each for each in self.events if each.reason in reasons), None)
 
 
 def target_of(text: str, namespace: str) -> WorkloadRef:
-    """`POD`, or `kind/NAME`. Raises TargetError."""
-    kind, slash, name = text.rpartition("/")
+    """The target of `POD` or `kind/NAME`. Raises TargetError."""
+    kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
     kind = _SHORT.get(kind, kind)
     kind = kind if kind in _KINDS else kind.removesuffix("s")
     if kind not in _KINDS or not name:
         known = ", ".join(f"{each}/NAME" for each in _KINDS)
         raise TargetError(f"{text!r}: write a pod's name, or {known}")
-    del slash
     return WorkloadRef(kind, namespace, name)
 
 
-def gather(source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
-    """Raises ApiError, TargetError where there is no such workload."""
+def gather(source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
+    """The facts about the target. Raises ApiError, and TargetError if the workload does not exist."""
     gaps: list[str] = []
-    _, group, plural = _KINDS[target.kind]
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
-        found = threads.submit(_find, source, f"{group}{base}/{plural}/{target.name}")
+        found = threads.submit(_find, source, f"{_KINDS[target.kind]}{base}/{target.kind}s/{target.name}")
         events = threads.submit(_list, source, f"/api/v1{base}/events", gaps)
         sets = threads.submit(_list, source, f"/apis/apps/v1{base}/replicasets", gaps)
         placing = threads.submit(_schedulers, source, system)
@@ -118,7 +111,7 @@ def gather(source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, sys
         if workload is None and target.kind != "pod":
             raise TargetError(f"there is no {target}")
         pods, makers = _pods(cluster, target, workload, sets.result() if target.kind == "deployment" else ())
-        told = sorted(map(_said, events.result()), key=_moment, reverse=True)
+        seen = sorted(map(_event, events.result()), key=_moment, reverse=True)
         uids = {pod.uid for pod in pods} | makers
         queued = _queued(source, cluster, target, workload, gaps) if target.kind == "job" and workload else None
         return Evidence(
@@ -126,7 +119,7 @@ def gather(source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, sys
             target=target,
             workload=workload,
             pods=pods,
-            events=tuple(each for each in told if each.uid in uids or _is_about(each, target)),
+            events=tuple(each for each in seen if each.uid in uids or _is_about(each, target)),
             queued=queued,
             acts=tuple(sorted((each for act in acts for each in act.result()), key=_moment, reverse=True)),
             schedulers=placing.result(),
@@ -134,7 +127,7 @@ def gather(source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, sys
         )
 
 
-def _find(source: ApiReader, path: str) -> Object | None:
+def _find(source: Kubectl, path: str) -> Object | None:
     try:
         return source.get(path)
     except ApiError as error:
@@ -143,8 +136,8 @@ def _find(source: ApiReader, path: str) -> Object | None:
         raise
 
 
-def _list(source: ApiReader, path: str, gaps: list[str], **parameters: str) -> list[Object]:
-    """What may be read; a gap where it may not be."""
+def _list(source: Kubectl, path: str, gaps: list[str], **parameters: str) -> list[Object]:
+    """The items of a list. An error becomes a gap."""
     try:
         return [*source.items(path, **parameters)]
     except ApiError as error:
@@ -152,7 +145,7 @@ def _list(source: ApiReader, path: str, gaps: list[str], **parameters: str) -> l
         return []
 
 
-def _schedulers(source: ApiReader, system: str) -> tuple[Pod, ...] | None:
+def _schedulers(source: Kubectl, system: str) -> tuple[Pod, ...] | None:
     try:
         items = [*source.items(f"/api/v1/namespaces/{system}/pods", labelSelector=f"{LABEL_NAME}={SCHEDULER}")]
     except ApiError:
@@ -160,9 +153,9 @@ def _schedulers(source: ApiReader, system: str) -> tuple[Pod, ...] | None:
     return tuple(map(Pod, items))
 
 
-def _acts(source: ApiReader, reason: str) -> list[SeenEvent]:
+def _acts(source: Kubectl, reason: str) -> list[SeenEvent]:
     try:
-        return [*map(_said, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
+        return [*map(_event, source.items("/api/v1/events", fieldSelector=f"reason={reason}"))]
     except ApiError:
         return []
 
@@ -170,7 +163,7 @@ def _acts(source: ApiReader, reason: str) -> list[SeenEvent]:
 def _pods(
     cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
 ) -> tuple[tuple[Pod, ...], set[str]]:
-    """The target's pods, and the uids of all that made them."""
+    """The target's pods, and the uids of their controllers."""
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
     if workload is None:
         return (), set()
@@ -187,7 +180,7 @@ def _owner(item: Object) -> str | None:
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
-def _said(event: Object) -> SeenEvent:
+def _event(event: Object) -> SeenEvent:
     about = event.get("involvedObject") or {}
     series = event.get("series") or {}
     at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
@@ -202,7 +195,7 @@ def _said(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
-    """Also of one that is gone."""
+    """True for the target's own Events, also after it is gone."""
     return event.about == f"{target.kind}/{target.name}"
 
 
@@ -211,9 +204,9 @@ def _moment(event: SeenEvent) -> float:
 
 
 def _queued(
-    source: ApiReader, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
+    source: Kubectl, cluster: ClusterSnapshot, target: WorkloadRef, job: Object, gaps: list[str]
 ) -> PendingWorkload | None:
-    """The Job's Workload and its place. Of a ClusterQueue the first is of the highest priority, then the oldest."""
+    """The Job's Workload and its place: a ClusterQueue sorts by priority, then by age."""
     path = f"/apis/{KUEUE_API}/namespaces/{target.namespace}/workloads"
     own = _list(source, path, gaps)
     mine = next((each for each in own if _owner(each) == job["metadata"]["uid"]), None)
@@ -236,7 +229,7 @@ def _queued(
 
 
 def is_pending(workload: Object) -> bool:
-    """It waits for quota."""
+    """True if the Workload waits for quota."""
     states = {each["type"]: each["status"] for each in (workload.get("status") or {}).get("conditions") or ()}
     ended, reserved = states.get("Finished") == "True", states.get("QuotaReserved") == "True"
     return not ended and not reserved and workload["spec"].get("active", True)

@@ -1,37 +1,32 @@
-"""fit: where new pods fit, and the least change after which they do: of what is promised, and on the devices. Pure."""
+"""fit: finds the place of new pods, or the smallest change that makes room, in the ledger and on the devices. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
 from gpumem.who import DeviceRow, Filter, Holder, NodeRow, PoolError, who
+from tenancy.fit.layout import Budget, DeviceRoom, Lying
 from tenancy.fit.lower import lower, nodes_needed, obstacle
 from tenancy.fit.plan import Change, Plan, Wanted
-from tenancy.fit.rearrange import Budget, DeviceRoom, Lying, rearrange
+from tenancy.fit.rearrange import rearrange
 from tenancy.ledger import Ledger, Pool
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitChange:
-    """One workload touched: `lower` a seat's MiB (each replica's), `move` a pod (one restart), `park` an on-demand
-    workload. `used_mib` is what is measured of a seat now, None where nobody knows: then a lower number is a guess."""
+class FitChange(Change):
+    """A change of a workload. `used_mib` is the seat's measured use. Without it a lower budget is a guess."""
 
-    kind: str
-    workload: str
-    from_mib: int | None
-    to_mib: int | None
-    replicas: int
     used_mib: int | None
-    source: str | None
-    target: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitPart:
-    """`fits`: as it is. `changes` are the least after which it fits, null where none of these does; `touched` and `mib`
-    count them. Not `proven`: the search ended before, and fewer than `least_touched` cannot do. `places` are the
-    devices of each new replica."""
+    """The answer of the ledger, or of the devices. `fits` is true if nothing has to change.
+
+    `changes` are the smallest found that make room, null if none do; `touched` and `mib` count them. If not `proven`,
+    the search ended early, and at least `least_touched` changes are needed. `places` are the devices of the new pods.
+    """
 
     fits: bool
     changes: tuple[FitChange, ...] | None
@@ -45,9 +40,11 @@ class FitPart:
 
 @dataclass(frozen=True, kw_only=True)
 class FitPool:
-    """`never` is why it fits no device of the pool, however empty; else "". `seat` is the tenant's of just that size:
-    then `promises` is null, as nothing new is promised. `devices` is null without a cluster. With `nodes` in the pool,
-    and its floor at `floor_mib` where that is not null, it fits as everything else is; null where no number does."""
+    """The answer of a pool. `never` is the reason why even an empty device is too small, else "".
+
+    With a `seat` of just that size nothing new is promised, and `promises` is null. `devices` is null without a
+    cluster. With `nodes` nodes, and with the floor `floor_mib` if not null, the pods fit without other changes.
+    """
 
     pool: str
     never: str
@@ -59,13 +56,14 @@ class FitPool:
 
     @property
     def fits(self) -> bool:
-        """As everything is."""
+        """True if nothing has to change."""
         return not self.never and all(part is None or part.fits for part in (self.promises, self.devices))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """`patch` is what to write into `stack`'s file, which the gate's rules passed; else `refusals` say why not."""
+    """The report. `patch` is the change of the stack file, accepted by the policy pack; else `refusals` has the
+    reasons."""
 
     mib: int
     gpu_count: int
@@ -82,7 +80,7 @@ class Fit:
 def fit(
     ledger: Ledger, cluster: ClusterSnapshot | None, wanted: Wanted, pool: str | None = None, tenant: str | None = None
 ) -> Fit:
-    """In every pool that shares memory, or one: the best first. Raises PoolError."""
+    """Judges every pool that shares memory, or one; the best comes first. Raises PoolError."""
     shared = [each.name for each in ledger.shared_pools]
     if pool is not None and pool not in shared:
         raise PoolError(f"--pool {pool!r} is no pool that shares memory; these are: {', '.join(shared) or 'none'}")
@@ -130,7 +128,7 @@ def _pool(ledger: Ledger, cluster: ClusterSnapshot | None, pool: Pool, wanted: W
 
 
 def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> str | None:
-    """The tenant's seat of just that size, with replicas for all."""
+    """The tenant's seat of just that size, with a replica for each new device."""
     return next(
         (
             seat.name
@@ -143,7 +141,7 @@ def _seat_of(ledger: Ledger, pool: Pool, wanted: Wanted, tenant: str | None) -> 
 
 
 def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
-    """The most that any pod of a seat uses, of the seats of which all is known."""
+    """The highest use of a pod by seat, for seats with known use."""
     used: dict[str, list[int | None]] = {}
     for holder in (pod for node in rows for device in node.devices for pod in device.pods):
         if holder.seat is not None:
@@ -159,26 +157,13 @@ def _part(plan: Plan | None, used: Mapping[str, int]) -> FitPart:
     touched, mib = plan.cost
     return FitPart(
         fits=not plan.changes,
-        changes=tuple(_change(change, used) for change in plan.changes),
+        changes=tuple(FitChange(**vars(change), used_mib=used.get(change.workload)) for change in plan.changes),
         touched=touched,
         mib=mib,
         proven=plan.proven,
         least_touched=plan.least[0],
         least_mib=plan.least[1],
         places=plan.places,
-    )
-
-
-def _change(change: Change, used: Mapping[str, int]) -> FitChange:
-    return FitChange(
-        kind=change.kind.value,
-        workload=change.workload,
-        from_mib=change.from_mib,
-        to_mib=change.to_mib,
-        replicas=change.replicas,
-        used_mib=used.get(change.workload),
-        source=change.source,
-        target=change.target,
     )
 
 
@@ -189,7 +174,7 @@ def _on_devices(
     wanted: Wanted,
     used: Mapping[str, int],
 ) -> Plan | None:
-    """Of what lies on a pool's devices now, with the `gates` of its on-demand workloads by namespace."""
+    """A plan for the pods that are on a pool's devices now. `gates` are the on-demand workloads by namespace."""
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
     sizes = {name: seat.gpumem_mib for name, seat in seats.items()}
@@ -219,7 +204,7 @@ def _on_devices(
 def _lying(
     row: DeviceRow, device: int, gates: Mapping[str, str], spread: Mapping[str, int], sizes: Mapping[str, int]
 ) -> Iterator[Lying]:
-    """Who lies on a device. On-demand workloads hold what the ledger has room for and could not be loaded now."""
+    """The pods on a device. An on-demand workload counts as far as its use keeps the ledger's room from new pods."""
     on_demand = []
     for pod in row.pods:
         if pod.declared_mib:
@@ -243,7 +228,7 @@ def _lying(
 
 
 def _lack(row: DeviceRow) -> int:
-    """What the ledger has left of a device and cannot be loaded now; what pods are over their budgets comes back."""
+    """The MiB that the ledger has left on a device, but that are in use. Overshoot is left out: it is recycled."""
     if row.measured_free_mib is None:
         return 0
     over = sum(_over(pod) for pod in row.pods)
@@ -252,8 +237,3 @@ def _lack(row: DeviceRow) -> int:
 
 def _over(pod: Holder) -> int:
     return (pod.over_mib or 0) if pod.declared_mib else 0
-
-
-def with_stack(found: Fit, stack: str, patch: str | None, refusals: tuple[str, ...]) -> Fit:
-    """The same, with what to write into a stack's file."""
-    return replace(found, stack=stack, patch=patch, refusals=refusals)

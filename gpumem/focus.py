@@ -1,77 +1,34 @@
-"""A bill as CSV in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification
-(https://focus.finops.org/focus-specification/v1-2/). Pure."""
+"""Writes a bill as CSV in the columns of FOCUS 1.2, the FinOps Open Cost and Usage Specification
+(https://focus.finops.org/focus-specification/v1-2/)."""
 
 import csv
 import io
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from gpumem.bill import Bill, Charge, decimal, moment
+from gpumem.bill import Bill, Charge, decimal
+from gpumem.report import moment
 from tenancy.names import PROJECT
-
-# The mandatory ones, the conditional ones that apply (a pool's price is a price list's), and with the prefix x_ ours.
-COLUMNS = (
-    "BilledCost",
-    "BillingAccountId",
-    "BillingAccountName",
-    "BillingCurrency",
-    "BillingPeriodEnd",
-    "BillingPeriodStart",
-    "ChargeCategory",
-    "ChargeClass",
-    "ChargeDescription",
-    "ChargeFrequency",
-    "ChargePeriodEnd",
-    "ChargePeriodStart",
-    "ConsumedQuantity",
-    "ConsumedUnit",
-    "ContractedCost",
-    "ContractedUnitPrice",
-    "EffectiveCost",
-    "InvoiceIssuerName",
-    "ListCost",
-    "ListUnitPrice",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ProviderName",
-    "PublisherName",
-    "ResourceId",
-    "ResourceName",
-    "ResourceType",
-    "ServiceCategory",
-    "ServiceName",
-    "ServiceSubcategory",
-    "SkuId",
-    "SkuMeter",
-    "SkuPriceDetails",
-    "SkuPriceId",
-    "SubAccountId",
-    "SubAccountName",
-    "SubAccountType",
-    "x_SeatMibHours",
-    "x_UsedMibHours",
-)
 
 
 def bill_csv(report: Bill) -> str:
-    """A row a charge; what is null is empty."""
+    """One row per charge; null is empty. The columns are sorted by name."""
     file = io.StringIO()
-    rows = [_focus(report, charge) for charge in report.charges]
-    writer = csv.DictWriter(file, COLUMNS, lineterminator="\r\n")
+    nothing = Charge(day=f"{report.month}-01", tenant="", pool="", seat_mib_hours=0, used_mib_hours=0)
+    writer = csv.DictWriter(file, sorted(_focus(report, nothing)), lineterminator="\r\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(_focus(report, charge) for charge in report.charges)
     return file.getvalue()
 
 
 def _focus(report: Bill, charge: Charge) -> dict[str, str]:
+    """The mandatory columns, the conditional ones that apply, and our own with the prefix x_."""
     day = datetime.fromisoformat(charge.day).replace(tzinfo=UTC)
     start = datetime.strptime(report.month, "%Y-%m").replace(tzinfo=UTC)
     price, quantity = decimal(charge.price_per_gib_hour or 0), decimal(charge.billed_gib_hours)
     cost, unit_price = _plain(quantity * price), _plain(price)
     unit = "GiB-Hours"
     return {
-        **dict.fromkeys(COLUMNS, ""),
         **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), cost),
         **dict.fromkeys(("ContractedUnitPrice", "ListUnitPrice"), unit_price),
         **dict.fromkeys(("BillingAccountId", "BillingAccountName"), report.issuer),
@@ -81,6 +38,7 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
         **dict.fromkeys(("SkuId", "SkuPriceId"), f"gpumem/{charge.pool}"),
         **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), _plain(quantity)),
         **dict.fromkeys(("ConsumedUnit", "PricingUnit"), unit),
+        **dict.fromkeys(("ChargeClass", "SkuPriceDetails"), ""),
         "BillingCurrency": report.currency,
         "BillingPeriodStart": moment(start),
         "BillingPeriodEnd": moment((start + timedelta(days=31)).replace(day=1)),
@@ -88,7 +46,7 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
         "ChargePeriodEnd": moment(day + timedelta(days=1)),
         "ChargeCategory": "Usage",
         "ChargeFrequency": "Usage-Based",
-        "ChargeDescription": f"GPU memory of pool {charge.pool}: seats, or what was used where that is more",
+        "ChargeDescription": f"GPU memory of pool {charge.pool}: seats, or use where that is more",
         "PricingCategory": "Standard",
         "ResourceType": "GPU memory pool",
         "ServiceCategory": "Compute",
@@ -102,6 +60,6 @@ def _focus(report: Bill, charge: Charge) -> dict[str, str]:
 
 
 def _plain(number: Decimal) -> str:
-    """Without an exponent, and without zeros at its end."""
+    """The number without an exponent and without trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

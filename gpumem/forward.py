@@ -1,5 +1,8 @@
-"""Pods by `kubectl port-forward`, as far as the kubelet: where the API server itself reaches no pod, since a
-NetworkPolicy keeps it out or the network is not its own. A process for each, so of a few pods only."""
+"""Reads pods by `kubectl port-forward`, through their kubelets.
+
+This is for clusters whose API server reaches no pod, because of a NetworkPolicy or another network. Each pod takes a
+process, so it is for a few pods only.
+"""
 
 import re
 import select
@@ -8,6 +11,7 @@ import threading
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agents.kube.errors import unanswered
 
@@ -19,7 +23,7 @@ _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
 @dataclass(frozen=True)
 class Forward:
-    """One pod's port, here."""
+    """A local port that leads to a pod."""
 
     process: "subprocess.Popen[str]"
     port: int
@@ -36,7 +40,7 @@ class Forward:
 
 
 class Forwards:
-    """Those that are open; any thread. `kubectl` is the command with its connection's flags."""
+    """The open ports; for any thread. `kubectl` is the command with the flags of its connection."""
 
     def __init__(self, kubectl: Sequence[str]) -> None:
         self._kubectl = kubectl
@@ -44,7 +48,7 @@ class Forwards:
         self._lock = threading.Lock()
 
     def to(self, namespace: str, pod: str, port: int) -> Forward | None:
-        """None where there are too many, or there is no right to it."""
+        """The port to a pod. None if there are too many, or if kubectl has no right to the pod."""
         key = namespace, pod, port
         with self._lock:
             known = self._open.get(key)
@@ -59,10 +63,10 @@ class Forwards:
         return made
 
     def close(self) -> None:
-        """Ends them all."""
+        """Ends all processes."""
         for each in self._open.values():
             if each is not None:
-                _end(each.process)
+                end(each.process)
 
     def _start(self, namespace: str, pod: str, port: int) -> Forward | None:
         process = subprocess.Popen(
@@ -75,12 +79,13 @@ class Forwards:
         readable, _, _ = select.select([process.stdout], [], [], _STARTED_SECONDS)
         found = _FORWARDING.match(process.stdout.readline()) if readable else None
         if found is None:
-            _end(process)
+            end(process)
             return None
         return Forward(process, int(found[1]))
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def end(process: "subprocess.Popen[Any]") -> None:
+    """Ends a process and waits for it."""
     process.terminate()
     process.wait()
     if process.stdout:

@@ -1,15 +1,16 @@
-"""free: what is free by pool and device, by the ledger and as measured, and what is lent out. Pure."""
+"""free: the free memory by pool and device, by the ledger and as measured. Pure."""
 
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
+from gpumem.report import row
 from gpumem.who import DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
 from tenancy.ledger import Pool, Sharing
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeDevice:
-    """A device; `free_mib` and `room_mib` are as of `who`."""
+    """A device, with the fields of `who`."""
 
     node: str
     index: int
@@ -25,12 +26,11 @@ class FreeDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class FreePool:
-    """`advertised_mib`, `promised_mib` and `unpromised_mib` are the ledger's: of all nodes that the pool is to have.
+    """A pool that shares memory. `advertised_mib`, `promised_mib` and `unpromised_mib` count all nodes of the ledger.
 
-    Of the devices that are there: what pods hold; what that leaves, in sum and on the one device with the most
-    (`room_*`, which a seat gets); and what a pod without a seat could have now (`free_*`). None where the pods of
-    others are not known. `measured_free_mib` and `lent_mib` are None where not all devices are measured: `lent_mib` is
-    what pods use that declare nothing, on-demand ones for the most part.
+    The other sums count the devices that exist. `room_*` is free for a seat, `free_*` for a pod without a seat, in sum
+    and on the best device; they are None without rights on all pods. `lent_mib` is used by pods without a budget. It
+    and `measured_free_mib` are None if a device is not measured.
     """
 
     pool: str
@@ -50,8 +50,8 @@ class FreePool:
 
 @dataclass(frozen=True, kw_only=True)
 class FreeWhole:
-    """A pool whose devices are handed out whole: how many it is to have, are promised to queues, are there, and held;
-    None where the pods of others are not known."""
+    """A pool that hands out whole devices: the number declared, promised to queues, advertised and held. `held` is None
+    without rights on all pods."""
 
     pool: str
     gpus: int
@@ -62,8 +62,7 @@ class FreeWhole:
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """`scope` is the one namespace whose pods are known, None for all. `own_*` are that namespace's: its budget, and
-    what its pods hold of it."""
+    """The report. `scope` is the namespace that it covers, None for all; `own_*` are that namespace's sums."""
 
     scope: str | None
     pools: tuple[FreePool, ...]
@@ -87,7 +86,7 @@ def free(cluster: ClusterSnapshot, pool: str | None = None) -> Free:
             if each.sharing is Sharing.MEMORY
         ),
         whole=tuple(
-            _whole(cluster, each, [row for row in found.whole if row.pool == each.name])
+            _whole(cluster, each, [node for node in found.whole if node.pool == each.name])
             for each in pools
             if each.sharing is Sharing.WHOLE
         ),
@@ -107,36 +106,21 @@ def _shared(cluster: ClusterSnapshot, pool: Pool, nodes: list[NodeRow]) -> FreeP
         promised_mib=promised_mib,
         unpromised_mib=pool.advertised_mib - promised_mib,
         floor_mib=pool.floor_mib,
-        held_mib=_if(cluster.whole, sum(row.held_mib for row in rows)),
-        room_mib=_if(cluster.whole, sum(row.room_mib for row in rows)),
-        largest_room_mib=_if(cluster.whole, max((row.room_mib for row in rows), default=0)),
-        free_mib=_if(cluster.whole, sum(row.free_mib for row in rows)),
-        largest_free_mib=_if(cluster.whole, max((row.free_mib for row in rows), default=0)),
-        measured_free_mib=_sum([row.measured_free_mib for row in rows]),
+        held_mib=_if(cluster.whole, sum(each.held_mib for each in rows)),
+        room_mib=_if(cluster.whole, sum(each.room_mib for each in rows)),
+        largest_room_mib=_if(cluster.whole, max((each.room_mib for each in rows), default=0)),
+        free_mib=_if(cluster.whole, sum(each.free_mib for each in rows)),
+        largest_free_mib=_if(cluster.whole, max((each.free_mib for each in rows), default=0)),
+        measured_free_mib=_sum([each.measured_free_mib for each in rows]),
         lent_mib=_lent_mib(rows),
-        devices=tuple(_device(node, row) for node, row in devices) if cluster.whole else (),
-    )
-
-
-def _device(node: str, row: DeviceRow) -> FreeDevice:
-    return FreeDevice(
-        node=node,
-        index=row.index,
-        uuid=row.uuid,
-        offered_mib=row.offered_mib,
-        held_mib=row.held_mib,
-        room_mib=row.room_mib,
-        free_mib=row.free_mib,
-        measured_free_mib=row.measured_free_mib,
-        healthy=row.healthy,
-        excluded=row.excluded,
+        devices=tuple(row(FreeDevice, each, node=node) for node, each in devices) if cluster.whole else (),
     )
 
 
 def _lent_mib(rows: list[DeviceRow]) -> int | None:
-    if not rows or any(row.measured_free_mib is None or any(p.used_mib is None for p in row.pods) for row in rows):
+    if not rows or any(each.measured_free_mib is None or any(p.used_mib is None for p in each.pods) for each in rows):
         return None
-    return sum(pod.used_mib or 0 for row in rows for pod in row.pods if pod.state == "unbudgeted")
+    return sum(pod.used_mib or 0 for each in rows for pod in each.pods if pod.state == "unbudgeted")
 
 
 def _whole(cluster: ClusterSnapshot, pool: Pool, nodes: list[WholeRow]) -> FreeWhole:
@@ -144,8 +128,8 @@ def _whole(cluster: ClusterSnapshot, pool: Pool, nodes: list[WholeRow]) -> FreeW
         pool=pool.name,
         gpus=pool.gpus,
         promised=cluster.ledger.quota_gpus(pool.name),
-        offered=sum(row.offered or 0 for row in nodes),
-        held=_if(cluster.whole, sum(row.held for row in nodes)),
+        offered=sum(each.offered or 0 for each in nodes),
+        held=_if(cluster.whole, sum(each.held for each in nodes)),
     )
 
 
@@ -154,6 +138,6 @@ def _if(known: bool, mib: int) -> int | None:
 
 
 def _sum(parts: list[int | None]) -> int | None:
-    """None where one is not known, or there are none."""
+    """The sum; None if there are no parts, or one is unknown."""
     known = [part for part in parts if part is not None]
     return sum(known) if known and len(known) == len(parts) else None

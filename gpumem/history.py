@@ -1,62 +1,65 @@
-"""What seats used, from a Prometheus that scrapes the exporters, or from a CSV file."""
+"""Reads the use of seats, from a Prometheus that scrapes the exporters, or from a CSV file."""
 
 import csv
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from gpumem.advice import DAY_SECONDS, UseSample
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.proposal import DAY_SECONDS, UseSample
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
 from tenancy.units import MIB
 
 MINUTE = 60
-_FEW_REQUESTS = 5  # for which a step stays a minute
-_MOST_LINES = 10  # that an error lists
-MOST_MIB = 2**31  # as of every amount in a stack file
+_MOST_REQUESTS = 5  # of a series; then the step grows
+_MOST_LINES = 10  # of an error
+MOST_MIB = 2**31  # as in a stack file
 COLUMNS = ("time", "seat", "mib")
-OPTIONAL = ("pod", "free_mib")
+Row = Mapping[str, str | None]
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
 class Uses:
-    """Samples of the seats, and what is not known of them. A sample of no seat says that something was measured."""
+    """Samples of the seats, and the gaps. A sample without a seat only shows that something was measured."""
 
     samples: tuple[UseSample, ...]
     unknown: tuple[str, ...] = ()
 
 
 def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
-    """The last days before `now`, from a Prometheus (an http(s) URL); or a CSV file, all of it. Raises HistoryError."""
+    """The samples of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
+    HistoryError."""
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
-    return Uses(tuple(_from_file(Path(source), seats)))
+    return Uses(tuple(parsed(Path(source), COLUMNS, lambda where, row: _sample(where, row, seats))))
 
 
 def step_seconds(days: int) -> int:
-    """A minute, and more of it for more days than a few requests hold."""
-    return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _FEW_REQUESTS) / MINUTE), 1) * MINUTE
+    """A minute, or the least number of minutes that keeps to _MOST_REQUESTS."""
+    return max(math.ceil(days * DAY_SECONDS / (MOST_POINTS * _MOST_REQUESTS) / MINUTE), 1) * MINUTE
 
 
 def used(tenant: str, step: int) -> str:
-    """PromQL: bytes by pod and device, the most within each step."""
+    """PromQL: bytes by pod and device, the maximum within each step."""
     chosen = f'{METRIC_POD_USED}{{namespace="{tenant}",pod!=""}}'
     containers = f"max by (pod, pod_uid, container, node, uuid) (max_over_time({chosen}[{step}s]))"
     return f"sum by (pod, pod_uid, node, uuid) ({containers})"
 
 
 def pressed(tenant: str, step: int, floor_mib: int) -> str:
-    """PromQL: the same, of devices under their floor within the step."""
+    """PromQL: the same, only for devices that were under their floor within the step."""
     free = f"min by (node, uuid) (min_over_time({METRIC_DEVICE_FREE}[{step}s]))"
     return f"{used(tenant, step)} and on (node, uuid) {free} < {floor_mib * MIB}"
 
 
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
-    """Whose pod it is, of a tenant's seats: by its name, which begins with its workload's; else the only one; else by
-    what it declared."""
+    """The pod's seat: the one whose name begins the pod's name, else the tenant's only seat, else the smallest that
+    holds the pod's budget."""
     named = [seat for seat in seats if pod == seat.name or pod.startswith(f"{seat.name}-")]
     if named:
         return max(named, key=lambda seat: len(seat.name))
@@ -71,11 +74,7 @@ def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) 
     end = now // step * step
     start = end - days * DAY_SECONDS + step
     measured = f"count(max_over_time({METRIC_DEVICE_TOTAL}[{step}s]))"
-    samples = [
-        UseSample(at, "", 0)
-        for series in server.over(measured, start, end, step, "when devices were measured")
-        for at, _ in series.values
-    ]
+    samples = [UseSample(at, "", 0) for series in server.over(measured, start, end, step) for at, _ in series.values]
     unknown = [] if samples else [f"{server.address} has no {METRIC_DEVICE_TOTAL} of these days: nothing was measured"]
     for tenant in sorted({seat.tenant for seat in ledger.seats}):
         found = _of_tenant(server, ledger, tenant, (start, end, step))
@@ -86,21 +85,21 @@ def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) 
 
 def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[float, float, int]) -> Uses:
     start, end, step = span
-    seats, what = ledger.seats_of(tenant), f"what {tenant} used"
+    seats = ledger.seats_of(tenant)
     asked = f'max by (pod_uid) (max_over_time({METRIC_POD_DECLARED}{{namespace="{tenant}"}}[{round(end - start)}s]))'
-    declared = {s.labels.get("pod_uid", ""): s.values[0][1] / MIB for s in server.at(asked, end, what) if s.values}
+    declared = {s.labels.get("pod_uid", ""): s.values[0][1] / MIB for s in server.at(asked, end) if s.values}
     floor_mib = _floor_mib(ledger, seats[0])
     tight = {
         (_key(series.labels), at)
-        for series in (server.over(pressed(tenant, step, floor_mib), start, end, step, what) if floor_mib else ())
+        for series in (server.over(pressed(tenant, step, floor_mib), start, end, step) if floor_mib else ())
         for at, _ in series.values
     }
     samples: list[UseSample] = []
     strangers: set[str] = set()
-    for series in server.over(used(tenant, step), start, end, step, what):
+    for series in server.over(used(tenant, step), start, end, step):
         key, pod = _key(series.labels), series.labels.get("pod", "")
         if not declared.get(key[0]):
-            continue  # it has no budget to be right or wrong
+            continue  # it has no budget
         seat = seat_of(seats, pod, declared[key[0]])
         if seat is None:
             strangers.add(pod)
@@ -116,13 +115,13 @@ def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _floor_mib(ledger: Ledger, seat: Seat) -> int:
-    """A tenant has all its seats in one pool."""
+    """The floor of the seat's pool. A tenant has all its seats in one pool."""
     pool = ledger.pool(seat.pool)
     return pool.floor_mib if pool else 0
 
 
-def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[str, str | None]]]:
-    """The rows of a CSV file that has these columns, each with its place. Raises HistoryError."""
+def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
+    """The rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             found = csv.DictReader(file)
@@ -139,8 +138,8 @@ def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Mapping[st
         raise HistoryError(f"{path} is no CSV file in UTF-8: {error}") from None
 
 
-def number(where: str, row: Mapping[str, str | None], key: str, most: int = MOST_MIB) -> float:
-    """Raises HistoryError."""
+def number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
+    """The number in a column. Raises HistoryError."""
     try:
         found = float(row[key] or "")
     except ValueError:
@@ -152,25 +151,22 @@ def number(where: str, row: Mapping[str, str | None], key: str, most: int = MOST
     return found
 
 
-def _from_file(path: Path, seats: Mapping[str, int]) -> Iterator[UseSample]:
-    """Raises HistoryError with all that is wrong, as far as a screen holds it."""
+def parsed(path: Path, columns: Collection[str], parse: Callable[[str, Row], Parsed]) -> list[Parsed]:
+    """The parsed rows of a CSV file. Raises HistoryError with the first errors, and the number of the others."""
+    found: list[Parsed] = []
     wrong: list[str] = []
-    for where, row in rows(path, COLUMNS):
+    for where, row in _rows(path, columns):
         try:
-            yield _sample(where, row, seats)
+            found.append(parse(where, row))
         except HistoryError as error:
             wrong.append(str(error))
     if wrong:
-        raise HistoryError(wrong_lines(wrong))
+        more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
+        raise HistoryError("\n".join([*wrong[:_MOST_LINES], *more]))
+    return found
 
 
-def wrong_lines(wrong: Sequence[str]) -> str:
-    """As many as a screen holds, and how many more there are."""
-    more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
-    return "\n".join([*wrong[:_MOST_LINES], *more])
-
-
-def _sample(where: str, row: Mapping[str, str | None], seats: Mapping[str, int]) -> UseSample:
+def _sample(where: str, row: Row, seats: Mapping[str, int]) -> UseSample:
     seat = row["seat"] or ""
     if seat not in seats:
         raise HistoryError(f"{where}: seat {seat!r} is no resident; known: {', '.join(sorted(seats)) or 'none'}")

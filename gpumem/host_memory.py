@@ -1,6 +1,6 @@
-"""advise --host-memory: what a history says of the memory pools' declarations, and the patch of those that do not hold.
+"""advise --host-memory: compares the memory pools' declarations with a history, and proposes a patch.
 
-Nothing is lowered: a peak that was not seen is no peak that does not come.
+A patch only raises numbers, since a higher peak may still come.
 """
 
 import math
@@ -10,24 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpumem import checkout
-from gpumem.advice import DAY_SECONDS
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper
-from gpumem.history import number, rows
+from gpumem.draw import Paper, joined
+from gpumem.history import Row, number, parsed
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.proposal import DAY_SECONDS
+from gpumem.report import row
 from tenancy.host_memory.history import MINUTE, RARELY, JointUse, Probability, UsageSample, Use, joint_use
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.host_memory.report import host_memory_report
 from tenancy.units import MIB
 
-# What is proposed is a multiple of it: an eighth of a GiB.
+# A proposal is a multiple of an eighth of a GiB.
 GRID_MIB = 128
 _COLUMNS = ("time", "workload", "mib")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadUse:
-    """`contradictions` are by the key of the stack file that does not hold, `proposed` what it would have to be."""
+    """The use of a workload. `contradictions` and `proposed` are by the key of the stack file."""
 
     workload: str
     minutes: int
@@ -41,7 +42,7 @@ class WorkloadUse:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolUse:
-    """As tenancy.host_memory.history has it; `text` is the report of it."""
+    """The use of a pool, with the figures of tenancy.host_memory.history and its report as text."""
 
     pool: str
     workloads: tuple[WorkloadUse, ...]
@@ -54,7 +55,7 @@ class PoolUse:
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryAdvised:
-    """`patch` is None where nothing is contradicted or the gate refuses it: `refused` are its lines then."""
+    """The report. `patch` is None if every declaration holds, or if the change is refused with the lines `refused`."""
 
     pools: tuple[PoolUse, ...]
     refused: tuple[str, ...]
@@ -62,12 +63,12 @@ class HostMemoryAdvised:
 
     @property
     def fine(self) -> bool:
-        """Whether every declaration holds."""
+        """True if every declaration holds."""
         return not any(use.contradictions for pool in self.pools for use in pool.workloads)
 
 
 def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvised:
-    """Of a stack's memory pools. Raises HistoryError and CheckoutError."""
+    """The report on a stack's memory pools. Raises HistoryError and CheckoutError."""
     pools = stack.host_memory.pools
     if not pools:
         raise HistoryError(f"{stack.path} has no memory_pools")
@@ -89,15 +90,8 @@ def _pool_use(pool: HostMemoryPool, samples: Sequence[UsageSample]) -> PoolUse:
         joint = joint_use(pool, samples)
     except ValueError as error:
         raise HistoryError(f"{pool.name}: {error}") from None
-    return PoolUse(
-        pool=pool.name,
-        workloads=tuple(_workload(use, joint, index) for index, use in enumerate(joint.uses)),
-        together=joint.together,
-        by_chance=joint.by_chance,
-        short=joint.short,
-        needs_victims=joint.needs_victims,
-        text=host_memory_report(pool, joint),
-    )
+    workloads = tuple(_workload(use, joint, index) for index, use in enumerate(joint.uses))
+    return row(PoolUse, joint, pool=pool.name, workloads=workloads, text=host_memory_report(pool, joint))
 
 
 def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
@@ -110,28 +104,14 @@ def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
         "growth_mib_per_second": use.growth_mib_per_second,
     }
     grid = {"growth_mib_per_second": 1}
-    return WorkloadUse(
-        workload=use.workload.name,
-        minutes=use.minutes,
-        usual_mib=use.usual_mib,
-        most_mib=use.most_mib,
-        growth_mib_per_second=use.growth_mib_per_second,
-        above_request=use.above_request,
-        contradictions=contradictions,
-        proposed={key: _up(needed[key], grid.get(key, GRID_MIB)) for key in contradictions},
-    )
+    steps = {key: grid.get(key, GRID_MIB) for key in contradictions}
+    proposed = {key: math.ceil(needed[key] / step) * step for key, step in steps.items()}
+    return row(WorkloadUse, use, workload=use.workload.name, proposed=proposed)
 
 
-def _up(mib: float, grid: int) -> int:
-    return math.ceil(mib / grid) * grid
-
-
-def advised_text(report: HostMemoryAdvised, paper: Paper) -> str:
-    """The report of each pool, and what would hold."""
-    return "\n".join([*(pool.text for pool in report.pools), *_verdict(report, paper)]).strip("\n") + "\n"
-
-
-def _verdict(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
+@joined
+def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
+    yield from (pool.text for pool in report.pools)
     if report.fine:
         return
     for pool in report.pools:
@@ -150,17 +130,18 @@ def _verdict(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
 
 
 def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:
-    """What the pools' workloads held, by the pool's name, from a Prometheus (an http(s) URL) or from a CSV file, which
-    is of all pools. Raises HistoryError."""
+    """The use of the pools' workloads by pool, from a Prometheus (an http(s) URL), or a CSV file of all pools. Raises
+    HistoryError."""
     if source.startswith(SCHEMES):
         server = Prometheus(source)
         return {p.name: [sample for w in p.workloads for sample in _from_prometheus(server, w, days)] for p in pools}
-    samples = list(_from_file(Path(source), {workload.name for pool in pools for workload in pool.workloads}))
+    names = {workload.name for pool in pools for workload in pool.workloads}
+    samples = parsed(Path(source), _COLUMNS, lambda where, line: _sample(where, line, names))
     return {pool.name: samples for pool in pools}
 
 
 def query(workload: Workload) -> str:
-    """PromQL: what the pods of a workload hold together, in MiB; pods are named after their workload."""
+    """PromQL: the MiB of all pods of a workload; pods are named after their workload."""
     chosen = f'namespace="{workload.tenant}",pod=~"{workload.name}(-.*)?",container!=""'
     return f"sum(container_memory_working_set_bytes{{{chosen}}}) / {MIB}"
 
@@ -168,15 +149,13 @@ def query(workload: Workload) -> str:
 def _from_prometheus(server: Prometheus, workload: Workload, days: int) -> Iterator[UsageSample]:
     end = time.time()
     step = max(MINUTE, math.ceil(days * DAY_SECONDS / MOST_POINTS / MINUTE) * MINUTE)
-    what = f"what {workload.name} held"
-    for series in server.over(query(workload), end - days * DAY_SECONDS, end, step, what):
+    for series in server.over(query(workload), end - days * DAY_SECONDS, end, step):
         yield from (UsageSample(at, workload.name, mib) for at, mib in series.values)
 
 
-def _from_file(path: Path, workloads: Collection[str]) -> Iterator[UsageSample]:
-    for where, row in rows(path, _COLUMNS):
-        workload = row["workload"] or ""
-        if workload not in workloads:
-            known = ", ".join(sorted(workloads))
-            raise HistoryError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
-        yield UsageSample(number(where, row, "time", LAST_SECONDS), workload, number(where, row, "mib"))
+def _sample(where: str, line: Row, workloads: Collection[str]) -> UsageSample:
+    workload = line["workload"] or ""
+    if workload not in workloads:
+        known = ", ".join(sorted(workloads))
+        raise HistoryError(f"{where}: workload {workload!r} is in no memory pool; known there: {known}")
+    return UsageSample(number(where, line, "time", LAST_SECONDS), workload, number(where, line, "mib"))

@@ -1,7 +1,7 @@
-"""The API as kubectl reaches it, so that authentication is kubectl's own: one `kubectl proxy` for all requests.
+"""Reads the API through one `kubectl proxy`, so that kubectl authenticates.
 
-It listens on a socket in a folder that nobody else may open, and ends with us. `kubectl get --raw` would start a
-process for each request, and with it the credential plugin, which may take a second.
+The proxy listens on a socket in a folder that nobody else may open, and ends with this process. `kubectl get --raw`
+would start a process and a credential plugin for each request, which may take a second.
 """
 
 import http.client
@@ -17,52 +17,27 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
 from agents.kube.transport import ApiResponse
 from agents.runtime.errors import AgentError
-from gpumem.forward import Forwards
+from gpumem.forward import Forwards, end
 
 TIMEOUT_SECONDS = 10.0
-# Of what a pod answers through the API server: it may be out of its reach.
+# The timeout of a request to a pod, which may be out of the API server's reach.
 POD_SECONDS = 3.0
 _STARTED_SECONDS = 30.0  # a credential plugin may ask its user something
 _PAGE = 500
 
 
 class KubectlError(AgentError):
-    """kubectl does not run; the message is its own."""
-
-
-class ApiReader(Protocol):
-    """The API to read from; any thread. Every method raises ApiError."""
-
-    def get(self, path: str) -> Object:
-        """One object."""
-
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """The objects of a list."""
-
-    def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        """What a pod answers to a GET."""
-
-    @property
-    def now(self) -> datetime | None:
-        """The API server's time of day at its last answer."""
-
-
-class Session(ApiReader, Protocol):
-    """The API, and the namespace of the context in use."""
-
-    def namespace(self) -> str:
-        """Whose pods, where nothing else is said."""
+    """kubectl does not run; the message is kubectl's own."""
 
 
 class Kubectl:
-    """The API of the cluster that kubectl's `flags` choose, within a `with`. Raises KubectlError, also of a
-    request."""
+    """The API of the cluster that kubectl's `flags` choose, within a `with`; for any thread. Raises KubectlError, also
+    for a request. `now` is the API server's time at its last answer."""
 
     def __init__(self, flags: Sequence[str], program: str = "kubectl") -> None:
         self._flags = flags
@@ -73,26 +48,28 @@ class Kubectl:
         self._reaches_pods = False
         self._unreached: ApiError | None = None
         self._starting = threading.Lock()
-        self._failed: KubectlError | None = None
-        self._listens = False
+        self._failure: str | None = None  # "" once the proxy listens
 
     def __enter__(self) -> "Kubectl":
-        """Starts it; the first request waits until it listens."""
+        """Starts the proxy. The first request waits until it listens."""
         found = shutil.which(self._program)
         if found is None:
-            raise KubectlError(f"{self._program} is not on PATH; it is what reaches the cluster")
+            raise KubectlError(f"{self._program} is not on PATH")
         self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # of mode 0700
         self._socket = Path(self._folder.name) / "api"
-        self._said = (Path(self._folder.name) / "stderr").open("w+b")
+        self._stderr = (Path(self._folder.name) / "stderr").open("w+b")
         self._process = subprocess.Popen(
-            [found, "proxy", f"--unix-socket={self._socket}", *self._flags], stdout=subprocess.PIPE, stderr=self._said
+            [found, "proxy", f"--unix-socket={self._socket}", *self._flags], stdout=subprocess.PIPE, stderr=self._stderr
         )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._forwards.close()
+        end(self._process)
+        self._stderr.close()
+        self._folder.cleanup()
 
     def namespace(self) -> str:
         """The namespace of the context in use."""
@@ -124,8 +101,8 @@ class Kubectl:
             query["continue"] = token
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        """What a pod answers to a GET: through the API server; where that does not reach it, through the pod's kubelet,
-        for the first few pods. Raises ApiError."""
+        """A pod's answer to a GET. If the API server does not reach pods, the first few are read through their
+        kubelets. Raises ApiError."""
         try:
             answer = self._through_api(f"/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{path}")
         except ApiError as error:
@@ -137,7 +114,8 @@ class Kubectl:
         return answer
 
     def _through_api(self, path: str) -> bytes:
-        """Once it reached no pod at all it is not tried again: each try may take seconds."""
+        """The pod's answer through the API server. After a first failure no other pod is tried, as each try may take
+        seconds."""
         if self._unreached and not self._reaches_pods:
             raise self._unreached
         try:
@@ -176,37 +154,26 @@ class Kubectl:
         )
 
     def _await_listening(self) -> None:
-        """Raises KubectlError, to every thread the same."""
+        """Raises KubectlError, the same in every thread."""
         with self._starting:
-            if self._listens:
-                return
-            self._failed = self._failed or self._failure()
-            if self._failed:
-                raise self._failed
-            self._listens = True
+            if self._failure is None:
+                self._failure = self._await_start()
+            if self._failure:
+                raise KubectlError(self._failure)
 
-    def _failure(self) -> KubectlError | None:
-        """Why it does not listen; None once it does."""
+    def _await_start(self) -> str:
+        """The reason for which the proxy does not listen; "" once it does."""
         output = self._process.stdout
         assert output is not None  # noqa: S101 (it was asked for)
         readable, _, _ = select.select([output], [], [], _STARTED_SECONDS)
         if not readable:
-            return KubectlError(f"kubectl proxy did not start within {_STARTED_SECONDS:g} s")
+            return f"kubectl proxy did not start within {_STARTED_SECONDS:g} s"
         if output.readline():
-            return None
+            return ""
         self._process.wait()
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace").strip()
-        return KubectlError(said or f"kubectl proxy ended with status {self._process.returncode}")
-
-    def _end(self) -> None:
-        self._forwards.close()
-        self._process.terminate()
-        self._process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
-        self._said.close()
-        self._folder.cleanup()
+        self._stderr.seek(0)
+        message = self._stderr.read().decode(errors="replace").strip()
+        return message or f"kubectl proxy ended with status {self._process.returncode}"
 
 
 class _UnixConnection(http.client.HTTPConnection):

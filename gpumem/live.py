@@ -1,4 +1,4 @@
-"""The reports on a cluster as it is now, and on a stack file: who, free, why and fit."""
+"""The reports on a cluster or a stack file as they are now: who, free, why and fit."""
 
 import argparse
 
@@ -9,7 +9,7 @@ from gpumem.draw_fit import fit_text
 from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
 from gpumem.free import free
-from gpumem.kubectl import Session
+from gpumem.kubectl import Kubectl
 from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
 from gpumem.who import Filter, check_pool, who
@@ -17,33 +17,32 @@ from gpumem.why import why
 from tenancy.fit.plan import Wanted
 
 
-def report(given: argparse.Namespace, kubectl: Session, stack: StackFile | None = None) -> Report:
-    """Of what was typed. Raises AgentError."""
+def report(given: argparse.Namespace, kubectl: Kubectl, stack: StackFile | None = None) -> Report:
+    """The report that the arguments ask for. Raises AgentError."""
 
     def namespace() -> str:
-        return given.namespace or kubectl.namespace()
+        own: str = given.namespace or kubectl.namespace()
+        return own
 
     found = cluster.read(kubectl, given.system_namespace, namespace)
     if given.verb == "who":
         check_pool(found.ledger, given.pool)
         wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device)
-        users = who(found, wanted)
-        return Report(lambda paper: who_text(users, paper), "who", users)
+        return Report("who", who(found, wanted), who_text)
     if given.verb == "why":
         wanted_pod = target_of(given.target, namespace())
         reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))
-        return Report(lambda paper: why_text(reasons, paper), "why", reasons, DONE if reasons.fine else WAITS)
+        return Report("why", reasons, why_text, DONE if reasons.fine else WAITS)
     if given.verb == "fit":
         return fit_report(given, found, stack)
-    rooms = free(found, given.pool)
-    return Report(lambda paper: free_text(rooms, paper), "free", rooms)
+    return Report("free", free(found, given.pool), free_text)
 
 
 def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: StackFile | None) -> Report:
-    """Of the cluster, of a stack file, or both. Raises PoolError."""
+    """The report on a cluster, a stack file or both. Raises PoolError."""
     wanted = Wanted(mib=given.mib, count=given.gpu_count, replicas=given.replicas)
     ledgers = [source.ledger for source in (stack, found) if source is not None]  # one of the two is given
     plan = fit(ledgers[0], found, wanted, given.pool, given.tenant)
     if stack:
         plan = stack.with_patch(plan)
-    return Report(lambda paper: fit_text(plan, paper), "fit", plan, DONE if plan.fits else WAITS)
+    return Report("fit", plan, fit_text, DONE if plan.fits else WAITS)

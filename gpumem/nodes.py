@@ -1,11 +1,11 @@
-"""Why a pod is not on each node of the pools, by the extender's own cache. Pure."""
+"""Finds the reason for which each node does not take a pod, with the extender's own cache. Pure."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.extender.cache.cache import Fits
-from agents.extender.cache.pod_info import Standing
+from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
 from agents.kube.pods import Pod
 from gpumem.cluster import ClusterSnapshot
@@ -15,7 +15,7 @@ from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
 from tenancy.workload import at, maps_at
 
-# From what is furthest from a place to what is nearest: of several nodes the nearest says why.
+# Reasons, from the furthest from a place to the nearest. Of several nodes the nearest gives the reason.
 NEARNESS = (
     "selector",
     "taint",
@@ -38,7 +38,7 @@ _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """Of one node: a key of REASONS, and its numbers."""
+    """A node's reason, a key of REASONS, with its numbers."""
 
     node: str
     reason: str
@@ -46,7 +46,7 @@ class NodeVerdict:
 
 
 def verdicts(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> tuple[NodeVerdict, ...]:
-    """Of each node of a pool that shares memory, the nearest first; those that fit are `untried`."""
+    """A verdict on each node of the pools that share memory, the nearest first. A node that fits is `untried`."""
     shared = [
         name
         for name in cluster.devices
@@ -56,24 +56,19 @@ def verdicts(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> tuple[NodeVerdict,
     return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def standing_of(cluster: ClusterSnapshot, pod: Pod, ask: Ask) -> Standing:
-    """As the extender's filter has it."""
-    seats = seats_for(cluster.ledger, pod.namespace, ask, at(pod.spec, "nodeSelector"))
-    return Standing(pod.priority, frozenset(seat.pool for seat in seats))
-
-
 def _verdict(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> NodeVerdict:
     for found in _by_node(cluster, pod, ask, name):
         return NodeVerdict(name, *found)
-    standing, now = standing_of(cluster, pod, ask), time.monotonic()
-    if name in cluster.cache.feasible_nodes(ask, now, pod.uid, standing):
+    seats = seats_for(cluster.ledger, pod.namespace, ask, at(pod.spec, "nodeSelector"))
+    entitlement, now = Entitlement(pod.priority, frozenset(seat.pool for seat in seats)), time.monotonic()
+    if name in cluster.cache.feasible_nodes(ask, now, pod.uid, entitlement):
         return NodeVerdict(name, "untried", "has room by now")
-    fits = cluster.cache.fit(pod.uid, ask, [name], now, standing)  # it promises nothing where nothing fits
-    return NodeVerdict(name, *_by_device(cluster.devices[name].pool in standing.pools, name, fits))
+    fits = cluster.cache.fit(pod.uid, ask, [name], now, entitlement)  # changes nothing, as nothing fits
+    return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
 
 
 def _by_node(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> Iterator[tuple[str, str]]:
-    """What kube-scheduler's own plugins would say, in their order."""
+    """The reasons of kube-scheduler's own plugins, in their order."""
     node, names = cluster.nodes[name], cluster.ledger.names
     labels = at(node, "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
@@ -95,13 +90,13 @@ def _by_node(cluster: ClusterSnapshot, pod: Pod, ask: Ask, name: str) -> Iterato
         yield "capacity", f"advertises no {names.gpumem}"
     if ask.total_mib > advertised:
         yield "too-large", f"advertises {advertised} MiB in all, not {ask.total_mib}"
-    held = sum(each.ask.total_mib for each in cluster.cache.pods(name))
+    held = sum(each.ask.total_mib for each in cluster.cache.node(name).pods.values())
     if ask.total_mib > advertised - held:
         yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {ask.total_mib}"
 
 
 def _by_device(seated: bool, name: str, fits: Fits) -> tuple[str, str]:
-    """In the words of the extender's filter."""
+    """The reason of the extender's filter, in its words."""
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]
@@ -129,7 +124,7 @@ def _matches(toleration: Mapping[str, object], taint: Mapping[str, object]) -> b
 
 
 def by_message(message: str, gpumem: str) -> str | None:
-    """What kube-scheduler's message says, for who sees no more than that; None where it is none of ours."""
+    """The reason in kube-scheduler's message, for a user without rights on other pods; None if it is another's."""
     ways: Sequence[tuple[str, bool]] = (
         ("held", "the seat is held back" in message),
         ("measured", REFUSED_AS_MEASURED in message),
@@ -141,4 +136,4 @@ def by_message(message: str, gpumem: str) -> str | None:
         ("taint", "untolerated taint" in message),
         ("selector", "didn't match" in message),
     )
-    return next((reason for reason, said in ways if said), None)
+    return next((reason for reason, found in ways if found), None)

@@ -1,4 +1,4 @@
-"""Reports as JSON and YAML: their fields as documented in docs/gpumem.md, none left out. Pure."""
+"""Reports as JSON and YAML, with the fields that docs/gpumem.md lists."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ _INDENT = 2
 
 
 def data(kind: str, report: Any) -> dict[str, Any]:
-    """A report as JSON has it: `kind`, `version`, then its fields."""
+    """A report's document: `kind`, `version`, then all fields of the report."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(report)))
     return {"kind": kind, "version": VERSION, **plain}
 
@@ -20,7 +20,7 @@ def as_json(found: Mapping[str, Any]) -> str:
 
 
 def as_yaml(found: Mapping[str, Any]) -> str:
-    """Every string quoted: what is left of JSON's escapes, YAML has too."""
+    """The document as YAML. Every string is quoted, and JSON's escapes are YAML's too."""
     return "\n".join(_lines(found)) + "\n"
 
 
@@ -46,6 +46,6 @@ def _entry(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """JSON writes a character beyond the first plane as two halves, which YAML does not put together."""
+    """JSON writes some characters as two surrogates, which YAML does not join; so they stand as \\U."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

@@ -17,39 +17,38 @@ from tenancy.ledger import Ledger
 
 
 def report(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
-    """Of what was typed; `ledger` reads the cluster's, where no stack is named. Raises AgentError."""
+    """The report that the arguments ask for. `ledger` reads the cluster's. Raises AgentError."""
     if given.verb == "replay":
         return _replayed(given)
     return _advised(given, ledger) if given.verb == "advise" else _billed(given, ledger)
 
 
 def _advised(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
-    stack = advise.stack_of(given.stack)
+    stack = checkout.read(given.stack, Path.cwd()) if given.stack else None
     if given.host_memory:
         if stack is None:
             raise CheckoutError("--host-memory needs the stack file that declares the pools: give --stack as well")
         pools = host_memory.advised(given.source, stack, days=given.days or HOST_MEMORY_DAYS)
-        code = DONE if pools.fine else WAITS
-        return Report(lambda paper: host_memory.advised_text(pools, paper), "host-memory", pools, code)
+        return Report("host-memory", pools, host_memory.advised_text, DONE if pools.fine else WAITS)
     declared = stack.ledger if stack else ledger()
     uses = history.read(given.source, declared, days=given.days or ADVISE_DAYS, now=time.time())
     found = advise.advised(uses, declared, stack=stack, namespace=given.namespace)
     if given.plot:
         plot.write(uses.samples, found.seats, Path(given.plot), given.plot_format)
-    return Report(lambda paper: advise.advised_text(found, paper), "advise", found, DONE if found.fine else WAITS)
+    return Report("advise", found, advise.advised_text, DONE if found.fine else WAITS)
 
 
 def _billed(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
-    stack = advise.stack_of(given.stack)
+    stack = checkout.read(given.stack, Path.cwd()) if given.stack else None
     declared = stack.ledger if stack else ledger()
     found = bill(given.source, declared, month=given.month, currency=given.currency, now=datetime.now(UTC))
     if given.namespace:
         found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))
-    return Report(lambda paper: bill_text(found, paper), "bill", found, csv=lambda: bill_csv(found))
+    return Report("bill", found, bill_text, csv=bill_csv)
 
 
 def _replayed(given: argparse.Namespace) -> Report:
     files = checkout.files([given.today, *([given.stack] if given.stack else [])], Path.cwd())
     pods = replay.read(given.source, days=given.days, now=time.time())
     found = replay.replay(pods, checkout.replayed(files, pods))
-    return Report(lambda paper: replay.replay_text(found, paper), "replay", found)
+    return Report("replay", found, replay.replay_text)

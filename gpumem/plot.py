@@ -1,4 +1,4 @@
-"""advise --plot: a picture of each seat's use, its budget, and the one that is proposed. By matplotlib, where it is."""
+"""advise --plot: draws each seat's use, its budget and the proposal, with matplotlib."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from agents.runtime.errors import AgentError
-from gpumem.advice import Advice, UseSample
+from gpumem.proposal import Advice, UseSample
 
-_MOST_POINTS = 2000  # of a picture: of more, the peak of each span
+_MOST_POINTS = 2000
 _INCHES = (10.0, 4.0)
 
 
 class PlotError(AgentError):
-    """Nothing can be drawn; the message says why."""
+    """Nothing can be drawn; the message has the reason."""
 
 
 def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, kind: str) -> list[Path]:
-    """A file for each seat that was used, named after it. Raises PlotError."""
+    """Writes a file for each seat with use, named after the seat. Raises PlotError."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 (the plugin has none)
     except ImportError as error:
@@ -42,7 +42,7 @@ def write(samples: Iterable[UseSample], seats: Sequence[Advice], folder: Path, k
 
 
 def peaks(samples: Iterable[UseSample], most: int = _MOST_POINTS) -> list[tuple[float, float]]:
-    """What the replica with the most used, by the moment; of more moments than `most`, the peak of each span."""
+    """The highest use of a replica by time. More than `most` moments become spans, each with its peak."""
     by_time: dict[float, float] = {}
     for sample in samples:
         by_time[sample.time] = max(sample.mib, by_time.get(sample.time, 0.0))

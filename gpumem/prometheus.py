@@ -1,4 +1,4 @@
-"""What a Prometheus remembers, by its HTTP API."""
+"""A client for the HTTP API of Prometheus."""
 
 import http.client
 import json
@@ -6,7 +6,7 @@ import math
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,16 @@ from agents.runtime.errors import AgentError
 TIMEOUT_SECONDS = 60
 MOST_POINTS = 11_000  # of one series in one answer, web/api/v1/api.go
 SCHEMES = ("http://", "https://")
-LAST_SECONDS = 253_402_300_799  # the end of 9999, the last year that there is here
+LAST_SECONDS = 253_402_300_799  # the end of the year 9999, the last that datetime has
 
 
 class HistoryError(AgentError):
-    """The history cannot be had; the message says why."""
+    """The history cannot be read; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One of an answer: its labels, and its values by seconds since 1970."""
+    """A series: its labels, and its values by seconds since 1970."""
 
     labels: Mapping[str, str]
     values: tuple[tuple[float, float], ...]
@@ -32,18 +32,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Prometheus:
-    """The server at an http(s) URL. Every method raises HistoryError, which names `what` was asked for."""
+    """The server at an http(s) URL. Every method raises HistoryError."""
 
     address: str
 
-    def at(self, query: str, time: float, what: str) -> list[Series]:
-        """What a query is at a moment."""
-        found = self._ask("query", {"query": query, "time": f"{time:.3f}"}, "value", what)
-        return [Series(labels, _values([value])) for labels, value in found]
+    def at(self, query: str, time: float) -> list[Series]:
+        """The series of a query at a moment."""
+        return self._ask("query", {"query": query, "time": f"{time:.3f}"}, lambda series: [series["value"]])
 
-    def over(self, query: str, start: float, end: float, step: float, what: str) -> Iterator[Series]:
-        """What it was in steps of so many seconds, in as many requests as the server wants; a series of several has
-        several parts."""
+    def over(self, query: str, start: float, end: float, step: float) -> Iterator[Series]:
+        """The series of a query over a time, in steps of `step` seconds. A long time takes several requests, and each
+        series then has several parts."""
         span = step * (MOST_POINTS - 1)
         for part in range(max(math.ceil((end - start + step) / (span + step)), 1)):
             first = start + part * (span + step)
@@ -53,33 +52,29 @@ class Prometheus:
                 "end": f"{min(first + span, end):.3f}",
                 "step": f"{step:g}",
             }
-            for labels, values in self._ask("query_range", asked, "values", what):
-                yield Series(labels, _values(values))
+            yield from self._ask("query_range", asked, lambda series: series["values"])
 
-    def _ask(self, verb: str, asked: Mapping[str, str], key: str, what: str) -> list[tuple[Mapping[str, str], Any]]:
+    def _ask(self, verb: str, asked: Mapping[str, str], values: Callable[[Any], Any]) -> list[Series]:
         url = f"{self.address.rstrip('/')}/api/v1/{verb}?{urllib.parse.urlencode(asked)}"
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 (SCHEMES alone)
                 answer: Any = json.load(response)
             if answer["status"] != "success":
                 raise ValueError(answer["error"])
-            if said := answer.get("warnings"):  # of what federates others, where one of them is away
-                raise ValueError(f"the answer may lack parts: {'; '.join(map(str, said))}")
-            found = [(_labels(series), series[key]) for series in answer["data"]["result"]]
-            for _, values in found:
-                _values([values] if key == "value" else values)
+            if warnings := answer.get("warnings"):  # from a federation that lacks one of its members
+                raise ValueError(f"the answer may lack parts: {'; '.join(map(str, warnings))}")
+            return [Series(_labels(series), _values(values(series))) for series in answer["data"]["result"]]
         except urllib.error.HTTPError as error:
-            raise self._untold(what, f"{error}: {_reason(error)}") from None
+            raise self._error(f"{error}: {_reason(error)}") from None
         except KeyError as error:
-            raise self._untold(what, f"the answer has no {error}, as Prometheus' have") from None
+            raise self._error(f"the answer has no {error}, as Prometheus' have") from None
         except (AttributeError, TypeError, RecursionError):
-            raise self._untold(what, "the answer has not the form of Prometheus'") from None
+            raise self._error("the answer has not the form of Prometheus'") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise self._untold(what, error) from None
-        return found
+            raise self._error(error) from None
 
-    def _untold(self, what: str, error: object) -> HistoryError:
-        return HistoryError(f"{self.address} does not tell {what}: {error}")
+    def _error(self, error: object) -> HistoryError:
+        return HistoryError(f"{self.address}: {error}")
 
 
 def _labels(series: Any) -> Mapping[str, str]:
@@ -98,7 +93,7 @@ def _values(values: Any) -> tuple[tuple[float, float], ...]:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What Prometheus says of a request that it refuses; for any other server the beginning of its answer."""
+    """Prometheus' message about a refused request, or the first line of another server's answer."""
     body = error.read(1000).decode(errors="replace")
     try:
         return str(json.loads(body)["error"])

@@ -1,11 +1,11 @@
-"""Every reason for which a pod with GPU memory is not running: what happens next by itself, and what one can do."""
+"""The reasons for which a pod with GPU memory does not run, each with what happens next and what helps."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Reason:
-    """`title` is what is wrong, `then` what happens without anybody, and when; `do` what one can do."""
+    """`title` names the problem, `then` the next event by itself, `do` the remedy."""
 
     title: str
     then: str
@@ -88,7 +88,7 @@ REASONS: dict[str, Reason] = {
     ),
     "held": Reason(
         "its seat is held back: memory that others use keeps it from loading",
-        "gates close and the watchdog recycles; it is placed all the same after scheduler.hold_seconds (60)",
+        "gates close and the watchdog recycles; it is placed all the same after 60 s",
         "have whoever is over a budget use less, or delete that pod",
     ),
     "measured": Reason(

@@ -1,4 +1,4 @@
-"""replay: a history of use under a stack file, and under a changed one beside it."""
+"""replay: plays a history of use under a stack file, and under a changed one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,22 +7,26 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from gpumem.draw import Paper
-from gpumem.history import number, rows, wrong_lines
+from gpumem.draw import Paper, joined
+from gpumem.history import Row, number, parsed
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
+from gpumem.report import moment, row
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 
+if TYPE_CHECKING:
+    from simulation.replay import Played
+
 STEP_SECONDS = 15  # as the exporters are scraped
 COLUMNS = ("time", "namespace", "pod", "gpu", "mib")
-# PromQL: bytes by pod and device; a node that is scraped twice counts once.
+# PromQL: bytes by pod and device. A node that is scraped twice counts once.
 USED = (
     "sum by (namespace, pod, pod_uid, uuid) (max by (namespace, pod, pod_uid, container, node, uuid) "
     f'({METRIC_POD_USED}{{pod!=""}}))'
 )
-_MOST_EVENTS = 40  # that are listed; -o json has all
+_MOST_EVENTS = 40  # in the text; -o json has all
 _GAP_STEPS = 3
 _LEAST_GAP_SECONDS = 60.0
 RECYCLED, LET_IN, PUT_OUT, PENDING, REFUSED = "recycled", "let in", "put out", "pending", "refused"
@@ -31,7 +35,7 @@ _FLOOR, _SHORT = "under its floor", "short within its budget"
 
 @dataclass(frozen=True)
 class PodSeries:
-    """What a pod held of one device: (seconds since 1970, MiB), in order."""
+    """A pod's use of one device: (seconds since 1970, MiB), in order."""
 
     namespace: str
     pod: str
@@ -41,7 +45,7 @@ class PodSeries:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayEvent:
-    """`what` is one of the five words above; `seconds` is of pending and refused."""
+    """An event. `what` is one of the five words above; only pending and refused have `seconds`."""
 
     at: str
     what: str
@@ -54,7 +58,7 @@ class ReplayEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """How often, and for how long altogether and at most, something happened to a workload, or to a device."""
+    """The number, the sum and the longest of one kind of event of a workload or device."""
 
     of: str
     what: str
@@ -65,7 +69,7 @@ class Total:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What would have happened under one stack file."""
+    """The events under one stack file."""
 
     file: str
     totals: tuple[Total, ...]
@@ -75,8 +79,8 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """`first` and `last` are the moments of the history in UTC. Of `sides` the first is today's, the second the
-    change."""
+    """The report. `first` and `last` are the first and last moments of the history in UTC. `sides` has today's stack
+    file, then the changed one."""
 
     first: str
     last: str
@@ -84,11 +88,9 @@ class Replay:
     sides: tuple[Side, ...]
 
 
-# The history
-
-
 def read(source: str, *, days: int, now: float) -> list[PodSeries]:
-    """The last days before `now` of a Prometheus (an http(s) URL); or a CSV file, all of it. Raises HistoryError."""
+    """The series of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
+    HistoryError."""
     served = source.startswith(SCHEMES)
     found = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
     if not found:
@@ -99,7 +101,7 @@ def read(source: str, *, days: int, now: float) -> list[PodSeries]:
 def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodSeries]:
     end = now // STEP_SECONDS * STEP_SECONDS
     held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
-    for series in server.over(USED, end - days * 86_400, end, STEP_SECONDS, "what pods used"):
+    for series in server.over(USED, end - days * 86_400, end, STEP_SECONDS):
         labels = series.labels
         key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("uuid", ""))
         held[key] += [(at, round(value / MIB)) for at, value in series.values]
@@ -107,31 +109,25 @@ def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodSerie
 
 
 def _from_file(path: Path) -> list[PodSeries]:
-    """Raises HistoryError with all that is wrong, as far as a screen holds it."""
     held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
-    wrong: list[str] = []
-    for where, row in rows(path, COLUMNS):
-        try:
-            space, pod, gpu = (_text(where, row.get(key), key) for key in ("namespace", "pod", "gpu"))
-            held[space, pod, gpu].append((_time(where, row.get("time")), round(number(where, row, "mib"))))
-        except HistoryError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise HistoryError(wrong_lines(wrong))
+    for key, sample in parsed(path, COLUMNS, _sample):
+        held[key].append(sample)
     return [_use(key, samples) for key, samples in sorted(held.items())]
 
 
-def _text(where: str, value: str | None, key: str) -> str:
-    if not value:
-        raise HistoryError(f"{where}: {key} is empty")
-    return value
+def _sample(where: str, line: Row) -> tuple[tuple[str, str, str], tuple[float, int]]:
+    """The key and the sample of a line. Raises HistoryError."""
+    for name in ("namespace", "pod", "gpu"):
+        if not line.get(name):
+            raise HistoryError(f"{where}: {name} is empty")
+    key = (str(line["namespace"]), str(line["pod"]), str(line["gpu"]))
+    return key, (_time(where, line.get("time")), round(number(where, line, "mib")))
 
 
 def _time(where: str, value: str | None) -> float:
-    """Raises HistoryError."""
-    text = value or ""
+    """Seconds since 1970. Raises HistoryError."""
     try:
-        return _seconds(text)
+        return _seconds(value or "")
     except (ValueError, OverflowError):
         raise HistoryError(
             f"{where}: time must be seconds since 1970, or as in 2026-06-02T12:00:00Z (got {value!r})"
@@ -143,10 +139,10 @@ def _seconds(text: str) -> float:
     if text.replace(".", "", 1).isdecimal():
         found = float(text)
     else:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
             raise ValueError("a time without its zone")
-        found = moment.timestamp()
+        found = time.timestamp()
     datetime.fromtimestamp(found, UTC)
     if found < 0:
         raise ValueError("before 1970")
@@ -154,7 +150,7 @@ def _seconds(text: str) -> float:
 
 
 def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> PodSeries:
-    """In order, and with nothing where samples are missing."""
+    """The samples in order, with 0 MiB in gaps."""
     ordered = sorted(dict(samples).items())
     steps = [after[0] - before[0] for before, after in pairwise(ordered)]
     step = median(steps) if steps else 0.0
@@ -167,66 +163,18 @@ def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> Pod
     return PodSeries(*key, tuple(filled))
 
 
-# What came of it
-
-
-class Happened(Protocol):
-    """As simulation.replay has it."""
-
-    @property
-    def at(self) -> datetime: ...
-    @property
-    def what(self) -> str: ...
-    @property
-    def workload(self) -> str: ...
-    @property
-    def seconds(self) -> int: ...
-    @property
-    def used_mib(self) -> int: ...
-    @property
-    def declared_mib(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-
-
-class Floor(Protocol):
-    """As simulation.replay has it."""
-
-    @property
-    def device(self) -> str: ...
-    @property
-    def seconds(self) -> int: ...
-
-
-class Played(Protocol):
-    """As simulation.replay has it."""
-
-    @property
-    def begin(self) -> datetime: ...
-    @property
-    def end(self) -> datetime: ...
-    @property
-    def happened(self) -> Sequence[Happened]: ...
-    @property
-    def floors(self) -> Sequence[Floor]: ...
-    @property
-    def short_seconds(self) -> dict[str, int]: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-
-def replay(pods: Sequence[PodSeries], played: Sequence[tuple[str, Played]]) -> Replay:
-    """The report of a history, and of what came of it by stack file."""
+def replay(pods: Sequence[PodSeries], played: Sequence[tuple[str, "Played"]]) -> Replay:
+    """The report on a history that was played under these stack files."""
     first = played[0][1]
     return Replay(
-        first=_moment(first.begin),
-        last=_moment(first.end),
+        first=moment(first.begin),
+        last=moment(first.end),
         pods=len({(pod.namespace, pod.pod) for pod in pods}),
         sides=tuple(_side(name, each) for name, each in played),
     )
 
 
-def _side(name: str, played: Played) -> Side:
+def _side(name: str, played: "Played") -> Side:
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for each in played.happened:
         found[each.workload, each.what].append(each.seconds)
@@ -240,41 +188,20 @@ def _side(name: str, played: Played) -> Side:
             Total(of=of, what=what, times=len(each), seconds=sum(each), longest_seconds=max(each))
             for (of, what), each in sorted(found.items())
         ),
-        events=tuple(_event(each) for each in played.happened),
+        events=tuple(
+            row(ReplayEvent, each, at=moment(each.at), device=_device(each.device)) for each in played.happened
+        ),
         notes=tuple(played.notes),
     )
 
 
-def _event(each: Happened) -> ReplayEvent:
-    return ReplayEvent(
-        at=_moment(each.at),
-        what=each.what,
-        workload=each.workload,
-        seconds=each.seconds,
-        used_mib=each.used_mib,
-        declared_mib=each.declared_mib,
-        device=_device(each.device),
-    )
-
-
 def _device(uuid: str) -> str:
-    """By its pool, its node's number and its index: a replay's devices are nobody's."""
+    """The device of the simulation by its pool, its node's number and its index."""
     return uuid.removeprefix("GPU-")
 
 
-def _moment(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-
-# As text
-
-
-def replay_text(report: Replay, paper: Paper) -> str:
-    """As `kubectl gpumem replay` prints it."""
-    return "\n".join(_lines(report, paper)).strip("\n") + "\n"
-
-
-def _lines(report: Replay, paper: Paper) -> Iterator[str]:
+@joined
+def replay_text(report: Replay, paper: Paper) -> Iterator[str]:
     yield f"{report.pods} pods from {report.first} to {report.last}"
     for name, side in zip(_NAMES, report.sides, strict=False):
         yield f"{name}: {side.file}"
@@ -288,8 +215,7 @@ def _lines(report: Replay, paper: Paper) -> Iterator[str]:
     yield ""
     yield from _verdict(report, paper)
     yield from _events(report, paper)
-    for note in dict.fromkeys(note for side in report.sides for note in side.notes):
-        yield from paper.wrapped(f"not known: {note}")
+    yield from paper.unknown(dict.fromkeys(note for side in report.sides for note in side.notes))
 
 
 _NAMES = ("today", "changed")
@@ -313,7 +239,7 @@ def _span(seconds: int) -> str:
 
 
 def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
-    """What the change makes worse and better, by what hurts."""
+    """The harm that the change adds and removes."""
     if len(report.sides) < 2:
         return
     before, after = (_hurts(side) for side in report.sides)
@@ -329,7 +255,7 @@ def _verdict(report: Replay, paper: Paper) -> Iterator[str]:
 
 
 def _hurts(side: Side) -> dict[tuple[str, str], float]:
-    """Of a recycle how often; of what lasts, how long."""
+    """The harm by workload or device: the number of recycles, and the seconds of anything else."""
     return {
         (total.of, total.what): total.times if total.what == RECYCLED else total.seconds
         for total in side.totals
@@ -344,14 +270,14 @@ def _events(report: Replay, paper: Paper) -> Iterator[str]:
     )
     if not found:
         return
-    rows = [(at, _NAMES[number], event.workload, _told(event)) for at, number, event in found[:_MOST_EVENTS]]
+    rows = [(at, _NAMES[number], event.workload, _event(event)) for at, number, event in found[:_MOST_EVENTS]]
     yield from paper.table(("TIME", "UNDER", "WHO", "WHAT"), rows)
     if len(found) > _MOST_EVENTS:
         yield f"  and {len(found) - _MOST_EVENTS} more; -o json has all"
     yield ""
 
 
-def _told(event: ReplayEvent) -> str:
+def _event(event: ReplayEvent) -> str:
     match event.what:
         case "recycled":
             return f"recycled at {event.used_mib} of {event.declared_mib} MiB on {event.device}"

@@ -1,13 +1,14 @@
-"""What to write into a stack file so that new pods fit, proven by the settings and by the policy pack's own rules."""
+"""Changes a stack file so that new pods fit. The settings and the policy pack judge the change."""
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpumem import checkout, output
 from gpumem.draw_fit import NEW_TENANT
-from gpumem.fit import Fit, FitPool, with_stack
+from gpumem.fit import Fit, FitPool
 
 _PREFIX = "gpu-tenancy:"
 
@@ -21,7 +22,7 @@ class StackFile:
         self._stack, self._raw = found, found.values
 
     def with_patch(self, found: Fit) -> Fit:
-        """What to write for the best pool, where the gate's rules pass it."""
+        """The report with a change for the best pool in which the policy pack accepts it."""
         refusals: tuple[str, ...] = ()
         for pool in found.pools:
             patch = self._patch(found, pool)
@@ -29,12 +30,12 @@ class StackFile:
                 continue
             refused = self._refusals(patch)
             if not refused:
-                return with_stack(found, self.name, self._text(patch), ())
+                return replace(found, stack=self.name, patch=self._text(patch))
             refusals = refusals or refused
-        return with_stack(found, self.name, None, refusals)
+        return replace(found, stack=self.name, refusals=refusals)
 
     def _patch(self, found: Fit, pool: FitPool) -> dict[str, dict[str, Any]] | None:
-        """By part of the file: the new seat, and the seats that are lower for it; else the nodes."""
+        """The change by part of the file: the new seat, and lower seats or more nodes."""
         if pool.never or pool.promises is None:
             return None
         tenant = found.tenant or NEW_TENANT
@@ -58,7 +59,7 @@ class StackFile:
         return {**patch, "pools": {pool.pool: {"nodes": pool.nodes, **floor}}}
 
     def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
-        """As YAML; where the stack has files of its own, a document for each, which begins with the file's name."""
+        """The change as YAML. If the stack has several files, each has a document that begins with the file's name."""
         files: dict[Path, dict[str, dict[str, Any]]] = {}
         for part, entries in patch.items():
             for name, entry in entries.items():
@@ -72,7 +73,7 @@ class StackFile:
         return "".join(f"--- # {titles[file]}\n{output.as_yaml(parts)}" for file, parts in files.items())
 
     def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
-        """Where the entry stands; of a new one where its tenant has others, else where the part has some."""
+        """The file of the entry. A new entry goes to the file of its tenant's others, else of the part's others."""
         if name in self._raw.get(part, {}):
             return self._stack.home((part, name))
         tenant = entry.get("tenant")
@@ -81,7 +82,7 @@ class StackFile:
         return self._stack.home((part, neighbour) if neighbour else (part,))
 
     def _name(self, tenant: str) -> str:
-        """That no workload has."""
+        """A name that no workload has."""
         taken = {name for part in ("residents", "on_demand", "unbudgeted") for name in self._raw.get(part, {})}
         numbered = (f"{tenant}-{number}" for number in range(2, len(taken) + 3))
         return next(name for name in (tenant, *numbered) if name not in taken)

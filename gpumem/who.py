@@ -1,13 +1,15 @@
-"""who: which pod has how much of which device, declared and in use; who waits; which gates are open. Pure."""
+"""who: the pods on each device with their budgets and use, the pods that wait, and the gates. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agents.extender.cache.snapshot import DeviceUsage, NodeUsage, Share
+from agents.extender.cache.pod_info import PodInfo
+from agents.extender.cache.snapshot import DeviceUsage, NodeUsage
 from agents.kube.pods import Pod
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
+from gpumem.report import row
 from tenancy.devices.allocate import Ask
 from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import seats_for
@@ -18,7 +20,7 @@ from tenancy.units import MIB
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """What is shown; None is everything. `device` is an index or a UUID."""
+    """The part to show; None is everything. `device` is an index or a UUID."""
 
     namespace: str | None = None
     node: str | None = None
@@ -37,10 +39,12 @@ EVERYTHING = Filter()
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """A pod on a device: what it has there by the ledger, and in use; `over_mib`, beyond its budget, is as the watchdog
-    and the Events count it. What is None is not known; `seat` is None for who has none. `capped` is None where its pool
-    caps nobody, else "" or why not. `state` is the pod's phase, `terminating`, `unbudgeted`: it declares nothing, or
-    `unknown`: no pod is known whose process that is."""
+    """A pod on a device, with its budget there and its use. None is unknown, or no seat.
+
+    `over_mib` counts as the watchdog counts. `capped` is None if the pool has no caps, "" if the pod is capped, else
+    the reason why not. `state` is the pod's phase, `terminating`, `unbudgeted`, or `unknown` for a process without a
+    known pod.
+    """
 
     namespace: str
     name: str
@@ -55,9 +59,8 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceRow:
-    """`free_mib` is what a pod without a seat could have now, as /inspect has it; `room_mib` is what the ledger has
-    left, which a seat gets. `measured_*` are None where nothing is measured. To who may read his own pods alone, they
-    are all that is held."""
+    """A device. `free_mib` is the most that a pod without a seat gets now, and `room_mib` the most for a seat.
+    `measured_*` are None without a reading. `held_mib` counts only the pods that the user may read."""
 
     index: int
     uuid: str
@@ -75,7 +78,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRow:
-    """`unusable` is why it takes no new pod; `adrift` are pods whose device is gone."""
+    """A node. `unusable` is the reason why it takes no new pod; `adrift` are pods without their device."""
 
     node: str
     pool: str | None
@@ -86,7 +89,7 @@ class NodeRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRow:
-    """A node whose devices are handed out whole. `offered` is None where the node advertises none."""
+    """A node that hands out whole devices. `offered` is None if it advertises none."""
 
     node: str
     pool: str
@@ -108,34 +111,23 @@ class Waiting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateRow:
-    """An on-demand workload; `state` is open, closed, no Deployment, or unknown: it may not be read."""
-
-    namespace: str
-    name: str
-    pool: str
-    need_mib: int
-    state: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Who:
-    """`scope` is the one namespace whose pods are known, None for all."""
+    """The report. `scope` is the namespace that it covers, None for all."""
 
     scope: str | None
     nodes: tuple[NodeRow, ...]
     whole: tuple[WholeRow, ...]
     waiting: tuple[Waiting, ...]
-    gates: tuple[GateRow, ...]
+    gates: tuple[GatedWorkload, ...]
     unknown: tuple[str, ...]
 
 
 class PoolError(AgentError):
-    """There is no such pool; the message names those that there are."""
+    """There is no such pool; the message lists the pools."""
 
 
 def check_pool(ledger: Ledger, pool: str | None) -> None:
-    """Raises PoolError where one is named that is not there."""
+    """Raises PoolError if the ledger lacks the pool."""
     pools = [each.name for each in ledger.pools]
     if pool is not None and pool not in pools:
         raise PoolError(f"--pool {pool!r} is no pool of the ledger; these are: {', '.join(pools) or 'none'}")
@@ -158,10 +150,10 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     return Who(
         scope=cluster.own,
         nodes=tuple(rows),
-        whole=tuple(whole_devices(cluster, wanted)),
+        whole=tuple(_whole_devices(cluster, wanted)),
         waiting=tuple(_waiting(cluster, wanted)),
         gates=tuple(
-            _gate(each)
+            each
             for each in cluster.gates
             if wanted.namespace in (None, each.namespace)
             and wanted.pool in (None, each.pool)
@@ -171,27 +163,21 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     )
 
 
-def device_row(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, pods: Iterable[Holder]) -> DeviceRow:
-    """A device, with these pods on it."""
+def _device(usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, pods: Iterable[Holder]) -> DeviceRow:
     seen = next((each for each in reading.devices if each.uuid == usage.uuid), None) if reading else None
-    return DeviceRow(
-        index=usage.index,
-        uuid=usage.uuid,
+    return row(
+        DeviceRow,
+        usage,
         offered_mib=usage.mib,
-        held_mib=usage.held_mib,
         room_mib=max((usage.mib if usage.healthy and not usage.excluded else 0) - usage.held_mib, 0),
-        free_mib=usage.free_mib,
         measured_used_mib=seen.used_bytes // MIB if seen else None,
-        measured_free_mib=usage.measured_free_mib,
         floor_mib=floor_mib,
-        healthy=usage.healthy,
-        excluded=usage.excluded,
         pods=tuple(pods),
     )
 
 
-def whole_devices(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Iterator[WholeRow]:
-    """The nodes of the pools that hand out devices whole; nothing where pods of others are not known."""
+def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRow]:
+    """The nodes of the pools that hand out whole devices."""
     by_node: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if pod.node and not pod.ended:
@@ -217,7 +203,7 @@ def _whole_pool(cluster: ClusterSnapshot, labels: Mapping[str, str]) -> Pool | N
 
 
 class _Holders:
-    """Who is on the devices of one cluster."""
+    """Finds the pods on the devices of one cluster."""
 
     def __init__(self, cluster: ClusterSnapshot, wanted: Filter) -> None:
         self._cluster = cluster
@@ -235,18 +221,18 @@ class _Holders:
             pool=pool,
             unusable=usage.unusable,
             devices=tuple(
-                device_row(each, reading, floor_mib, self._on(each, pool, reading))
+                _device(each, reading, floor_mib, self._on(each, pool, reading))
                 for each in usage.devices
                 if self._wanted.takes_device(each.index, each.uuid)
             ),
-            adrift=tuple(self._holder(share, pool, None, None) for share in usage.adrift if self._is_shown(share)),
+            adrift=tuple(self._holder(pod, pool, None, None) for pod in usage.adrift if self._is_shown(pod)),
         )
 
     def _on(self, usage: DeviceUsage, pool: str | None, reading: NodeTelemetry | None) -> Iterator[Holder]:
-        """By falling size: those who hold of it, then those who use it and hold nothing."""
-        shares = sorted(usage.shares, key=lambda share: (-share.mib, share.namespace, share.name))
-        yield from (self._holder(share, pool, usage.uuid, reading) for share in shares if self._is_shown(share))
-        holding = {share.uid for share in usage.shares}
+        """The pods that hold memory of the device, the largest first, then those that only use it."""
+        pods = sorted(usage.pods, key=lambda pod: (-pod.ask.mib, pod.namespace, pod.name))
+        yield from (self._holder(pod, pool, usage.uuid, reading) for pod in pods if self._is_shown(pod))
+        holding = {pod.uid for pod in usage.pods}
         for use in sorted(reading.uses if reading else (), key=lambda use: -use.used_bytes):
             if use.uuid == usage.uuid and use.uid not in holding and _is_of(use.namespace, self._wanted):
                 used_mib = use.used_bytes // MIB
@@ -262,27 +248,25 @@ class _Holders:
                     state="unbudgeted" if use.pod else "unknown",
                 )
 
-    def _holder(self, share: Share, pool: str | None, uuid: str | None, reading: NodeTelemetry | None) -> Holder:
-        used = self._used(share.uid, reading)
-        held = self._bound.get(share.uid)
-        declared_mib = held.ask.total_mib if held else share.mib
+    def _holder(self, held: PodInfo, pool: str | None, uuid: str | None, reading: NodeTelemetry | None) -> Holder:
+        used = self._used(held.uid, reading)
         over_mib = None
         if used is not None and uuid is not None:
-            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=declared_mib)
+            over_mib = overshoot_mib(used=used, device=uuid, declared_mib=held.ask.total_mib)
         return Holder(
-            namespace=share.namespace,
-            name=share.name,
-            uid=share.uid,
-            seat=self.seat(share.uid, pool),
-            declared_mib=share.mib,
+            namespace=held.namespace,
+            name=held.name,
+            uid=held.uid,
+            seat=self.seat(held.uid, pool),
+            declared_mib=held.ask.mib,
             used_mib=None if used is None else used.get(uuid or "", 0),
             over_mib=over_mib,
-            capped=self._capped(share.uid, reading),
-            state=self._state(share),
+            capped=self._capped(held.uid, reading),
+            state=self._state(held),
         )
 
     def seat(self, uid: str, pool: str | None) -> str | None:
-        """The smallest seat of the pool that the pod keeps within."""
+        """The smallest seat of the pool in which the pod fits."""
         pod, held = self._pods.get(uid), self._bound.get(uid)
         if pod is None or held is None:
             return None
@@ -293,7 +277,7 @@ class _Holders:
         return self._seats[key]
 
     def _used(self, uid: str, reading: NodeTelemetry | None) -> dict[str, int] | None:
-        """MiB by device; None where who uses what is not known of any of the node's devices."""
+        """MiB by device; None if the node's uses are unknown."""
         if reading is None or not reading.devices or reading.unknown_uses:
             return None
         return {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == uid}
@@ -304,16 +288,16 @@ class _Holders:
         mine = [each for each in reading.caps if each.uid == uid]
         return next((each.why_not for each in mine if each.why_not), "") if mine else "it has not been read back"
 
-    def _state(self, share: Share) -> str:
-        pod = self._pods.get(share.uid)
+    def _state(self, held: PodInfo) -> str:
+        pod = self._pods.get(held.uid)
         if pod is None:
-            return str(share.standing)
+            return str(held.state)
         if pod.terminating:
             return "terminating"
-        return "running" if pod.running else str(pod.status.get("phase") or share.standing).lower()
+        return "running" if pod.running else str(pod.status.get("phase") or held.state).lower()
 
-    def _is_shown(self, share: Share) -> bool:
-        return _is_of(share.namespace, self._wanted)
+    def _is_shown(self, held: PodInfo) -> bool:
+        return _is_of(held.namespace, self._wanted)
 
 
 def _is_of(namespace: str, wanted: Filter) -> bool:
@@ -321,7 +305,7 @@ def _is_of(namespace: str, wanted: Filter) -> bool:
 
 
 def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
-    """The oldest first; of one node, or device, nobody waits."""
+    """The pods that wait, the oldest first; none for a single node or device."""
     if wanted.node or wanted.device:
         return
     mine = [pod for pod in cluster.pods if not pod.node and not pod.ended and _is_of(pod.namespace, wanted)]
@@ -341,13 +325,3 @@ def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
             seat=min(fitting, key=lambda seat: seat.gpumem_mib).name if fitting else None,
             age=age((cluster.now - pod.created).total_seconds()),
         )
-
-
-def _gate(gate: GatedWorkload) -> GateRow:
-    return GateRow(
-        namespace=gate.namespace,
-        name=gate.name,
-        pool=gate.pool,
-        need_mib=gate.need_mib,
-        state=gate.state,
-    )

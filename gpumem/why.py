@@ -1,4 +1,4 @@
-"""why: what keeps a pod, or a workload's pods, from running. Pure."""
+"""why: finds the reason for which a pod, or a workload's pods, do not run. Pure."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,12 +10,12 @@ from gpumem.cluster import age
 from gpumem.evidence import Evidence, PendingWorkload, SeenEvent, is_pending
 from gpumem.nodes import by_message, verdicts
 from gpumem.reasons import FINE, REASONS
-from tenancy import names
+from tenancy import names, policy_names
 from tenancy.workload import at, maps_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
-_CLASSES = (names.PRIORITY_USE, names.PRIORITY_SYSTEM, names.HOST_MEMORY_CLASSES)
+_CLASSES = (policy_names.PRIORITY_USE, policy_names.PRIORITY_SYSTEM, policy_names.HOST_MEMORY_CLASSES)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _GATE_EVENTS = (
@@ -31,8 +31,8 @@ _ACTS_SECONDS = 600
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """`reason` is a key of REASONS; `text` has the numbers; `then` and `do` are the reason's. `more` are further lines:
-    each node, Events, what was started to make room."""
+    """`reason` is a key of REASONS, with its title, `then` and `do`; `text` has the numbers. `more` has a line for each
+    node, Event and act that makes room."""
 
     about: str
     reason: str
@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
-    """`fine`: nothing is in the way. There is at least one answer: of pods alike the first."""
+    """The report. `fine` is true if everything runs. Pods with the same reason share one answer."""
 
     target: str
     fine: bool
@@ -61,7 +61,7 @@ class _Found:
 
 
 def why(evidence: Evidence) -> Why:
-    """Each of the target's pods, or why there are none."""
+    """The reasons of the target's pods, or the reason for which it has none."""
     about = str(evidence.target)
     if not evidence.pods:
         answers = [_answer(about, _without_pods(evidence))]
@@ -80,20 +80,11 @@ def why(evidence: Evidence) -> Why:
 
 
 def _answer(about: str, found: _Found) -> Answer:
-    reason = REASONS[found.reason]
-    return Answer(
-        about=about,
-        reason=found.reason,
-        title=reason.title,
-        text=found.text,
-        then=reason.then,
-        do=reason.do,
-        more=found.more,
-    )
+    return Answer(about=about, **vars(REASONS[found.reason]), **vars(found))
 
 
 def _distinct(answers: Sequence[Answer]) -> list[Answer]:
-    """Those in need first, and of those for the same reason, in the same words, one."""
+    """The answers without repetitions; those that need help come first."""
     first: dict[tuple[str, str], Answer] = {}
     for each in sorted(answers, key=lambda each: each.reason in FINE):
         first.setdefault((each.reason, each.text), each)
@@ -113,11 +104,11 @@ def _without_pods(evidence: Evidence) -> _Found:
 
 
 def _gone(evidence: Evidence) -> _Found:
-    """A pod that is not there: what its Events say of its end."""
-    recycled = evidence.said(names.EVENT_RECYCLED)
+    """The reason for which a pod is gone, from its Events."""
+    recycled = evidence.newest(names.EVENT_RECYCLED)
     if recycled:
         return _Found("recycled", recycled.note)
-    evicted = evidence.said("Preempted", "Evicted", "TaintManagerEviction", "EvictionByEvictionAPI")
+    evicted = evidence.newest("Preempted", "Evicted", "TaintManagerEviction", "EvictionByEvictionAPI")
     if evicted:
         return _Found("evicted", f"{evicted.reason}: {evicted.note}")
     return _Found("gone", "it is not there")
@@ -130,15 +121,15 @@ def _closed(evidence: Evidence) -> _Found:
     ]
     if not gates or target.kind != "deployment":
         return _Found("scaled", "0 replicas are wanted")
-    gate, said = gates[0], evidence.said(*_GATE_EVENTS)
+    gate, event = gates[0], evidence.newest(*_GATE_EVENTS)
     needs = f"it needs {gate.need_mib} MiB of {gate.pool} above the floor and its margin"
-    text = f"{said.note} ({_ago(said, evidence)})" if said else needs
-    return _Found("gate", text, (needs,) if said else ())
+    text = f"{event.note} ({_ago(event, evidence)})" if event else needs
+    return _Found("gate", text, (needs,) if event else ())
 
 
 def _missing(evidence: Evidence) -> _Found | None:
-    """Why its controller could not make a pod; None where it could, or did since."""
-    failed = evidence.said("FailedCreate")
+    """The reason for which the controller could not make a pod; None if it made one since."""
+    failed = evidence.newest("FailedCreate")
     if failed is None or evidence.target.kind == "pod":
         return None
     newest = max((pod.created for pod in evidence.pods), default=None)
@@ -148,7 +139,7 @@ def _missing(evidence: Evidence) -> _Found | None:
 
 
 def _refused(note: str) -> _Found:
-    """In the API server's words."""
+    """The reason of the API server's refusal, in its words."""
     if "exceeded quota" in note:
         return _Found("quota", note[note.index("exceeded quota") :])
     denied = _DENIED.search(note)
@@ -179,16 +170,18 @@ def _queue(queued: PendingWorkload) -> _Found:
     if not is_pending(workload):
         return _Found("uncreated", f"ClusterQueue {queued.queue} has admitted it; its pods are not there yet")
     place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
-    said, preempted = _message(workload, "QuotaReserved"), conditions.get("Preempted")
+    message, preempted = _message(workload, "QuotaReserved"), conditions.get("Preempted")
     if preempted is None:
-        return _Found("queue", place, (said,) if said else ())
+        return _Found("queue", place, (message,) if message else ())
     by = str(preempted.get("message") or "")
-    return _Found("preempted", f"{place}; {by}", (said,) if said not in ("", by) else ())  # until it is tried again
+    return _Found(
+        "preempted", f"{place}; {by}", (message,) if message not in ("", by) else ()
+    )  # until it is tried again
 
 
 def _pod(pod: Pod, evidence: Evidence) -> _Found:
-    if pod.terminating:  # first: what its containers ended with says nothing then
-        recycled = evidence.said(names.EVENT_RECYCLED)
+    if pod.terminating:  # comes first: the containers' exit codes mean nothing then
+        recycled = evidence.newest(names.EVENT_RECYCLED)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
         return _Found("completed", "its containers ended with status 0")
@@ -198,7 +191,7 @@ def _pod(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _ends(pod: Pod) -> str:
-    """Until when a pod is there whose deletion began, or what keeps it."""
+    """The time by which a terminating pod is gone, or its finalizers."""
     if pod.ended:
         finalizers = ", ".join(pod.metadata.get("finalizers", ()))
         return f"its containers have ended{finalizers and f'; finalizers keep it: {finalizers}'}"
@@ -206,7 +199,7 @@ def _ends(pod: Pod) -> str:
 
 
 def _ended(pod: Pod) -> _Found:
-    """Of a disruption says DisruptionTarget, of an eviction by the kubelet the status."""
+    """The reason for which a pod ended: a disruption, an eviction by the kubelet, or a failure."""
     disrupted = _conditions(pod.item).get("DisruptionTarget")
     if disrupted:
         return _Found("evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
@@ -216,7 +209,7 @@ def _ended(pod: Pod) -> _Found:
 
 
 def _on_node(pod: Pod, evidence: Evidence) -> _Found:
-    lost = evidence.said(names.EVENT_DEVICE_LOST)
+    lost = evidence.newest(names.EVENT_DEVICE_LOST)
     if lost:
         return _Found("device-lost", lost.note)
     stuck = next(_stuck(pod), None)
@@ -226,15 +219,15 @@ def _on_node(pod: Pod, evidence: Evidence) -> _Found:
     if node is not None and _conditions(node).get("Ready") is None:
         return _Found("not-ready", f"it is on {pod.node}, which is not ready")
     if pod.running:
-        crowded = evidence.said(names.EVENT_SEAT_OVERCROWDED)
+        crowded = evidence.newest(names.EVENT_SEAT_OVERCROWDED)
         return _Found("runs", f"on {pod.node}{_devices(pod, evidence)}", (crowded.note,) if crowded else ())
-    failing = evidence.said("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume")
+    failing = evidence.newest("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume")
     return _Found("starting", f"on {pod.node}{_devices(pod, evidence)}", (failing.note,) if failing else ())
 
 
 def _stuck(pod: Pod) -> Iterator[_Found]:
-    """Containers that do not start, or not for long. Between its end and the pause before its next start one of them
-    says how it ended."""
+    """The reasons of containers that do not start, or that crash. A crashed container is `terminated` before it waits
+    for its next start."""
     for status in _containers(pod):
         ended = at(status, "state", "terminated")
         if ended.get("exitCode") and pod.spec.get("restartPolicy") != "Never":
@@ -268,14 +261,14 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
     if ask is None or not evidence.cluster.whole:
         found = by_message(message, evidence.cluster.ledger.names.gpumem)
         waited = _Found("untried", f"it was made {_age(pod, evidence)} ago")
-        return _Found(found or "resources", message, tuple(_said_of(pod, evidence))) if message else waited
+        return _Found(found or "resources", message, tuple(_events_about(pod, evidence))) if message else waited
     return _by_nodes(pod, evidence, message)
 
 
 def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
     ask = pod.ask(evidence.cluster.ledger)
     judged = verdicts(evidence.cluster, pod, ask) if ask else ()
-    more = (*(f"{each.node}: {each.text}" for each in judged), *_said_of(pod, evidence), *_also(message))
+    more = (*(f"{each.node}: {each.text}" for each in judged), *_events_about(pod, evidence), *_also(message))
     if not judged:
         return _Found("selector", "no node is in a pool that shares memory", more)
     nearest = judged[0]
@@ -286,8 +279,8 @@ def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
     return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)
 
 
-def _said_of(pod: Pod, evidence: Evidence) -> Iterator[str]:
-    """The extender's Event on it; then what was begun elsewhere since it waits."""
+def _events_about(pod: Pod, evidence: Evidence) -> Iterator[str]:
+    """The extender's Event about the pod, and the acts that make room since the pod was made."""
     for each in evidence.events:
         if each.uid == pod.uid and each.reason == names.EVENT_SEAT_HELD:
             yield f"{each.reason} ({_ago(each, evidence)}): {each.note}"
@@ -302,7 +295,7 @@ def _also(message: str) -> tuple[str, ...]:
 
 
 def _verb(text: str) -> str:
-    """After a node's name: `its largest GPU has ...` needs a colon."""
+    """The text as it follows a node's name."""
     return text if text.startswith(("has ", "is ", "advertises ")) else f"has no room: {text}"
 
 
@@ -311,7 +304,7 @@ def _ready(pod: Pod) -> bool:
 
 
 def _conditions(item: Object) -> dict[str, Object]:
-    """Those that are true, by type."""
+    """The conditions with the status True, by type."""
     return {c["type"]: c for c in maps_at(at(item, "status"), "conditions") if c.get("status") == "True"}
 
 
@@ -343,5 +336,5 @@ def _age(pod: Pod, evidence: Evidence) -> str:
     return age((evidence.cluster.now - pod.created).total_seconds())
 
 
-def _ago(said: SeenEvent, evidence: Evidence) -> str:
-    return f"{age((evidence.cluster.now - said.at).total_seconds())} ago" if said.at else "at an unknown time"
+def _ago(event: SeenEvent, evidence: Evidence) -> str:
+    return f"{age((evidence.cluster.now - event.at).total_seconds())} ago" if event.at else "at an unknown time"

@@ -1,7 +1,7 @@
-"""What admission says of a pod, read off its manifest: a preview judges by it what the policies in the cluster judge.
+"""The judgement of admission on a pod's manifest, for previews.
 
-components/admission says the same in CEL, and tests/e2e/api/test_one_judgement.py has both judge the same pods. What
-only the cluster knows is listed there.
+components/admission has the same judgement in CEL. tests/e2e/api/test_one_judgement.py compares the two, and lists
+facts that only the cluster knows.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from tenancy import names, reach
+from tenancy import names, policy_names, reach
 from tenancy.ledger import Ledger, Tenant
 from tenancy.quantity import parse, whole
 from tenancy.workload import Manifest, at, at_once, containers_of, given, maps_at, text, texts
@@ -26,8 +26,8 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """What is wrong with a pod and what to change; `policy` is the one that would refuse it. `of_budget`: for how much
-    GPU memory it asks, and on how many devices."""
+    """The problem of a pod and the change to make; `policy` would refuse the pod. `of_budget`: the amount of memory or
+    the number of devices is wrong."""
 
     policy: str
     message: str
@@ -115,7 +115,6 @@ class PodJudge:
         return bool(reach.asked(container, lambda called: called == resource))
 
     def _amount(self, resource: str, *lists: str) -> int:
-        """What the containers of those lists ask for together."""
         return sum(amount(c, resource) for c in containers_of(self._pod_spec, *lists))
 
     @cached_property
@@ -124,28 +123,32 @@ class PodJudge:
         return max(1, self._amount(self.ledger.names.gpu_count, "containers"))
 
     def _seen_of_pod(self) -> Iterator[Refusal]:
-        """What the API itself, or a policy on every pod, refuses."""
+        """Refusals of the API itself, or of a policy on every pod."""
         if maps_at(self._pod_spec, "ephemeralContainers"):
             yield Refusal("", "ephemeralContainers are added to a pod that runs; remove them")
         if names.MIRROR_ANNOTATION in self._annotations:
-            yield Refusal(names.MIRROR_PODS, f"the annotation {names.MIRROR_ANNOTATION} is for kubelets; remove it")
+            yield Refusal(
+                policy_names.MIRROR_PODS, f"the annotation {names.MIRROR_ANNOTATION} is for kubelets; remove it"
+            )
 
     def _device_choice(self) -> Iterator[Refusal]:
         prefix = self.ledger.names.device_annotation_prefix
         for container in self._containers:
             if reach.chooses_device(container, self.ledger.names):
                 yield Refusal(
-                    names.DEVICE_CHOICE,
+                    policy_names.DEVICE_CHOICE,
                     f"container {container.get('name')} chooses its device by {names.VISIBLE_DEVICES}; remove it: the "
                     "scheduler gives one",
                 )
         for annotation in self._annotations:
             if annotation.startswith(prefix):
                 yield Refusal(
-                    names.DEVICE_CHOICE, f"the annotation {annotation} is the scheduler's to write; remove it"
+                    policy_names.DEVICE_CHOICE, f"the annotation {annotation} is the scheduler's to write; remove it"
                 )
             elif re.fullmatch(reach.DEVICE_ANNOTATIONS, annotation):
-                yield Refusal(names.DEVICE_CHOICE, f"the annotation {annotation} has a runtime add devices; remove it")
+                yield Refusal(
+                    policy_names.DEVICE_CHOICE, f"the annotation {annotation} has a runtime add devices; remove it"
+                )
 
     def _placed(self) -> Iterator[Refusal]:
         """Placement by device."""
@@ -168,7 +171,7 @@ class PodJudge:
                     self._amount(gpu_count, "initContainers")
                 ),
             }
-        yield from (Refusal(names.DEVICE_PLACED, message) for message, holds in wrong.items() if holds)
+        yield from (Refusal(policy_names.DEVICE_PLACED, message) for message, holds in wrong.items() if holds)
         if self._has_budget:
             yield from self._spreads()
 
@@ -176,38 +179,40 @@ class PodJudge:
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         if any(amount(c, gpumem) % self._spread for c in self._containers):
             message = f"a container's {gpumem} does not divide by its {self._spread} {gpu_count}; make it a multiple"
-            yield Refusal(names.DEVICE_PLACED, message, of_budget=True)
+            yield Refusal(policy_names.DEVICE_PLACED, message, of_budget=True)
         if self._spread > self._devices:
             message = f"it asks for {self._spread} {gpu_count}, a node has {self._devices}; lower it"
-            yield Refusal(names.DEVICE_PLACED, message, of_budget=True)
+            yield Refusal(policy_names.DEVICE_PLACED, message, of_budget=True)
 
     def _chooses(self, container: Manifest) -> bool:
         return reach.chooses_device(container, self.ledger.names)
 
     def _budget(self) -> Iterator[Refusal]:
-        """Whoever gets at a device has a budget of its tenant's, the size of a seat."""
+        """A pod that reaches a device has a budget of its tenant's, as large as a seat."""
         gpumem, gpu_count = self.ledger.names.gpumem, self.ledger.names.gpu_count
         routes = [route for route in self._routes if route not in self._said]
         if (asked := self._resources()) and self._tenant is None:
             yield Refusal(
-                names.GPU_TENANTS,
+                policy_names.GPU_TENANTS,
                 f"it asks for {asked[0]}, and namespace {self.namespace} is no tenant's; add it to tenants of the "
                 "platform's stack, or remove the limit",
             )
         elif routes and self._needs_budget and not self._has_budget:
             yield Refusal(
-                names.GPU_BUDGET,
+                policy_names.GPU_BUDGET,
                 f"{routes[0]} and so reaches a GPU without a budget; add {gpumem} (MiB) to the limits, or list "
                 "the workload under residents, on_demand or unbudgeted of the platform's stack",
             )
         elif self._runs_under_nvidia and self._needs_budget:
             yield Refusal(
-                names.DEVICE_RUNTIMES,
+                policy_names.DEVICE_RUNTIMES,
                 f"runtimeClassName {self._pod_spec.get('runtimeClassName')} is NVIDIA's runtime, and the pod has no "
                 f"budget; remove it or add {gpumem} (MiB) to the limits",
             )
         elif self._counts and not self._has_budget:
-            yield Refusal(names.GPU_COUNT_USE, f"{gpu_count} spreads a pod's {gpumem}, of which it has none; remove it")
+            yield Refusal(
+                policy_names.GPU_COUNT_USE, f"{gpu_count} spreads a pod's {gpumem}, of which it has none; remove it"
+            )
         elif self._has_budget:
             yield from self._size()
             yield from self._whole_devices()
@@ -234,7 +239,7 @@ class PodJudge:
         starting = [amount(c, gpumem) for c in containers_of(self._pod_spec, "initContainers")]
         if self._needs_budget and max(self._amount(gpumem, "containers"), *starting, 0) > most:
             message = f"it asks for more {gpumem} than a device offers ({largest} MiB); lower it"
-            yield Refusal(names.GPU_BUDGET, message, of_budget=True)
+            yield Refusal(policy_names.GPU_BUDGET, message, of_budget=True)
         elif self.ledger.seats_of(self.namespace) and self.namespace not in self.ledger.queue_tenants:
             yield from self._not_a_seat()
 
@@ -243,7 +248,7 @@ class PodJudge:
         devices = int(at_once(self._pod_spec, _whole_devices_of))
         if devices > self._spread:
             yield Refusal(
-                names.WHOLE_DEVICES,
+                policy_names.WHOLE_DEVICES,
                 f"it asks for {devices} whole devices ({names.GPU} and its like), its {self.ledger.names.gpumem} is on "
                 f"{self._spread}; lower them",
             )
@@ -252,7 +257,7 @@ class PodJudge:
         if not self.is_a_seat:
             sizes = " or ".join(map(str, sorted(self.ledger.seat_sizes(self.namespace))))
             yield Refusal(
-                names.SEAT_SIZES,
+                policy_names.SEAT_SIZES,
                 f"a pod asks for {self._taken} MiB on {self._spread} devices, a seat of {self.namespace} has {sizes}; "
                 "ask for as much on each device, or change residents",
                 of_budget=True,
@@ -269,7 +274,7 @@ class PodJudge:
         return not rest and self._spread <= self.ledger.seat_sizes(self.namespace).get(share, 0)
 
     def _queue(self) -> Iterator[Refusal]:
-        """What reaches a GPU of a queue tenant came through its queue, or is one of its seats."""
+        """A queue tenant's pod that reaches a GPU came through its queue, or has a seat."""
         if self._said.issuperset(self._routes) and not self._counts:
             return
         if (
@@ -278,13 +283,13 @@ class PodJudge:
             and not (self._has_budget and self.is_a_seat)
         ):
             yield Refusal(
-                names.QUEUED_PODS,
+                policy_names.QUEUED_PODS,
                 f"GPUs of {self.namespace} are handed out by its queue; make it a Job with the label "
                 f"{names.KUEUE_QUEUE_LABEL}",
             )
 
     def _without_budget(self) -> Iterator[Refusal]:
-        """What a tenant is held to whose pods need no seat."""
+        """Limits for tenants without budgets."""
         uncounted = [
             r
             for c in self._containers
@@ -294,23 +299,23 @@ class PodJudge:
         if uncounted and not self._needs_budget and self.namespace not in self.ledger.queue_tenants:
             counted = " and ".join(reach.COUNTED_RESOURCES)
             yield Refusal(
-                names.COUNTED_GPUS,
+                policy_names.COUNTED_GPUS,
                 f"it asks for {uncounted[0]}, the quota of {self.namespace} counts {counted}; ask for one of these",
             )
         seconds = whole(given(self._pod_spec, "terminationGracePeriodSeconds", 30))
         if seconds > reach.MOST_GRACE_SECONDS and self._routes and not self._needs_budget and not self.is_a_seat:
             yield Refusal(
-                names.GRACE,
+                policy_names.GRACE,
                 f"terminationGracePeriodSeconds is {seconds}, a pod with a GPU and no seat ends within "
                 f"{reach.MOST_GRACE_SECONDS}; lower it",
             )
 
     def _owns_its_node(self) -> Iterator[Refusal]:
-        """What Pod Security baseline keeps from a container, by which it would be at every device of its node."""
+        """Pod Security baseline forbids these fields, which give a container every device of its node."""
         wrong = list(owned(self._pod_spec))
         if wrong and self._is_held and self._tenant is not None:
             yield Refusal(
-                names.POD_SECURITY,
+                policy_names.POD_SECURITY,
                 f"{wrong[0]} and so reaches every device past its budget; remove it: tenants.{self.namespace} is held "
                 f"to Pod Security {self._tenant.pod_security}",
             )
@@ -322,23 +327,23 @@ class PodJudge:
         if called.startswith(names.SYSTEM_PRIORITIES):
             if self.namespace not in terms.own:
                 yield Refusal(
-                    names.PRIORITY_SYSTEM,
+                    policy_names.PRIORITY_SYSTEM,
                     f"priorityClassName {called} is for what the cluster cannot do without; remove it",
                 )
             return
         if called in terms.exempt_priorities:
             message = f"priorityClassName {called} is only for exempt namespaces; remove it"
-            yield Refusal(names.PRIORITY_USE, message)
+            yield Refusal(policy_names.PRIORITY_USE, message)
             return
         may = terms.priorities.get(called, ())
         is_gpu_class = called == terms.gpu_priority
         if (is_gpu_class or may) and self.namespace not in may and not (is_gpu_class and self._routes):
             who = " and ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *may])
-            yield Refusal(names.PRIORITY_USE, f"priorityClassName {called} is only for {who}; remove it")
+            yield Refusal(policy_names.PRIORITY_USE, f"priorityClassName {called} is only for {who}; remove it")
 
 
 def amount(container: Manifest, resource: str) -> int:
-    """What a container's limit on an extended resource says, in whole units; its request has no say of its own."""
+    """A container's limit on an extended resource, in whole units; its request must equal it."""
     resources = at(container, "resources")
     return math.ceil(parse(given(at(resources, "limits"), resource, given(at(resources, "requests"), resource, 0))))
 
@@ -348,7 +353,7 @@ def _whole_devices_of(container: Manifest) -> Fraction:
 
 
 def owned(pod_spec: Manifest) -> Iterator[str]:
-    """What in a pod gives it its node, in words. Raises ShapeError."""
+    """Describes each field of a pod that gives it its node. Raises ShapeError."""
     yield from (f"{shared} is on" for shared in ("hostNetwork", "hostPID", "hostIPC") if pod_spec.get(shared))
     for volume in maps_at(pod_spec, "volumes"):
         if volume.get("hostPath") is not None:

@@ -13,7 +13,7 @@ _ALARM, _RESET = "\x1b[1;31m", "\x1b[0m"
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A part of a bar: `amount` of MiB, or of devices; `tenant` chooses the colour of what somebody holds."""
+    """A part of a bar: `amount` is in MiB or devices; `tenant` chooses the colour."""
 
     label: str
     amount: int
@@ -22,7 +22,7 @@ class Segment:
 
 
 def bar(segments: Sequence[Segment], width: int, *, colour: bool) -> tuple[str, Sequence[str]]:
-    """The bar in `width` columns, and the labels of holders that did not fit their part of it."""
+    """Returns the bar in `width` columns, and the tenants' labels that did not fit."""
     drawn = [segment for segment in segments if segment.amount]
     columns = width - 2 * len(EDGE)
     separator = _SEPARATOR if len(drawn) * 3 <= columns else ""  # a crowd has only its colours

@@ -1,4 +1,4 @@
-"""What the driver is to hold each container to, where its pool says so: whole MiB on each device that the pod is on.
+"""Caps: the whole MiB on each device to which NVIDIA's driver holds a container, if its pool enforces budgets.
 
 Source: NVIDIA's container toolkit 1.20.1, cmd/nvidia-cdi-hook/apply-cuda-memory-limits: one value for all of a
 container's devices, whole MiB, from these two variables of its environment.
@@ -16,7 +16,7 @@ VARIABLES = (MEMORY_LIMIT, MEMORY_REQUEST)
 
 @dataclass(frozen=True, kw_only=True)
 class Cap:
-    """A container's `mib` on each of its devices; `stamped`: its environment says so."""
+    """A container's `mib` on each of its devices; `stamped`: its environment has the cap."""
 
     container: str
     mib: int

@@ -1,8 +1,7 @@
 """The seating chart: every promise of a ledger drawn on the devices that must keep it.
 
-One bar a device, to scale: seats, then what queues may hand out, then free memory, then the reserve. What does not fit
-its cell is written under the bar. Placement is tenancy.devices.placement's; where it finds none, as many seats as fit
-are drawn and the rest is named.
+One bar a device, to scale: seats, the quota of queues, free memory, the reserve. A label that does not fit stands under
+the bar. If there is no placement of all seats, the seats that fit are drawn, and the others are named.
 """
 
 import textwrap
@@ -17,10 +16,10 @@ from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing, Source
 from tenancy.names import GPU
 
 NARROWEST = 40
-# A fraction of what the policy pack spends: a chart must be there at once.
+# The policy pack takes 100 times as many; a chart must be quick.
 _STEPS = 10_000
-# What is drawn; the rest is counted.
-_MOST_SEATS, _MOST_POOLS, _MOST_BARS, _MOST_LISTED = 2000, 24, 32, 200
+# More than these are counted, not drawn.
+_MOST_SEATS, _MOST_BARS = 2000, 32
 _FLOOR = "▲"
 _LEGEND = f"{FREE} free   {RESERVE} reserve   {_FLOOR} floor: with less memory free the watchdog acts"
 _TIE = "\N{NO-BREAK SPACE}"
@@ -29,7 +28,7 @@ _SHOWN_BY = {Source.SLICES: "ResourceSlices", Source.DECLARED: "labels or Resour
 
 @dataclass(frozen=True, kw_only=True)
 class _Seating:
-    """Seats by device, how many devices hold the same ones, and who found no device."""
+    """The seats on each device, the number of devices with the same seats, and the seats without a device."""
 
     devices: tuple[tuple[tuple[Item, ...], int], ...]
     unplaced: tuple[Item, ...] = ()
@@ -52,13 +51,9 @@ class _Chart:
     def lines(self) -> Iterator[str]:
         yield from self._text(f"{self.ledger.names.gpumem} in MiB", indent="")
         pools = sorted(self.ledger.pools, key=lambda pool: pool.sharing is not Sharing.MEMORY)
-        for pool in pools[:_MOST_POOLS]:
+        for pool in pools:
             yield ""
             yield from self._shared_pool(pool) if pool.sharing is Sharing.MEMORY else self._whole_pool(pool)
-        if pools[_MOST_POOLS:]:
-            yield ""
-        for pool in pools[_MOST_POOLS:]:
-            yield from self._shared_head(pool) if pool.sharing is Sharing.MEMORY else self._whole_head(pool)
         yield ""
         if self.ledger.queue_tenants:
             yield from self._text(f"queue tenants: {_listed(self.ledger.queue_tenants)}", indent="")
@@ -87,7 +82,6 @@ class _Chart:
         yield from self._head(pool, self.ledger.promised_mib(pool.name), pool.advertised_mib, "MiB", size + shown)
 
     def _bars(self, pool: Pool, fits_in_sum: bool) -> Iterator[str]:
-        """A bar for each, and who finds none."""
         seats = sum(seat.replicas for seat in self.ledger.seats_in(pool.name))
         if seats > _MOST_SEATS:
             yield from self._text(f"{seats} seats: {_MOST_SEATS} at most are drawn; the policy pack places them")
@@ -137,7 +131,7 @@ class _Chart:
         yield from self._text(text, indent="", alarm=over > 0)
 
     def _beside(self, pool: Pool) -> Iterator[str]:
-        """Who uses the pool without a seat."""
+        """On-demand workloads and queues."""
         let_in = [f"{o.name} {o.need_mib}{_gpus(o.gpus)}" for o in self.ledger.on_demand if o.pool == pool.name]
         if let_in:
             yield from self._text(f"on demand: {_listed(let_in)}")
@@ -146,7 +140,7 @@ class _Chart:
             yield from self._text(f"queues: {_listed(queued)}")
 
     def _reserve(self, full: FullSeats) -> Iterator[str]:
-        """Whether what has no seat fits what is kept back for it."""
+        """The use of the reserve by the driver and unbudgeted workloads."""
         pool, short = full.pool, full.reserve_short_mib
         measured = [f"{u.name} {u.measured_mib}{_gpus(u.gpus)}" for u in self.ledger.unbudgeted if u.pool == pool.name]
         used = _listed([f"driver {pool.driver_reserved_mib}", *(f"unbudgeted {each}" for each in measured)])
@@ -154,7 +148,7 @@ class _Chart:
         yield from self._text(f"reserve {pool.reserve_mib}: {used}; {rest}", alarm=short > 0)
 
     def _full(self, full: FullSeats) -> Iterator[str]:
-        """What is free on a device while everybody uses what he was promised."""
+        """The free memory of the fullest device with every seat full."""
         pool = full.pool
         above = full.free_mib - pool.floor_mib
         floor = f", {abs(above)} {'under' if above < 0 else 'above'} the floor of {pool.floor_mib}"
@@ -205,7 +199,7 @@ def _remark(outcome: Impossible | Undecided) -> str:
 
 
 def _crammed(items: Sequence[Item], devices: Sequence[Bin]) -> tuple[list[tuple[Item, ...]], tuple[Item, ...]]:
-    """The largest first, each into the tightest device that still has room for it."""
+    """Places the largest seats first, each on the fullest device with room."""
     free = [device.mib for device in devices]
     rows: list[tuple[Item, ...]] = [()] * len(devices)
     unplaced = []
@@ -230,9 +224,7 @@ def _folded(rows: Sequence[tuple[Item, ...]], gpus: int) -> tuple[tuple[tuple[It
 
 def _listed(labels: Iterable[str]) -> str:
     """A list that is broken into lines only between its labels."""
-    shown = [label.replace(" ", _TIE) for label in labels]
-    more = len(shown) - _MOST_LISTED
-    return ", ".join(shown if more <= 0 else [*shown[:_MOST_LISTED], f"and{_TIE}{more}{_TIE}more"])
+    return ", ".join(label.replace(" ", _TIE) for label in labels)
 
 
 def _counted(items: Sequence[Item]) -> str:
@@ -247,7 +239,6 @@ def _queued(quota: QueueQuota) -> str:
 
 
 def _gpus(count: int) -> str:
-    """How many nvidia.com/gpu somebody without a budget may ask for; nothing for the one that everybody may."""
     return "" if count == 1 else f" on {count} GPUs"
 
 
@@ -257,5 +248,5 @@ def _devices(pool: Pool) -> str:
 
 
 def _times(count: int, gpus: int) -> str:
-    """How many devices a bar stands for; nothing in a pool of one."""
+    """The number of devices that a bar stands for; empty in a pool of one."""
     return "" if gpus == 1 else f"{count} x "

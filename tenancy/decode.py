@@ -1,7 +1,7 @@
 """Plain data to frozen dataclasses, strictly: every problem at once, each with its path.
 
-The agents and the policy pack read the ledger with it; pydantic stays outside because privileged pods run the standard
-library alone. What a stack stores and agents of two versions read is decoded with `ignored` (docs/adr/0022).
+The agents and the policy pack read the ledger with it. Agents run the standard library alone, so there is no pydantic.
+Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
 """
 
 import enum
@@ -37,7 +37,7 @@ def decode(kind: type[T], data: object, path: str = "", ignored: list[str] | Non
 
 @dataclass(frozen=True)
 class _Notes:
-    """What is said of the data; `ignored` is None where an unknown key is a problem."""
+    """Problems of the data, and the ignored keys; `ignored` is None if an unknown key is a problem."""
 
     problems: list[str]
     ignored: list[str] | None

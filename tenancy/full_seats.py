@@ -1,6 +1,6 @@
-"""A pool with every seat full: what is free on a device then, next to its floor and to what nobody budgeted.
+"""A pool with every seat full: the free memory of its fullest device.
 
-Units: whole MiB of one device. Nobody chooses where an unbudgeted workload runs, so all of a pool's may share a device.
+Units: whole MiB of one device. All unbudgeted workloads of a pool may run on one device.
 """
 
 from collections import Counter
@@ -20,28 +20,27 @@ class FullSeats:
 
     @property
     def beside_mib(self) -> int:
-        """What is used next to the seats: it must fit the reserve."""
+        """The use of the driver and of unbudgeted workloads, which must fit the reserve."""
         return self.pool.driver_reserved_mib + self.unbudgeted_mib
 
     @property
     def reserve_short_mib(self) -> int:
-        """What the reserve lacks for it; not above 0 where it fits."""
+        """The MiB missing from the reserve; 0 or less if it suffices."""
         return self.beside_mib - self.pool.reserve_mib
 
     @property
     def free_mib(self) -> int:
-        """What is free while everybody uses all that he was promised."""
+        """The MiB free with every seat full."""
         return self.pool.memory_mib - self.promised_mib - self.beside_mib
 
     @property
     def over_mib(self) -> int:
-        """By how much promises and floor exceed the device: then it is under its floor with nobody over budget, however
-        little the driver takes. Not above 0 where they fit."""
+        """The MiB by which promises and floor exceed the device; 0 or less if they fit."""
         return self.promised_mib + self.pool.floor_mib - self.pool.memory_mib
 
 
 def full_seats(ledger: Ledger, pool: Pool) -> FullSeats:
-    """Of a pool that shares memory and whose promises fit it."""
+    """The fullest device of a pool that shares memory, if its promises fit."""
     return FullSeats(
         pool=pool,
         promised_mib=_fullest_mib(ledger, pool),
@@ -53,8 +52,7 @@ _MOST_MIB = 2**24  # 16 TiB: of a larger device nobody counts sums, it counts as
 
 
 def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
-    """The largest sum of seats that is not above `most_mib`. Of n alike 1, 2, 4 … are added at once: every number of
-    them is such a sum."""
+    """The largest sum of seats up to `most_mib`. Equal seats are added by 1, 2, 4 …, which make up every number."""
     alike: Counter[int] = Counter()
     for seat in seats:
         alike[seat.gpumem_mib] += seat.replicas
@@ -69,8 +67,7 @@ def _fullest_sum(seats: Iterable[Seat], most_mib: int) -> int:
 
 
 def _fullest_mib(ledger: Ledger, pool: Pool) -> int:
-    """The most of the promises that may lie on one device, whichever device each seat gets: a sum of seats, and what
-    queues hand out, which may be of any size."""
+    """The most promises that one device may hold: a sum of seats, and the quota of queues, which divides freely."""
     seats = [seat for seat in ledger.seats_in(pool.name) if 0 < seat.gpumem_mib <= pool.device_mib]
     together_mib = sum(seat.total_mib for seat in seats)
     if together_mib > pool.device_mib:

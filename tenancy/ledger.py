@@ -1,17 +1,16 @@
-"""The ledger: per pool, every promise on it. Components write it, the policy pack judges it, agents enforce it.
+"""The ledger: every pool, and every promise. Components write it, the policy pack judges it, agents enforce it.
 
-Units: all memory is whole MiB of GPU memory. Sources: record 0000 (budgets on one card), record 0002 (queues),
-record 0003 (several devices a node).
+Units: whole MiB of GPU memory.
 """
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from tenancy.decode import decode
-from tenancy.names import DEVICE_MEMORY, DEVICE_OFFERED, GPU, Names, seat_claim_template
+from tenancy.encode import encode
+from tenancy.names import GPU, Names, seat_claim_template
 from tenancy.workload import Manifest, given, maps_at, pod_request
 
 # nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
@@ -19,32 +18,40 @@ DRIVER_RESERVED_MIB = 450
 
 
 class Sharing(enum.StrEnum):
-    """How the devices of a pool are handed out."""
+    """The way to share the devices of a pool."""
 
     MEMORY = "memory"  # by budget: gpumem is advertised, many tenants a device
     WHOLE = "whole"  # by the device: one tenant at a time, queued by Kueue
 
 
 class Source(enum.StrEnum):
-    """What must show a node's devices before their memory is advertised (docs/adr/0026)."""
+    """The evidence of a node's devices that reconcile needs before it advertises their memory (docs/adr/0026)."""
 
-    LABELS = "labels"  # of NVIDIA's GPU feature discovery
+    LABELS = "labels"  # from NVIDIA's GPU feature discovery
     SLICES = "slices"  # ResourceSlices of NVIDIA's DRA driver or of our exporter, each device for itself
-    DECLARED = "declared"  # whichever of the two there is; it must show all that the pool declares
+    DECLARED = "declared"  # either of the two, if it shows all devices that the pool declares
 
 
 class PlacementMode(enum.StrEnum):
-    """Who chooses a pod's device, and counts."""
+    """The program that chooses a pod's device."""
 
     EXTENDER = "extender"  # our scheduler extender, of the gpumem that the node advertises
-    DRA = "dra"  # Kubernetes' own allocator, by claims on the devices of the node's ResourceSlice
+    DRA = "dra"  # Kubernetes' own allocator, by claims on the devices of NVIDIA's DRA driver
+
+
+class ConsumableShares(enum.StrEnum):
+    """The --consumable-shares of NVIDIA's DRA driver. Its other values are refused: a claim without memory takes none
+    there, so nothing would be kept for seats."""
+
+    DISABLED = "disabled"  # a claim takes a whole device
+    MEMORY = "memory"  # claims take shares of a device's memory
 
 
 class Enforce(enum.StrEnum):
-    """Who holds a container to its budget."""
+    """The way to enforce a budget."""
 
-    NONE = "none"  # the watchdog acts on what was measured, after the fact
-    DRIVER = "driver"  # NVIDIA's driver refuses the allocation itself, by control group (from R615 on)
+    NONE = "none"  # the watchdog evicts after the fact
+    DRIVER = "driver"  # NVIDIA's driver refuses the allocation, by control group (from R615 on)
 
 
 class PodSecurity(enum.StrEnum):
@@ -64,7 +71,7 @@ class PodSecurity(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Tenant:
-    """What a tenant's pods are held to besides budgets, and why to less than baseline."""
+    """A tenant with its Pod Security level, and the reason for a level below baseline."""
 
     name: str
     pod_security: PodSecurity = PodSecurity.BASELINE
@@ -72,13 +79,13 @@ class Tenant:
 
     @property
     def is_held(self) -> bool:
-        """Whether there is a level at all that its pods are held to."""
+        """True if the level forbids anything."""
         return self.pod_security is not PodSecurity.PRIVILEGED
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Nodes whose devices are alike. `nodes` is how many the selector is expected to match."""
+    """Nodes with equal devices. The selector is expected to match `nodes` of them."""
 
     name: str
     node_selector: Mapping[str, str]
@@ -91,29 +98,27 @@ class Pool:
     floor_mib: int = 0
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # Where the driver enforces: nodes whose driver cannot take no pod with a budget.
+    # If the driver enforces: a node with an older driver takes no pod with a budget.
     require_cap: bool = True
-    # What runs on its nodes, as declared: the driver, and NVIDIA's container toolkit.
+    # The declared versions on its nodes: NVIDIA's driver and container toolkit.
     driver_version: str = ""
     toolkit_version: str = ""
-    # What `kubectl gpumem bill` charges; None where the pool has no price.
+    # The price for `kubectl gpumem bill`.
     price_per_gib_hour: float | None = None
-    # Where pools differ in who places on them, who does here; None where the whole stack is placed alike.
-    placement: PlacementMode | None = None
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels has every label of the selector, as a pod's nodeSelector is read."""
+        """True for labels that include every label of the selector."""
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
     def offered_mib(self, memory_mib: int) -> int:
-        """What a device of that memory offers: no more than the pool declares, less the reserve, never negative; 0
-        where memory is not shared."""
+        """The MiB that such a device offers: at most the declared memory, without the reserve. 0 in a pool that does
+        not share memory."""
         offered = min(memory_mib, self.memory_mib) - self.reserve_mib
         return max(offered, 0) if self.sharing is Sharing.MEMORY else 0
 
     @property
     def caps(self) -> bool:
-        """Whether the driver is to hold each container to its budget."""
+        """True if the driver must hold each container to its budget."""
         return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
@@ -123,27 +128,25 @@ class Pool:
 
     @property
     def device_mib(self) -> int:
-        """What one device offers, if it has the memory that the pool declares."""
+        """The MiB that a device with the declared memory offers."""
         return self.offered_mib(self.memory_mib)
 
     @property
     def node_mib(self) -> int:
-        """What reconcile advertises on each node."""
+        """The MiB that reconcile advertises on each node."""
         return self.device_count * self.device_mib
 
     def shown_mib(self, devices: Sequence[int]) -> int:
-        """What a node advertises whose devices are shown to have so much memory, each counted for what it has: no more
-        of them than the pool declares, the largest."""
+        """The MiB that a node with these devices advertises: the largest, at most as many as the pool declares."""
         return sum(self.offered_mib(mib) for mib in sorted(devices, reverse=True)[: self.device_count])
 
     @property
     def advertised_mib(self) -> int:
-        """What the whole pool advertises."""
         return self.nodes * self.node_mib
 
 
 class SeveralPoolsError(ValueError):
-    """A node is matched by several pools, so that none owns it; `pools` are they."""
+    """A node matches several `pools`, so that none owns it."""
 
     def __init__(self, pools: tuple[Pool, ...]) -> None:
         which = ", ".join(f"pools.{pool.name}" for pool in pools)
@@ -168,8 +171,8 @@ class Seat:
 
 @dataclass(frozen=True, kw_only=True)
 class OnDemand:
-    """A tenant without a seat: a demand gate lets it into `need_mib` of real slack. `gpus` is how many nvidia.com/gpu
-    its pods ask for together."""
+    """A workload without a seat, which the demand gate starts in `need_mib` of free memory. Its pods ask for `gpus`
+    nvidia.com/gpu together."""
 
     name: str
     tenant: str
@@ -180,8 +183,7 @@ class OnDemand:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A tenant that uses the device with neither seat nor gate, on record with what was measured. `gpus` is how many
-    nvidia.com/gpu its pods ask for together."""
+    """A workload with neither seat nor gate, and its measured use. Its pods ask for `gpus` nvidia.com/gpu together."""
 
     name: str
     tenant: str
@@ -192,7 +194,7 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """What a ClusterQueue may hand out of `resource` in a pool: its own, and at most so much of other queues' own."""
+    """The amount of `resource` in a pool that a ClusterQueue hands out: its own, and borrowed from other queues."""
 
     queue: str
     flavor: str
@@ -209,7 +211,7 @@ class QueueQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueue:
-    """Where a tenant's Jobs queue: for what its ClusterQueue may hand out."""
+    """A tenant's queue to a ClusterQueue."""
 
     name: str
     tenant: str
@@ -218,12 +220,12 @@ class LocalQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionTerms:
-    """What admission goes by that is no promise, for whoever judges a pod before it is there.
+    """Terms of admission other than promises, for judgements before a pod exists.
 
-    `priorities`: PriorityClass to the tenants that may use it; `gpu_priority` is for pods that reach a GPU, too.
-    `gpu_priority_value` is None in a ledger from before it had it. `exempt_priorities`: classes for pods in exempt
-    namespaces alone, which others declare. `device_classes`: what may be claimed beside seats. `own`: the stack's own
-    namespaces, the agents' first. `devices`: the most that a node has, where pods are placed by device; else 0.
+    `priorities`: the tenants that may use a PriorityClass; `gpu_priority` is for pods that reach a GPU, too.
+    `gpu_priority_value` is None in an old ledger. `exempt_priorities`: classes for pods in exempt namespaces alone.
+    `device_classes`: DeviceClasses that give no GPU. `own`: the stack's own namespaces, the agents' first. `devices`:
+    the most devices of a node if pods are placed by device, else 0.
     """
 
     gpu_priority: str
@@ -236,15 +238,6 @@ class AdmissionTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimedDevices:
-    """Devices that `driver` publishes with all of their memory, and that seats are claims on. `shared`: claims take
-    shares of the memory; else each takes a whole device (docs/adr/0027)."""
-
-    driver: str
-    shared: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Ledger:
     """Every pool and every promise."""
 
@@ -254,20 +247,20 @@ class Ledger:
     on_demand: tuple[OnDemand, ...] = ()
     unbudgeted: tuple[Unbudgeted, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
-    # Namespaces whose GPU pods carry no budget of their own: they queue for whole devices.
+    # Namespaces of GPU pods without a budget, which queue for whole devices.
     queue_tenants: tuple[str, ...] = ()
     local_queues: tuple[LocalQueue, ...] = ()
     tenants: tuple[Tenant, ...] = ()
-    # Namespaces in which admission stamps and refuses nothing.
+    # Admission stamps and refuses nothing in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
-    # Namespaces whose accounts may have rights past the budgets; their pods are judged.
+    # Accounts of these namespaces may have rights past the budgets; their pods are judged.
     trusted_namespaces: tuple[str, ...] = ()
-    # People who may have them as well.
+    # These people may have such rights as well.
     trusted_groups: tuple[str, ...] = ()
     # None where the stack declares no admission.
     admission: AdmissionTerms | None = None
-    # None where seats are no claims, or claims on what the exporter publishes, less the reserve.
-    claimed: ClaimedDevices | None = None
+    # The shares that seats claim of the devices of NVIDIA's DRA driver (docs/adr/0027). None: seats are no claims.
+    claimed: ConsumableShares | None = None
 
     @property
     def names(self) -> Names:
@@ -278,22 +271,12 @@ class Ledger:
 
     @property
     def reads_slices(self) -> bool:
-        """Whether ResourceSlices must be read to know what a node may advertise."""
-        return self.moves or any(pool.source is not Source.LABELS for pool in self.shared_pools)
-
-    @property
-    def moves(self) -> bool:
-        """Whether nodes may go from one placement to the other: no memory of theirs is to be promised by both."""
-        return any(pool.placement is not None for pool in self.shared_pools)
-
-    def is_claimed(self, seat: Seat) -> bool:
-        """Whether its pool says that it is a claim, where pools differ."""
-        pool = self.pool(seat.pool)
-        return pool is not None and pool.placement is PlacementMode.DRA
+        """True if some pool needs ResourceSlices to advertise."""
+        return any(pool.source is not Source.LABELS for pool in self.shared_pools)
 
     @property
     def shared_pools(self) -> tuple[Pool, ...]:
-        """The pools whose devices' memory is handed out by budget."""
+        """The pools that share memory by budget."""
         return tuple(pool for pool in self.pools if pool.sharing is Sharing.MEMORY)
 
     def pool_of(self, labels: Mapping[str, str]) -> Pool | None:
@@ -311,7 +294,7 @@ class Ledger:
         return grouped
 
     def seats_in(self, pool: str) -> tuple[Seat, ...]:
-        """The seats of a pool, largest total first, then by name: the order in which people read them."""
+        """The seats of a pool, the largest total first, then by name."""
         return tuple(sorted((s for s in self.seats if s.pool == pool), key=lambda s: (-s.total_mib, s.name)))
 
     def seats_of(self, tenant: str) -> tuple[Seat, ...]:
@@ -320,47 +303,41 @@ class Ledger:
 
     @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
-        """Every namespace that something is promised to, or that is declared."""
+        """Every namespace with a promise or a declaration."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
         return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:
-        """Those that are on record as users of devices and declare nothing: on demand, unbudgeted, or queueing."""
+        """Tenants of on-demand and unbudgeted workloads, and queue tenants."""
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
 
-    @property
-    def claim_capacity(self) -> str:
-        """The capacity of a device that a claim on a seat names."""
-        return DEVICE_OFFERED if self.claimed is None else DEVICE_MEMORY
-
     def claim_mib(self, seat: Seat) -> int:
-        """What a claim on the seat asks for of that capacity: its budget. Where the capacity is all of the device's
-        memory, with the budget's part of the reserve, rounded up: claims that fill a device leave it the reserve,
-        whichever seats they are of."""
+        """The MiB that a claim on the seat asks for: the budget and its part of the reserve, rounded up. Claims that
+        fill a device leave the reserve free."""
         pool = self.pool(seat.pool)
-        if self.claimed is None or pool is None or not pool.device_mib:
+        if pool is None or not pool.device_mib:
             return seat.gpumem_mib
         return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
 
     def taken_mib(self, seat: Seat) -> int:
-        """What a pod of the seat takes of its device, as whoever places it counts."""
+        """The MiB that a pod of the seat takes of its device, as the scheduler of the pod counts."""
         pool = self.pool(seat.pool)
-        if self.claimed is None or pool is None or self.claimed.shared:
-            return self.claim_mib(seat)
-        return pool.memory_mib
+        if self.claimed is None or pool is None:
+            return seat.gpumem_mib
+        return self.claim_mib(seat) if self.claimed is ConsumableShares.MEMORY else pool.memory_mib
 
     def device_room_mib(self, pool: Pool) -> int:
-        """What there is to take of a device of the pool, counted alike."""
+        """The MiB of a device that pods of seats may take together."""
         return pool.device_mib if self.claimed is None else pool.memory_mib
 
     def quota_mib(self, pool: str) -> int:
-        """The gpumem that queues have of a pool; what one borrows is another's."""
+        """The gpumem of all queues in a pool, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
 
     def quota_gpus(self, pool: str) -> int:
-        """The whole devices that queues have of a pool; what one borrows is another's."""
+        """The whole devices of all queues in a pool, without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == GPU)
 
     def promised_mib(self, pool: str) -> int:
@@ -368,66 +345,46 @@ class Ledger:
         return sum(seat.total_mib for seat in self.seats_in(pool)) + self.quota_mib(pool)
 
     def budget_mib(self, tenant: str) -> int:
-        """The sum of a tenant's seats: its ResourceQuota. A seat that moved to claims has a quota of its own."""
-        return sum(seat.total_mib for seat in self.seats_of(tenant) if not self.is_claimed(seat))
+        """The sum of a tenant's seats: its ResourceQuota."""
+        return sum(seat.total_mib for seat in self.seats_of(tenant))
 
     def devices_of(self, tenant: str) -> int:
-        """The devices that all replicas of a tenant's seats are on together, claims apart."""
-        return sum(seat.replicas for seat in self.seats_of(tenant) if not self.is_claimed(seat))
+        """The devices that all replicas of a tenant's seats are on together."""
+        return sum(seat.replicas for seat in self.seats_of(tenant))
 
     def gpus_of(self, tenant: str) -> int | None:
-        """The nvidia.com/gpu that a tenant's pods may ask for together: what is on record of those without a budget,
-        and one for each device of a seat. None where budgets or Kueue count them all."""
+        """The nvidia.com/gpu that a tenant's pods may ask for together: those of its workloads without a budget, and
+        one for each device of a seat. None if it has no such workload."""
         users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
         on_record = [each.gpus for each in users if each.tenant == tenant]
         return sum(on_record) + self.devices_of(tenant) if on_record else None
 
     def seat_sizes(self, tenant: str) -> dict[int, int]:
-        """What a pod of the tenant may take of a device, MiB of a seat to the devices that it may be spread over: it is
-        as large as one of the seats, or as several of that size together."""
+        """The MiB that a pod may take of a device, by seat size, with the number of devices that it may spread over."""
         sizes: dict[int, int] = {}
         for seat in self.seats_of(tenant):
             sizes[seat.gpumem_mib] = sizes.get(seat.gpumem_mib, 0) + seat.replicas
         return sizes
 
     def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
-        """What a pod declares of GPU memory, in its limits and by claims on seats together.
-
-        A claim is made by the template of its seat, which admission holds to the seat's MiB. Raises QuantityError and
-        ShapeError.
-        """
-        templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in self.seats_of(namespace)}
+        """The MiB of GPU memory in a pod's limits and in its claims on seats. Raises QuantityError and ShapeError."""
+        seats = () if self.claimed is None else self.seats_of(namespace)
+        templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in seats}
         claims = maps_at(pod_spec, "resourceClaims")
         claimed = (templates.get(given(claim, "resourceClaimTemplateName", ""), 0) for claim in claims)
         return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
-        """The same with other MiB for these seats, by name."""
+        """Returns a ledger with other MiB for these seats."""
         seats = (replace(seat, gpumem_mib=budgets.get(seat.name, seat.gpumem_mib)) for seat in self.seats)
         return replace(self, seats=tuple(seats))
 
     def to_data(self) -> dict[str, object]:
-        """JSON-like data, the inverse of `from_data`. What is as by default is left out: agents of a version that does
-        not know the key read the same (docs/adr/0022)."""
-        return {key: _data(value) for key, value in _given(self)}
+        """JSON-like data, the inverse of `from_data`."""
+        return encode(self)
 
     @staticmethod
     def from_data(data: object, ignored: list[str] | None = None) -> "Ledger":
         """Raises tenancy.decode.DecodeError with every problem and its path. An unknown key is a problem, unless
         `ignored` is given, which takes its path."""
         return decode(Ledger, data, ignored=ignored)
-
-
-def _given(promise: Any) -> Iterator[tuple[str, Any]]:
-    values = ((field, getattr(promise, field.name)) for field in fields(promise))
-    return ((field.name, value) for field, value in values if value != field.default)
-
-
-def _data(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_data(each) for each in value]
-    if is_dataclass(value):
-        return {key: _data(each) for key, each in _given(value)}
-    if isinstance(value, Mapping):
-        return {key: _data(each) for key, each in value.items()}
-    return str(value) if isinstance(value, enum.Enum) else value

@@ -1,6 +1,6 @@
-"""Every string that the cluster sees, said once.
+"""Every string that the cluster sees.
 
-Names that carry the operator's resource domain are methods of `Names`; the rest are constants.
+Names with the operator's resource domain are properties of `Names`; the others are constants.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ GPU_RUNTIME_CLASS = "nvidia"
 GPU_TAINT = "nvidia.com/gpu"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 DRIVER_CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
-# What the driver holds a container to, whole MiB on each of its devices (container toolkit from 1.20.1 on).
+# A container's cap, whole MiB on each of its devices (container toolkit from 1.20.1 on).
 MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
 MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_REQUEST"
-# Where the memory limits of the driver are told apart: each container's directory is below.
+# The driver keeps its memory limits by control group: each container has a directory below.
 CGROUPS = "/sys/fs/cgroup"
 # Labels that GPU feature discovery writes: MiB of one device, physical devices of the node.
 LABEL_GPU_MEMORY = "nvidia.com/gpu.memory"
 LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 LABEL_GPU_REPLICAS = "nvidia.com/gpu.replicas"
 
-# What reconcile advertises, under whichever domain.
+# The resources that reconcile advertises, under any domain.
 GPUMEM_SUFFIX = "/gpumem"
 GPU_COUNT_SUFFIX = "/gpu-count"
 
@@ -34,32 +34,33 @@ LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 
-# The class of what a node cannot do without; the kubelet gives it an oom_score_adj of -997 and does not evict it.
+# The class of a node's own pods. The kubelet gives them an oom_score_adj of -997, and does not evict them.
 NODE_CRITICAL = "system-node-critical"
-# The class of what the cluster cannot do without, also given to our agents: no class of a tenant's is above it.
+# The class of the cluster's own pods, and of our agents. No tenant's class is above it.
 CLUSTER_CRITICAL = "system-cluster-critical"
 # A sysctl of a pod's own IPC namespace, safe by Kubernetes' list: shared memory that no process has attached is freed.
 SHM_RMID_FORCED = "kernel.shm_rmid_forced"
-# What the names of both begin with, and of no class that anybody else may make.
+# The prefix of both names, reserved by Kubernetes.
 SYSTEM_PRIORITIES = "system-"
 
 # Set by Kubernetes on every namespace; admission policies select by it because nobody can forge it.
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 POD_SECURITY_ENFORCE = "pod-security.kubernetes.io/enforce"
-# Where a workload's template is judged as well: its author is told, though only its pods are refused.
+# Kubernetes judges a workload's template by this level, and warns its author.
 POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
-# Nothing is stamped or refused in a namespace with this label. Only who may change our policies sets or removes it.
+# Admission skips a namespace with this label. To set it, one needs the right to change our policies.
 EXEMPT, EXEMPT_VALUE = "gpu-tenancy/exempt", "true"
-# By its name: it is always there, so nobody can come by it by making it.
+# Exempt by name: it always exists, so no tenant can create it.
 EXEMPT_BY_NAME = "kube-system"
 
 # Set by the Deployment controller on ReplicaSets and their pods.
 POD_TEMPLATE_HASH = "pod-template-hash"
 
 # Kueue.
-KUEUE_API = "kueue.x-k8s.io/v1beta2"
+KUEUE_GROUP = "kueue.x-k8s.io"
+KUEUE_API = f"{KUEUE_GROUP}/v1beta2"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 KUEUE_FEWEST_PODS = "kueue.x-k8s.io/job-min-parallelism"
@@ -78,6 +79,11 @@ LEDGER_KEY = "ledger.json"
 HOST_MEMORY_POOLS = "gpu-tenancy-memory-pools"
 HOST_MEMORY_POOLS_KEY = "memory-pools.json"
 
+# The namespace of the ledger and the agents, unless a stack names another.
+SYSTEM_NAMESPACE = "gpu-tenancy-system"
+# The port of the exporters, unless a stack names another.
+EXPORTER_PORT = 9401
+
 # Agents: the name of the workload, its ServiceAccount and its roles alike.
 AGENTS = "gpu-tenancy-agents"
 AGENTS_KEY = "agents.pyz"
@@ -86,7 +92,7 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
-# On the guard's pods: whose nodes they guard.
+# On the guard's pods: their memory pool.
 LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"
 DASHBOARD = "gpu-tenancy-dashboard"
@@ -98,34 +104,29 @@ ALERT_LABEL = "part_of"
 JOURNAL_KEY = "journal.json"
 JOURNAL_WRITE_KEY = "write"  # which write the content is of: no two have the same
 
-# ClusterRoles of people who ask kubectl gpumem.
+# ClusterRoles for users of kubectl gpumem.
 VIEWER = "gpumem-viewer"
 OPERATOR = "gpumem-operator"
 
-# Where the agents' code is mounted in every agent's pod; the annotation with the code's whole SHA-256.
+# The directory of the agents' code in every pod, and the annotation with its SHA-256.
 AGENTS_DIRECTORY = "/opt/gpu-tenancy"
 AGENTS_DIGEST = "gpu-tenancy/sha256"
 
 # Pulumi replaces a failed Job by this annotation; without it every later `pulumi up` would wait for the failed one.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
 
-# A ResourceSlice's device: its attributes, and its capacities: all of its memory, and what of it budgets may have.
-RESOURCE_API = "resource.k8s.io/v1"
+# A ResourceSlice's device: its attributes, and its capacity, which is all of its memory.
+RESOURCE_GROUP = "resource.k8s.io"
+RESOURCE_API = f"{RESOURCE_GROUP}/v1"
 DEVICE_UUID = "uuid"
 DEVICE_INDEX = "index"
-DEVICE_POOL = "pool"
 DEVICE_MEMORY = "memory"
-DEVICE_OFFERED = "gpumem"
-# Nothing that goes by an old view of a node is on its way for longer: no bind, no claim's allocation, no write of ours.
-OLD_VIEW_SECONDS = 60
-# Two passes of reconcile that are not further apart tell of the time between them as well.
-UNSEEN_SECONDS = 90
 # NVIDIA's own DRA driver: it names whole GPUs by this type, and all of their memory as we do.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
 NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # its chart's, of every whole GPU
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
-# Where the pool has the driver hold containers to their budgets: CAN_CAP, or why this device cannot.
+# In a pool with caps: CAN_CAP, or the reason why the device has none.
 DEVICE_CAP = "memoryCap"
 CAN_CAP = "able"
 
@@ -168,7 +169,7 @@ EVENT_SEAT_HELD = "GpuSeatHeldBack"
 EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
 EVENT_DEVICE_LOST = "GpuDeviceLost"
 
-# What the exporter serves of the node's devices; `gpu` is the device's index, `uuid` its identity.
+# Metrics of the exporter, by device; `gpu` is the device's index, `uuid` its identity.
 METRIC_DEVICE_TOTAL = "gpu_device_memory_total_bytes"
 METRIC_DEVICE_USED = "gpu_device_memory_used_bytes"
 METRIC_DEVICE_FREE = "gpu_device_memory_free_bytes"
@@ -178,25 +179,24 @@ METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
-# By device: what no container's series shows, and the processes whose use NVML does not tell. While there is one, the
-# use by pod is partial.
+# By device: the use of no known container, and the processes without a use in NVML. With such a process, the use by pod
+# is partial.
 METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
 METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 # By pod (namespace, pod, pod_uid) that declares gpumem, on all devices together.
 METRIC_POD_DECLARED = "gpu_pod_memory_declared_bytes"
 METRIC_POD_OVER = "gpu_pod_memory_over_bytes"
-# By container whose budget the driver is to hold, and device: what NVML says it is held to; 1 where that is the budget,
-# else 0 with the reason.
+# By container with a cap, and device: the limit in NVML; 1 if that is the budget, else 0 with the reason.
 METRIC_LIMIT = "gpu_container_memory_limit_bytes"
 METRIC_CAPPED = "gpu_container_memory_capped"
-# By device of a pool whose driver is to hold budgets: 1 where it can as far as can be known, else 0 with the reason.
+# By device of a pool with caps: 1 if its driver can enforce them, else 0 with the reason.
 METRIC_CAN_CAP = "gpu_device_memory_cap_able"
 # The ledger: by pool; by pool, tenant and seat.
 METRIC_POOL_ADVERTISED = "gpu_pool_memory_advertised_bytes"
 METRIC_POOL_PROMISED = "gpu_pool_memory_promised_bytes"
 METRIC_POOL_FLOOR = "gpu_pool_memory_floor_bytes"
 METRIC_SEAT = "gpu_seat_memory_bytes"
-# Recorded by Prometheus each minute, by tenant and pool: all seats, and what the tenant's pods use there.
+# Recorded by Prometheus each minute, by tenant and pool: all seats, and the use of the tenant's pods.
 RECORDED_SEATS = "tenant_pool:gpu_seat_memory_bytes:sum"
 RECORDED_USED = "tenant_pool:gpu_pod_memory_used_bytes:sum"
 # The watchdog's journal.
@@ -215,13 +215,13 @@ METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
 METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
-# By pool: seats that wait for memory which others use without a right to it, and those placed on such memory.
+# By pool: seats that wait for memory used over budget, and those placed on such memory.
 METRIC_EXTENDER_HELD_SEATS = "gpu_extender_held_seats"
 METRIC_EXTENDER_OVERCROWDED = "gpu_extender_overcrowded_seats_total"
 METRIC_EXTENDER_MEASURED_AGE = "gpu_extender_measured_age_seconds"
 
-# What the guard serves, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves to the
-# pod's processes, how many of them have no higher one, and how many have one that it cannot lower.
+# Metrics of the guard, by protected pod (namespace, pod, pod_uid): the highest oom_score_adj that it leaves, the number
+# of processes at or below it, and the number that it cannot lower.
 METRIC_GUARD_ADJ = "memory_guard_oom_score_adj"
 METRIC_GUARD_HELD = "memory_guard_held_processes"
 METRIC_GUARD_UNHELD = "memory_guard_unheld_processes"
@@ -229,8 +229,7 @@ METRIC_GUARD_API_AGE = "memory_guard_api_age_seconds"
 
 # The ResourceQuota in the agents' namespaces.
 CRITICAL_PODS = "critical-pods"
-# By which the exporter sees all devices of its node where they are claimed, and what its namespace must be labelled for
-# that (KEP-5018).
+# The exporter's claim on all devices of its node, and the label that its namespace needs for that (KEP-5018).
 EXPORTER_CLAIM = "gpu-memory-exporter-devices"
 ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 # The ResourceQuota in each tenant, and the one for claims on its seats.
@@ -247,71 +246,26 @@ KUEUE = "kueue"
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 
-# On the ResourceClaim of the scheduler's name: its change has kube-scheduler try waiting pods again.
+# On the scheduler's ResourceClaim: a change makes kube-scheduler try waiting pods again.
 RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 
 # On the mirror of a static pod: only its node's kubelet writes it (pkg/kubelet/types).
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-# Admission policies; a binding has the name of its policy.
-STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
-PLACE_QUEUED = "gpu-tenancy-place-queued"
-PLACE_SEATED = "gpu-tenancy-place-seated"
-GPU_BUDGET = "gpu-tenancy-gpu-budget"
-DEVICE_CHOICE = "gpu-tenancy-device-choice"
-DEVICE_BINDING = "gpu-tenancy-device-binding"
-DEVICE_CAPPED = "gpu-tenancy-device-capped"
-DEVICE_CAP_STAMP = "gpu-tenancy-device-cap-stamp"
-DEVICE_STAMP = "gpu-tenancy-device-stamp"
-DEVICE_HIDE = "gpu-tenancy-device-hide"
-DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
-DEVICE_ENVIRONMENT = "gpu-tenancy-device-environment"
-DEVICE_RUNTIMES = "gpu-tenancy-device-runtimes"
-DEVICE_CLAIMS = "gpu-tenancy-device-claims"
-DEVICE_PLACED = "gpu-tenancy-device-placed"
-EXEMPTIONS = "gpu-tenancy-exemptions"
-GPU_COUNT_USE = "gpu-tenancy-gpu-count-use"
-GPU_TENANTS = "gpu-tenancy-gpu-tenants"
-POD_SECURITY = "gpu-tenancy-pod-security"
-QUEUED_JOBS = "gpu-tenancy-queued-jobs"
-QUEUED_JOBS_DELETION = "gpu-tenancy-queued-jobs-deletion"
-QUEUED_PODS = "gpu-tenancy-queued-pods"
-QUEUED_PODS_KEPT = "gpu-tenancy-queued-pods-kept"
-SEAT_SIZES = "gpu-tenancy-seat-sizes"
-GRACE = "gpu-tenancy-grace"
-GRACE_DELETION = "gpu-tenancy-grace-deletion"
-COUNTED_GPUS = "gpu-tenancy-counted-gpus"
-WHOLE_DEVICES = "gpu-tenancy-whole-devices"
-PRIORITY_USE = "gpu-tenancy-priority-use"
-PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
-MIRROR_PODS = "gpu-tenancy-mirror-pods"
-DEVICE_SLICES = "gpu-tenancy-device-slices"
-SEAT_CLAIMS = "gpu-tenancy-seat-claims"
-SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
-SEAT_PODS = "gpu-tenancy-seat-pods"
-HOST_MEMORY_STAMP = "gpu-tenancy-memory-stamp"
-HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
-RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
-CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
-LEDGER_WRITES = "gpu-tenancy-ledger-writes"
-# Who makes the pods of Jobs: the controller's own account, or that of all controllers where each has none.
+# Accounts that make the pods of Jobs: the controller's own, or that of all controllers.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
-# Makes the claims of pods by their templates; it may have no account of its own either.
+# Accounts that make the claims of pods.
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
 # Takes owners that are gone off what they owned; where it has no account of its own it is the last of those above.
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 # The cluster's own scheduler, which binds every pod that is not placed by device.
 SCHEDULER_ACCOUNT = "system:kube-scheduler"
 
-# Placement by device: a second kube-scheduler, our extender next to it. The workload, its account and its Lease; the
-# schedulerName of the pods that it places.
+# Placement by device by a second kube-scheduler: its workload, account and Lease, and the schedulerName of its pods.
 SCHEDULER = "gpu-tenancy-scheduler"
 SCHEDULER_NAME = "gpu-tenancy"
-# In the extender's refusal where the ledger has room and memory in use keeps the pod out; kube-scheduler writes it into
-# the pod's condition, by which gate and watchdog know that giving memory back would help.
+# In the extender's refusal if only memory in use keeps the pod out. Gate and watchdog read it in the pod's condition.
 REFUSED_AS_MEASURED = "as measured and less the floor"
-# kube-scheduler waits so long for an answer of the extender (httpTimeout).
-EXTENDER_TIMEOUT_SECONDS = 5
 # Upstream's name for the program, its container and its ConfigMap's key.
 KUBE_SCHEDULER = "kube-scheduler"
 # Roles that Kubernetes brings for a scheduler (plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
@@ -336,7 +290,7 @@ class Names:
 
     @property
     def gpu_count(self) -> str:
-        """The extended resource next to it: physical devices of the node."""
+        """The extended resource for physical devices of the node."""
         return f"{self.domain}{GPU_COUNT_SUFFIX}"
 
     @property
@@ -351,12 +305,12 @@ class Names:
 
     @property
     def capacity_finalizer(self) -> str:
-        """On the ledger: it may go only after reconcile took the capacity keys off every node."""
+        """On the ledger: reconcile removes it after the capacity keys of every node."""
         return f"{self.domain}/advertised-capacity"
 
     @classmethod
     def of_capacity_finalizer(cls, finalizer: str) -> "Names | None":
-        """The names behind a capacity finalizer; None for somebody else's finalizer."""
+        """Returns the names behind a capacity finalizer; None for any other finalizer."""
         names = cls(finalizer.partition("/")[0])
         return names if names.capacity_finalizer == finalizer else None
 
@@ -371,12 +325,12 @@ class Names:
 
     @property
     def unhealthy_taint(self) -> str:
-        """On a device in a ResourceSlice: it takes no new pod. The value says what is wrong with it."""
+        """On an unhealthy device in a ResourceSlice: no new pods. The value is the fault."""
         return f"{self.domain}/unhealthy"
 
     @property
     def device_annotation_prefix(self) -> str:
-        """Pod annotations that say which device a pod was given; only the scheduler writes them."""
+        """The prefix of pod annotations with the pod's devices; only the scheduler writes them."""
         return f"device.{self.domain}/"
 
     @property
@@ -422,7 +376,7 @@ def seat_claim_template(seat: str) -> str:
 
 def devices_quota(device_class: str) -> str:
     """The ResourceQuota key for the devices that claims of the class ask for in a namespace."""
-    return f"{device_class}.deviceclass.{RESOURCE_API.partition('/')[0]}/devices"
+    return f"{device_class}.deviceclass.{RESOURCE_GROUP}/devices"
 
 
 def guard(host_memory_pool: str) -> str:

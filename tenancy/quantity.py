@@ -14,18 +14,18 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SCALES = {suffix: Fraction(f"1e{exponent}") for suffix, exponent in _DECIMAL.items()} | {
     suffix: Fraction(2**exponent) for suffix, exponent in _BINARY.items()
 }
-# An exponent of four digits is nobody's amount.
+# An exponent of four digits is refused.
 _FORM = re.compile(r"([+-]?)([0-9]*)\.?([0-9]*)(?:[eE]([+-]?0*[0-9]{1,3})|([A-Za-z]{0,2}))")
-_MOST_DIGITS = 1000  # nobody's amount either; of more than 4300 Python makes no number
-# The finest that there is; what is finer is rounded away from 0.
+_MOST_DIGITS = 1000  # Python reads at most 4300
+# The finest unit. A finer amount is rounded away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# What Kubernetes' quick way of parsing, which needs no digits, does not take: next to these, every scale under nano.
+# Kubernetes reads a suffix without digits as 0, but not these suffixes, nor a scale below nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """The text is no Kubernetes quantity, or not a whole number where one is needed."""
+    """The text is no Kubernetes quantity, or no whole number."""
 
 
 def parse(value: object) -> Fraction:

@@ -1,7 +1,7 @@
-"""What reaches a GPU: every route by which a container gets at a device, said once.
+"""Every route by which a container reaches a GPU.
 
-Admission renders it as CEL, and the gate reads it of a manifest; tests/e2e/api/test_one_judgement.py has both judge the
-same pods. Patterns are of the syntax that RE2 and Python share. Sources: nvidia-container-toolkit
+Admission has the routes in CEL, and the policy pack reads them from a manifest; tests/e2e/api/test_one_judgement.py
+compares the two. Patterns are of the syntax that RE2 and Python share. Sources: nvidia-container-toolkit
 (internal/config/image: the variable, an old CUDA image's default, device lists as mounts; internal/modifier: CDI), the
 Container Device Interface (annotations), containerd's NRI plugins, KEP-5004 (a DeviceClass as an extended resource).
 """
@@ -15,9 +15,9 @@ from tenancy.workload import Manifest, at, containers_of, given, maps_at, text
 
 # Every resource of NVIDIA's: nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-1g.5gb, a network card's.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
-# Those of them for which the device plugin says itself which devices a container sees.
+# The device plugin chooses the devices for these.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
-# Those that a ResourceQuota counts, which knows resources by their whole name: whoever has no budget asks for no other.
+# A ResourceQuota counts these, by their whole name. Pods without a budget may ask for no others.
 COUNTED_RESOURCES = (GPU, GPU_SHARED)
 # A DeviceClass by its name, as a resource.
 CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
@@ -26,8 +26,8 @@ CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 # domains hand out none.
 GPU_CLASSES = r"(?:.*\.)?(?:gpu|mig|vgpu)\.nvidia\.com"
 
-# How long a GPU pod without a seat may take to end: time to write a checkpoint, and a third of what Kueue lets the next
-# Job wait for its pods (components/kueue.py).
+# The longest grace period of a GPU pod without a seat: enough for a checkpoint, and a third of the time that Kueue lets
+# the next Job wait for its pods (components/kueue.py).
 MOST_GRACE_SECONDS = 600
 
 # Values of NVIDIA_VISIBLE_DEVICES that show a container no device.
@@ -37,7 +37,7 @@ NO_DEVICES = ("", "none", "void")
 RUNTIME = "nvidia"
 # The toolkit reads devices off the mounts below a folder of this name.
 DEVICE_LIST_MOUNT = "nvidia-container-devices"
-# Pod annotations by which a runtime, or a plugin of it, adds devices or mounts.
+# Pod annotations that make a runtime, or its plugin, add devices or mounts.
 DEVICE_ANNOTATIONS = (
     "^(([^/]*[.])?cdi[.]k8s[.]io|(cdi-devices|devices|mounts)[.](nri[.]io|noderesource[.]dev)|"
     "io[.]kubernetes[.]cri-o[.]Devices)(/.*)?$"
@@ -49,35 +49,35 @@ DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 
 
 def is_gpu_resource(resource: str, names: Names) -> bool:
-    """Whether a limit on the resource brings a device, or part of one."""
+    """True if a limit on the resource gives a device, or part of one."""
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
 
 
 def hands_out_gpus(device_class: str, names: Names) -> bool:
-    """Whether claims on the DeviceClass get what the ledger promises: NVIDIA's own, a seat's, one named like those."""
+    """True for a DeviceClass of NVIDIA's, of a seat, or with such a name."""
     ours = f".{device_class}".endswith(names.device_class(""))
     return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
 
 
 def is_the_plugins(resource: str) -> bool:
-    """Whether the device plugin gives a device, or a part of it, by the resource."""
+    """True if the device plugin gives a device, or part of one, for the resource."""
     return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
 
 
 def shows_device(resource: str, names: Names) -> bool:
-    """Whether a limit on the resource shows the container a device: gpumem by our stamp, the others by the plugin."""
+    """True if a limit on the resource shows the container a device: gpumem by our stamp, others by the plugin."""
     return resource == names.gpumem or is_the_plugins(resource)
 
 
 def asked(container: Manifest, met: Callable[[str], bool]) -> list[str]:
-    """The resources of that kind of which the container wants more than nothing. Raises QuantityError."""
+    """The matching resources that the container asks for. Raises QuantityError."""
     resources = at(container, "resources")
     wanted = {**at(resources, "requests"), **at(resources, "limits")}
     return [resource for resource, amount in wanted.items() if met(resource) and parse(given(wanted, resource, 0))]
 
 
 def routes(pod_spec: Manifest, names: Names) -> Iterator[str]:
-    """Each way by which the pod gets at a device, in words. Raises QuantityError and ShapeError."""
+    """Describes each route of the pod to a device. Raises QuantityError and ShapeError."""
     for container in containers_of(pod_spec):
         where = f"container {container.get('name')}"
         yield from (f"{where} asks for {r}" for r in asked(container, lambda r: is_gpu_resource(r, names)))
@@ -101,7 +101,7 @@ def by_environment(container: Manifest) -> str:
 
 
 def chooses_device(container: Manifest, names: Names) -> bool:
-    """Whether the container's environment chooses devices, and not by what the scheduler wrote on the pod."""
+    """True if the container's environment chooses devices, other than by the scheduler's annotation."""
     scheduled = f"metadata.annotations['{names.device_annotation_prefix}"
     prefixes = [text(source, "prefix") for source in maps_at(container, "envFrom")]
     return any(
@@ -111,7 +111,7 @@ def chooses_device(container: Manifest, names: Names) -> bool:
 
 
 def sees_its_device(container: Manifest, names: Names) -> bool:
-    """Whether the container leaves the variable to our stamp, or says the same once."""
+    """True if the container does not set the variable, or sets it as our stamp does."""
     variables = [v for v in maps_at(container, "env") if text(v, "name") == VISIBLE_DEVICES]
     device = f"metadata.annotations['{names.device_uuid}']"
     return len(variables) <= 1 and all(not _names_devices(v) or _field_of(v) == device for v in variables)

@@ -1,23 +1,21 @@
-"""What a ledger promises against what its devices hold. A contradiction is a line: what, how much, which key to change.
+"""The sums of a ledger against its devices. Each contradiction is a line with the amounts and the key to change.
 
-The policy pack refuses by them; the settings say them beside what else is wrong with a stack file. Each is true of any
-part of a ledger: whoever leaves a promise out gets no line that the whole would not have.
+The policy pack and the settings report them. A ledger without some of its promises has no further contradictions.
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tenancy.full_seats import FullSeats, full_seats
-from tenancy.ledger import Ledger, Pool, Sharing
-from tenancy.names import GPU
+from tenancy.ledger import ConsumableShares, Ledger, Pool, Sharing
+from tenancy.names import GPU, NVIDIA_DEVICE_DRIVER
 
 _SHOWN = 2  # promises that a line names; the largest come first
 GPUS = f"{GPU} (nominal and borrowed)"
 
 
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
-    """Every line, with the id of the policy pack's rule. Of queues what is their own: what they borrow is what others
-    lend, which the settings judge."""
+    """Yields every line with the id of its rule. The settings judge borrowing, so it is left out here."""
     own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {
         "budgets": budgets(ledger),
@@ -91,13 +89,13 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
 
 def whole_devices(ledger: Ledger) -> Iterator[str]:
     """Where a claim takes a whole device, there is one for each replica."""
-    if ledger.claimed is None or ledger.claimed.shared:
+    if ledger.claimed is not ConsumableShares.DISABLED:
         return
     for pool in ledger.shared_pools:
         claims = sum(seat.replicas for seat in ledger.seats_in(pool.name))
         if claims > pool.gpus:
             yield (
-                f"{pool.name}: {claims} pods with seats, {pool.gpus} devices: a claim on {ledger.claimed.driver} takes "
+                f"{pool.name}: {claims} pods with seats, {pool.gpus} devices: a claim on {NVIDIA_DEVICE_DRIVER} takes "
                 "a whole device unless that driver runs with the feature gate ConsumableShares and "
                 "--consumable-shares=memory; if it does write scheduler.consumable_shares: memory, else have fewer "
                 f"seats, raise pools.{pool.name}, or write scheduler.placement: extender"
@@ -105,10 +103,10 @@ def whole_devices(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """With every seat full, a device has room for its driver, for what has no seat, and for the floor."""
+    """With every seat full, a device has room for its driver, for unbudgeted workloads, and for the floor."""
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):
-            continue  # said of the pool's numbers
+            continue  # pool_numbers reports it
         full = full_seats(ledger, pool)
         if full.reserve_short_mib > 0:
             yield _short(full)
@@ -137,8 +135,7 @@ def _over(full: FullSeats) -> str:
 
 
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """No queue hands out more whole devices than its pool has, nor, where asked, do all together; those named in `but`
-    aside."""
+    """No queue, other than those in `but`, hands out more devices than its pool has; with `together` nor do all."""
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in but]
         above = [entry for entry in entries if entry.most > pool.gpus]

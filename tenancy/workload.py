@@ -1,4 +1,4 @@
-"""What a workload asks for: its pods, and what each requests, as the scheduler counts it.
+"""The pods of a workload, and the requests of each, as the scheduler counts them.
 
 Manifests are plain JSON-like data as the API takes it; a null is an absent field. Numbers may be floats, because they
 travel through protobuf. Every function raises ShapeError where a map or a list stands elsewhere than the API takes it.
@@ -13,7 +13,7 @@ from tenancy.quantity import parse, whole
 
 Manifest = Mapping[str, Any]
 
-# Where each built-in kind that runs pods keeps their template.
+# The path of the pod template in each built-in kind that runs pods.
 TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Pod": (),
     "Deployment": ("spec", "template"),
@@ -44,7 +44,7 @@ def pod_template(manifest: Manifest) -> Manifest | None:
 def pods_of(manifest: Manifest, *, nodes: int) -> int:
     """The most pods that a workload runs at once outside a rollout; a DaemonSet runs one on each of `nodes`.
 
-    Raises UnboundedError for a CronJob whose runs may pile up, QuantityError for a count that is no whole number.
+    Raises UnboundedError for a CronJob with runs that may pile up, and QuantityError.
     """
     kind = manifest["kind"]
     spec = at(manifest, "spec")
@@ -77,7 +77,7 @@ def surge_of(manifest: Manifest, *, nodes: int) -> int:
 
 
 def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
-    """What one pod requests of `resource`, in so many parts of its unit, rounded up, as the scheduler counts it.
+    """The request of one pod, rounded up to 1/`per_unit` of the unit, as the scheduler counts it.
 
     Source: PodRequests in k8s.io/component-helpers/resource/helpers.go. Raises QuantityError.
     """
@@ -87,7 +87,7 @@ def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
 
 
 def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
-    """What the containers of a pod request together. Raises QuantityError.
+    """The sum of the containers' requests. Raises QuantityError.
 
     Source: AggregateContainerRequests in k8s.io/component-helpers/resource/helpers.go. Containers and sidecars (init
     containers that restart) add up; an init container runs next to the sidecars declared before it; the larger counts.
@@ -107,7 +107,7 @@ def at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) -> Fract
 
 
 def container_request(container: Manifest, resource: str) -> Fraction:
-    """What a container requests; its limit stands in where it does not say. Raises QuantityError.
+    """A container's request, or else its limit. Raises QuantityError.
 
     Source: SetDefaults_Pod in pkg/apis/core/v1/defaults.go.
     """
@@ -116,7 +116,7 @@ def container_request(container: Manifest, resource: str) -> Fraction:
 
 
 def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
-    """What the pod's own resources request once the API server filled in defaults; None where they say nothing of it.
+    """The request in the pod's own resources after the API server's defaults; None without one.
 
     Source: defaultPodRequests in pkg/apis/core/v1/defaults.go. Raises QuantityError.
     """
@@ -131,7 +131,7 @@ def pod_level_request(pod_spec: Manifest, resource: str) -> Fraction | None:
 
 
 def overhead(pod_spec: Manifest, resource: str) -> Fraction:
-    """What running the pod itself takes, by its RuntimeClass. Raises QuantityError."""
+    """The overhead of the pod's RuntimeClass. Raises QuantityError."""
     return parse(given(at(pod_spec, "overhead"), resource, 0))
 
 

@@ -1,4 +1,4 @@
-"""What the engine runs of this folder, in an environment where the package is installed."""
+"""Starts the plugin. The engine runs this folder, in an environment with the package."""
 
 from gpu_tenancy.plugin.provider import main
 

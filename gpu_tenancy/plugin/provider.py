@@ -1,5 +1,5 @@
-"""The program that hosts the components: the engine starts it, asks it for their schema, which is made from the types
-and docstrings of their arguments and outputs, and has it construct them for programs in any language."""
+"""Hosts the components for programs in any language. The engine starts this program, reads the components' schema, and
+has it construct them. The schema is made from the types and docstrings of arguments and outputs."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ from pulumi.provider.server import ComponentInitError
 
 from gpu_tenancy import Platform, Queue, Seat, SeatedDeployment
 
-PACKAGE = "gputenancy"  # as in the types of the components, which are the same whoever declares them
+PACKAGE = "gputenancy"  # as in the types of the components
 
 
 class Host(ComponentProvider):
-    """What `component_provider_host` starts; but arguments that are refused are answered without a traceback."""
+    """The provider of `component_provider_host`, with refused arguments reported without a traceback."""
 
     def construct(
         self,
@@ -39,6 +39,6 @@ class Host(ComponentProvider):
 
 
 def main() -> None:
-    # The engine interrupts a plugin that it needs no more; asyncio's own way out says what it was waiting for.
+    # The engine interrupts a plugin at the end; asyncio would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     serve(Host([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version("gpu-tenancy")), sys.argv[1:])

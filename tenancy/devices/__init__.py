@@ -1,1 +1,1 @@
-"""GPU memory by device: whether budgets fit, which device a pod gets, what fragments, whom to recycle."""
+"""GPU memory by device: placement, allocation, fragmentation, waiting seats, recycling."""

@@ -1,7 +1,4 @@
-"""The devices of a node and what a pod asks of them: which does it get, and how well does the node suit it?
-
-Units: whole MiB of GPU memory. Source: record 0003 (the bind rule and its examples).
-"""
+"""Allocation: the devices of a node that a pod gets. Units: whole MiB. Source: record 0003."""
 
 import heapq
 from collections.abc import Callable, Mapping
@@ -13,7 +10,7 @@ from tenancy.workload import Manifest, pod_request
 
 
 class Scoring(StrEnum):
-    """What is preferred among devices that fit."""
+    """The preference among devices that fit."""
 
     BEST_FIT = "best_fit"  # the least memory left over on the device
     FRAGMENTATION = "fragmentation"  # the least memory that the usual pods can no longer use (fragmentation.py)
@@ -21,7 +18,7 @@ class Scoring(StrEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """`mib` on each of `count` different devices, and CPU of the node next to it, in thousandths."""
+    """A request for `mib` on each of `count` devices of one node, and for CPU in thousandths."""
 
     mib: int
     count: int = 1
@@ -33,15 +30,15 @@ class Ask:
 
     @staticmethod
     def of(total_mib: int, count: int = 1, cpu_milli: int = 0) -> "Ask":
-        """A pod's request shared out in equal parts. Raises ValueError where it has no equal parts of whole MiB."""
+        """Divides a pod's request over devices. Raises ValueError if that gives no whole MiB."""
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
         return Ask(total_mib // count, count, cpu_milli)
 
     @staticmethod
     def of_pod(spec: Manifest, names: Names) -> "Ask | None":
-        """What a pod with that spec asks for, as the scheduler adds it up; None where it asks for no GPU memory. Raises
-        ValueError as `of` does, QuantityError and ShapeError."""
+        """The request of a pod as the scheduler adds it up; None without GPU memory. Raises ValueError like `of`,
+        QuantityError and ShapeError."""
         total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
         return Ask.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
 
@@ -52,19 +49,19 @@ class Ask:
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """Devices by index, in their order, and what choosing them costs: the node with the least suits best."""
+    """Devices by index, and the cost of choosing them; the node with the lowest cost is best."""
 
     indices: tuple[int, ...]
     cost: float
 
 
-# From the free MiB by device's index, and the node's free CPU where it is known, to the devices that an ask gets; None
-# where too few fit. It judges devices alone: whether the node has the CPU is the scheduler's to say.
+# Takes the free MiB by device's index, and the node's free CPU if known. Returns None if too few devices fit. The
+# scheduler checks the CPU itself.
 Chooser = Callable[[Ask, Mapping[int, int], int | None], DeviceChoice | None]
 
 
 def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
-    """The devices with the least free MiB that fits, ties to the lowest index; the cost is what stays free on them."""
+    """Returns the fullest devices that fit, ties to the lowest index; the cost is the MiB that stay free on them."""
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
     if len(fitting) < ask.count:

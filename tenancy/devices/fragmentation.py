@@ -1,11 +1,11 @@
-"""How much free GPU memory the usual pods cannot use: what a placement costs beyond the memory that it takes.
+"""Stranded memory: free GPU memory that the usual pods cannot use.
 
-4069 MiB free are worth nothing to pods that ask for 8138, and no memory is worth anything on a node without the CPU
-that they need next to it. The place for a pod that strands the least memory keeps the most for those to come.
+A pod of 8138 MiB cannot use 4069 free MiB, nor any memory of a node without enough CPU. The best place for a pod
+strands the least memory.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
-device's dimension. Ours: the usual pods are all of them, not the most frequent 95%; those without a GPU are not among
-them, because a constant share of all free memory tells nothing about a place.
+device's dimension. Unlike the paper, all GPU pods are usual, not
+the most frequent 95%, and pods without a GPU are left out.
 """
 
 import math
@@ -18,8 +18,7 @@ from operator import mul
 
 from tenancy.devices.allocate import Ask, DeviceChoice, best_fit
 
-# Of what a usual pod has on a device: costs that differ by less are equal. They are expectations, and of places that
-# hardly differ it is better to fill one after another.
+# The part of a usual pod's memory below which costs are equal: of places that hardly differ, one is filled first.
 _GRAIN = 0.1
 # Free MiB of the devices, and of the node's CPU thousandths, where they are known.
 State = tuple[Iterable[int], int | None]
@@ -43,17 +42,16 @@ class Mix:
         self._enabled = lru_cache(_KEPT)(self._enabled_by_cpu)
 
     def stranded_mib(self, free: Iterable[int], cpu_milli: int | None) -> float:
-        """Expected MiB of the free devices that a usual pod cannot use. Without a known CPU all have enough of it."""
+        """Expected MiB of the free devices that a usual pod cannot use."""
         total, usable = self._usable(tuple(sorted(free)))
         return float(total - sum(map(mul, usable, self._enabled(cpu_milli))))
 
     def cost(self, before: State, after: State) -> int:
-        """What becomes stranded between two states, in grains, rounded up: what strands nothing is apart from all that
-        does."""
+        """The grains that become stranded between two states, rounded up: only a place that strands nothing costs 0."""
         return math.ceil(round((self.stranded_mib(*after) - self.stranded_mib(*before)) / self._grain_mib, 6))
 
     def choice(self, ask: Ask, free: Mapping[int, int], cpu_milli: int | None) -> DeviceChoice | None:
-        """The devices whose choice strands the least, of equals the best fit; it costs what is stranded by it."""
+        """Returns the devices that strand the least, of equals the best fit. The cost is the stranded memory."""
         best = best_fit(ask, free)
         if best is None or not self._shapes:
             return best
@@ -73,7 +71,7 @@ class Mix:
         return sums[-1], usable
 
     def _enabled_by_cpu(self, cpu_milli: int | None) -> tuple[float, ...]:
-        """For each shape the share of the usual pods that are of it and have enough CPU."""
+        """The share of the usual pods with each shape and with enough CPU."""
         return tuple(
             shares[-1] if cpu_milli is None else shares[bisect_right(needs, cpu_milli)]
             for needs, shares in self._shares

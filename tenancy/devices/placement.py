@@ -1,7 +1,7 @@
 """Exact placement: does every item fit on one device each, all at once?
 
-A node's sum may fit where no device does (record 0003), and first fit may fail where another order succeeds. So:
-counting bounds, then a depth-first search that is complete unless it runs out of steps, which it says. Units: MiB.
+A node's sum may fit although no device does (record 0003), and first fit may fail although another order succeeds. So
+there are counting bounds, then a complete depth-first search with a limit of steps. Units: MiB.
 """
 
 from bisect import bisect_left, insort
@@ -16,7 +16,7 @@ STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Item:
-    """What must lie on one device as a whole, at least 1 MiB. Names may repeat: replicas have one name."""
+    """At least 1 MiB that must lie on one device. Replicas have the same name."""
 
     name: str
     mib: int
@@ -45,7 +45,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """Neither a placement nor a contradiction was found in `steps` steps."""
+    """The search ended after `steps` steps with neither a placement nor a contradiction."""
 
     steps: int
 
@@ -55,8 +55,6 @@ class _OutOfStepsError(Exception):
 
 
 class _Steps:
-    """What is left of the step budget."""
-
     def __init__(self, count: int) -> None:
         self.left = count
 
@@ -67,8 +65,8 @@ class _Steps:
 
 
 def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
-    """Whether the tightest device for each item in turn, the largest first, places all: `sizes` is how many items there
-    are of each size, on so many devices alike. By counts: a million are as quick as one. False decides nothing."""
+    """True if best fit, the largest items first, places all on equal devices. `sizes` has the number of items by size,
+    so a million are as quick as one. False decides nothing."""
     free, spaces = {device_mib: devices}, [device_mib]  # devices by free space, and the spaces in order
     for size, count in sorted(sizes.items(), reverse=True):
         left, at = count, bisect_left(spaces, size)
@@ -116,7 +114,7 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
 
 
 def _room(size: int, free: Counter[int]) -> int:
-    """How many items of at least `size` the free spaces hold at most."""
+    """The most items of `size` that the free spaces hold."""
     return sum(space // size * count for space, count in free.items())
 
 

@@ -1,7 +1,6 @@
-"""Whom to recycle on a device that is under its floor: the arithmetic of the watchdog (record 0000). Units: whole MiB.
+"""The offenders to recycle on a device under its floor: the watchdog's arithmetic (record 0000). Units: whole MiB.
 
-A recycled pod comes back and takes what it declared, so what a recycle restores for good is what the pod used beyond
-that. By this measure the one that ran away is chosen, and not a large one that is a little over.
+A recycled pod takes its declared memory again, so a recycle restores only the overshoot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from itertools import groupby
 
 @dataclass(frozen=True, kw_only=True)
 class Offender:
-    """What is recycled as one: a pod, or a queued Job with its pods, whose oldest has the age. `name` is unique."""
+    """A pod, or a queued Job with its pods and the age of the oldest. `name` is unique."""
 
     name: str
     overshoot_mib: int
@@ -25,33 +24,31 @@ class Offender:
 
 @dataclass(frozen=True, kw_only=True)
 class RecycleChoice:
-    """`restores`: whether the floor is free again once the chosen are back within what they declared."""
+    """`restores`: the floor is free again once the chosen are within their budgets."""
 
     chosen: tuple[Offender, ...]
     restores: bool
 
 
 def overshoot_mib(*, used: Mapping[str, int], device: str, declared_mib: int) -> int:
-    """What a pod has of one device beyond what it declared, 0 within its budget; `used` is MiB by device.
+    """The MiB by which a pod exceeds its budget on one device; `used` is MiB by device.
 
-    The budget is for the pod: however it spreads its memory over devices, it is over only when the sum is, and on each
-    device by no more than it has there.
+    The budget is for the sum over all devices. On each device, the overshoot is at most the pod's use there.
     """
     return max(min(used.get(device, 0), sum(used.values()) - declared_mib), 0)
 
 
-def choose(offenders: Iterable[Offender], *, shortfall_mib: int, at_most: int) -> RecycleChoice:
-    """The smallest set of at most `at_most` offenders that restores the shortfall. Exact, in O(n log n).
+def choose(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
+    """The smallest set of offenders that restores the shortfall. Exact, in O(n log n).
 
-    Of several smallest sets the one of the lowest priorities, compared from the highest down; of these the one that is
-    furthest over; of these the youngest, which lose the least work. Where no such set restores the floor, the one
-    offender that is furthest over: it gives the most for one restart, and the next sample shows what is still missing.
+    Of several smallest sets it takes the lowest priorities, compared from the highest down, then the furthest over,
+    then the youngest. If no set restores the floor, it takes the one offender that is furthest over.
     """
     ranked = sorted(offenders, key=_worst_first)
-    if shortfall_mib <= 0 or at_most <= 0 or not ranked:
+    if shortfall_mib <= 0 or not ranked:
         return RecycleChoice(chosen=(), restores=shortfall_mib <= 0)
     size = _fewest(ranked, shortfall_mib)
-    if size is None or size > at_most:
+    if size is None:
         return RecycleChoice(chosen=(min(ranked, key=_furthest_over),), restores=False)
     return RecycleChoice(chosen=tuple(_lowest_priorities(ranked, size, shortfall_mib)), restores=True)
 
@@ -66,7 +63,7 @@ def _furthest_over(offender: Offender) -> tuple[int, int, float, str]:
 
 
 def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    """How many restore the shortfall at least; None where all together do not."""
+    """The smallest number that restores the shortfall; None if all together do not."""
     left_mib = shortfall_mib
     for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
         left_mib -= overshoot

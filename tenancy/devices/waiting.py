@@ -1,9 +1,7 @@
-"""A waiting seat: a pod that is not placed yet, of a resident or admitted by its queue, to whom the ledger promised
-memory. Has it room, and how much must be freed for it to load?
+"""A waiting seat: a pod with promised memory, of a resident or a queue, that is not placed yet.
 
-The one definition for those who place it, close gates for it and recycle for it. Seats are by ledger: a pod within its
-seat is placed wherever the ledger has room; a queue's pod waits until what it asks for is free. What is measured says
-only whether it could load there now. What is not measured is no reason to act. Units: whole MiB of GPU memory.
+The extender, the gate and the watchdog share this definition. The ledger decides whether there is room for the pod.
+Measured memory decides whether it could load now; memory that is not measured is no reason to act. Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -40,8 +38,7 @@ class WaitingSeat:
 def seats_for(
     ledger: Ledger, tenant: str, ask: Ask, node_selector: Mapping[str, str] | None = None
 ) -> tuple[Seat, ...]:
-    """The tenant's seats that a pod with that ask keeps within, in the order of the ledger; none for who has no seat,
-    or asks for more than each. Not among them are those in pools that the pod's nodeSelector rules out."""
+    """The tenant's seats that are as large as the request, in pools that the pod's nodeSelector allows."""
     wanted = node_selector or {}
     contrary = {
         pool.name
@@ -54,8 +51,8 @@ def seats_for(
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """`room_mib` is what the ledger has left of the device: what it offers, less what pods bound to it asked for.
-    `free_mib` is what is measured to be free, None where that is not known; `going_mib` comes free without more ado."""
+    """A device: `room_mib` is free by the ledger, `free_mib` is measured free or None, and `going_mib` is held by pods
+    that terminate already."""
 
     room_mib: int
     free_mib: int | None
@@ -63,35 +60,30 @@ class DeviceMemory:
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
-        """What must be freed for so much to load and leave the floor free; 0 where nothing must."""
+        """The MiB to free so that so much can load and the floor stays free."""
         return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
-        """What still lacks once that is free which is going."""
+        """The MiB still missing after all terminating pods have ended."""
         return max(self.lack_mib(mib) - self.going_mib, 0)
 
     def less(self, mib: int) -> "DeviceMemory":
-        """With so much of it taken, and used."""
+        """The device with so much more memory held and used."""
         free_mib = None if self.free_mib is None else self.free_mib - mib
         return replace(self, room_mib=self.room_mib - mib, free_mib=free_mib)
 
 
 @dataclass(frozen=True)
 class Lack(Generic[Device]):
-    """What keeps an ask from a node's devices. `room`: whether the ledger has room. `mib`: the devices with room that
-    could not load it now, and how much each lacks; empty where enough others could."""
+    """The obstacle of a request on a node. `room`: the ledger has room. `mib`: the MiB missing on each device with room
+    that cannot load the pod now; empty if enough others can."""
 
     room: bool
     mib: Mapping[Device, int] = field(default_factory=dict)
 
-    @property
-    def pressing(self) -> bool:
-        """The ledger has room, and the memory is used by others: they must give it back."""
-        return bool(self.mib)
-
 
 def lack_of(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
-    """What an ask lacks of one node. To know of a pool, see that no node has room without a lack."""
+    """The obstacle of a request on one node."""
     lacks = {device: memory.lack_mib(ask.mib) for device, memory in devices.items() if memory.room_mib >= ask.mib}
     if len(lacks) < ask.count:
         return Lack(room=False)
@@ -102,11 +94,10 @@ def lack_of(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
 def to_free_mib(
     asks: Iterable[Ask], nodes: Mapping[str, Mapping[Device, DeviceMemory]]
 ) -> dict[tuple[str, Device], int]:
-    """How much must be freed, by node and device of a pool, for waiting seats to load all at once.
+    """The MiB to free, by node and device of a pool, so that all waiting seats can load at once.
 
-    In the order given each gets the devices with room where the least is missing besides what is going, and the next
-    finds them taken: else another device would be freed while the first one's memory is on its way. One without room by
-    the ledger counts for nothing: freeing memory would not help it.
+    Each seat in turn gets the devices with room and the least missing memory, and the next finds them taken. A seat
+    without room by the ledger is skipped: freeing memory would not help it.
     """
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
@@ -123,14 +114,14 @@ def to_free_mib(
 
 
 def _least(ask: Ask, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """The devices with room where the least is missing, of equals the fullest by the ledger; fewer than asked where
-    there are not enough."""
+    """The devices with room and the least missing memory, of equals the fullest by the ledger; fewer if there are no
+    more."""
     fitting = [device for device, memory in devices.items() if memory.room_mib >= ask.mib]
     return sorted(fitting, key=lambda device: (*_lack(devices[device], ask), devices[device].room_mib))[: ask.count]
 
 
 def _lack(memory: DeviceMemory, ask: Ask) -> tuple[int, int]:
-    """What is missing for the ask; then what lacks as yet."""
+    """The missing MiB after and before terminating pods have ended."""
     return memory.missing_mib(ask.mib), memory.lack_mib(ask.mib)
 
 

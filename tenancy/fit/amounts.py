@@ -54,7 +54,7 @@ def _given(device: int, mib: Mapping[str, int], seats: Mapping[str, Lowerable]) 
 def _bound(
     device: int, need: int, low: Mapping[str, int], high: Mapping[str, int], seats: Mapping[str, Lowerable]
 ) -> int | None:
-    """What the device costs at least; None where even all is too little."""
+    """The least cost of the device; None if even all seats together are too little."""
     offers = [(seat.price, seat.pods[device], high[n] - low[n]) for n, seat in seats.items() if seat.pods.get(device)]
     cost = 0
     for price, pods, most in sorted(offers, key=lambda offer: offer[0] / offer[1]):

@@ -1,8 +1,8 @@
 """Seats that may lie on any device of their pool: the fewest to lower so that all of a stack file's promises fit.
 
-Exact, as far as its steps reach: by the number of seats, then by MiB. For a set of seats whether they fit is monotone
-in what they are lowered by, but for one rule (a floor above the reserve), which is asked again of what was found.
-Nothing says what a seat needs, so each may be lowered to 1 MiB. Units: whole MiB.
+Exact within its steps: by the number of seats, then by MiB. Lowering a seat further never makes the others fit worse,
+but for one rule (a floor above the reserve), which is checked again at the end. Each seat may be lowered to 1 MiB.
+Units: whole MiB.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ def lower(
     work: int = WORK,
 ) -> Plan | None:
     """The least to lower so that the pool keeps its promises, and the wanted ones as well; None where lowering seats
-    does not help. No seat is lowered below what is `used` of it, where that is known."""
+    does not help. No seat is lowered below its `used` MiB, if known."""
     room = _Room(ledger, pool, wanted, Work(work), used or {})
     if room.hopeless:
         return None
@@ -96,7 +96,7 @@ def obstacle(ledger: Ledger, pool: Pool, wanted: Wanted) -> str:
 
 
 class _Room:
-    """A pool, and the seats that must fit it. `unsure`: an order was looked for and neither found nor excluded."""
+    """A pool, and the seats that must fit it. `unsure`: some search ended without a decision."""
 
     def __init__(
         self, ledger: Ledger, pool: Pool, wanted: Wanted | None, work: Work, used: Mapping[str, int] = _NOTHING
@@ -128,7 +128,7 @@ class _Room:
         return short or bool(self.wanted and obstacle(self.ledger, self.pool, self.wanted))
 
     def least(self, touched: int) -> tuple[int, int]:
-        """What nothing does with less, once all with fewer touched were tried, as far as that said no for certain."""
+        """A lower bound of the cost, after all plans with fewer seats were tried."""
         fewest = int(self.over_mib > 0) if self.unsure else touched
         return fewest, max(self.over_mib, fewest)
 
@@ -161,7 +161,7 @@ class _Room:
         return self.best
 
     def _least(self, seats: Sequence[Seat]) -> int:
-        """What a set of so many seats costs at least."""
+        """The least cost of a set of so many seats."""
         return sum(sorted(seat.replicas for seat in self.seats)[: len(seats)])
 
     def _cheapest(self, seats: Sequence[Seat], lowered: dict[Seat, int]) -> None:
@@ -232,7 +232,7 @@ class _Room:
         return not self.pressed or self.pressed_mib(lowered) <= 0
 
     def pressed_mib(self, lowered: dict[Seat, int]) -> int:
-        """By how much a device may be under its floor with every seat full; not above 0 where it is not."""
+        """The MiB by which a device may be under its floor with every seat full; 0 or less if it is not."""
         seats = [replace(seat, gpumem_mib=seat.gpumem_mib - lowered.get(seat, 0)) for seat in self.seats]
         if self.wanted:
             replicas = self.wanted.replicas * self.wanted.count
@@ -289,7 +289,7 @@ class _Room:
         return False
 
     def _spread(self, nodes: Sequence[tuple[int, ...]], wanted: Wanted) -> Iterator[list[int]]:
-        """What is left on each device, by every way of putting the wanted pods on devices of one node each."""
+        """Yields the free MiB of each device, for every way to place the wanted pods."""
         if self.device_mib < 2 * wanted.mib:  # nobody shares a device: it is all the same which
             gone = wanted.count * wanted.replicas
             if wanted.replicas <= len(nodes) * (self.pool.device_count // wanted.count):
@@ -335,7 +335,7 @@ def _cost(lowered: dict[Seat, int]) -> int:
 
 
 def _of(ledger: Ledger, pool: Pool) -> Ledger:
-    """Of the ledger what is the pool's."""
+    """The part of the ledger in the pool."""
     return replace(
         ledger,
         pools=(pool,),

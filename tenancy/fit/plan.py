@@ -1,6 +1,7 @@
-"""What is asked, what would have to change for it to fit, and how far that is proven to be the least.
+"""The wanted pods, the changes that make them fit, and a proof that no plan is smaller.
 
-The least is by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU memory.
+Plans are compared by the number of workloads touched, then by the MiB of promises given up. Units: whole MiB of GPU
+memory.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Wanted:
 
 
 class Kind(StrEnum):
-    """How a workload is touched."""
+    """The kind of a change."""
 
     LOWER = "lower"  # a seat's budget
     MOVE = "move"  # a pod of a seat, to another device: one restart
@@ -50,7 +51,7 @@ class Change:
 
     @property
     def mib(self) -> int:
-        """What is promised less."""
+        """The MiB of promises given up."""
         return ((self.from_mib or 0) - (self.to_mib or 0)) * self.replicas
 
 
@@ -75,7 +76,7 @@ class OutOfWorkError(Exception):
 
 
 class Work:
-    """What is left of the steps."""
+    """The steps that are left."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps

@@ -1,1 +1,1 @@
-"""Host memory, oversubscribed on purpose: pools, who is killed when a node runs out, what a history shows."""
+"""Host memory, oversubscribed on purpose: pools, the order of kills and evictions, histories of use."""

@@ -1,4 +1,4 @@
-"""What a history of use says of a memory pool: whether its declarations hold, and whether peaks come together."""
+"""A history of use compared with a memory pool's declarations, and the coincidence of peaks in it."""
 
 import math
 from collections import defaultdict
@@ -17,7 +17,7 @@ RARELY = 0.05
 
 @dataclass(frozen=True)
 class UsageSample:
-    """What a workload of the pool held at a moment, in seconds since 1970."""
+    """The MiB of a workload at a time, in seconds since 1970."""
 
     time: float
     workload: str
@@ -84,7 +84,7 @@ class JointUse:
 
 
 def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
-    """Of the minutes for which every workload has a sample; of several in a minute the largest counts.
+    """Joins the minutes with a sample of every workload; the largest sample of a minute counts.
 
     Raises ValueError where there is no such minute.
     """
@@ -133,7 +133,7 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
 
 
 def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """The share of the minutes in which two or more peaked, and what independence would make of it."""
+    """The share of the minutes in which two or more peaked, and the share by chance."""
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
     peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
     shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
@@ -145,7 +145,7 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 
 
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
-    """By the hour: what is held now is held a minute later too, so minutes are no trials of their own."""
+    """Counts hours: minutes are no independent trials, because memory stays in use."""
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():
         hour = minute * MINUTE // HOUR
@@ -167,7 +167,7 @@ def _at_most(hits: int, trials: int, p: float) -> float:
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Where a rising function of a probability reaches the level."""
+    """The probability at which a rising function reaches the level."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

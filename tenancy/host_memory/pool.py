@@ -1,4 +1,4 @@
-"""Host memory that is oversubscribed on purpose: who reserves what, who peaks into slack, who is there to be killed."""
+"""Memory pools: host memory that is oversubscribed on purpose, its workloads and its disposable pods."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -25,7 +25,7 @@ class Workload:
 
     @property
     def burst_mib(self) -> int:
-        """What its peak takes beyond its steady state."""
+        """Its peak beyond its steady state."""
         return self.peak_mib - self.steady_mib
 
     @property
@@ -51,11 +51,11 @@ class Disposable:
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemoryPool:
-    """Nodes whose memory is oversubscribed; all numbers are of one node.
+    """Nodes with oversubscribed memory; all numbers are of one node.
 
     `memory_mib` is the machine's, `allocatable_mib` what the kubelet offers to pods. Under `eviction_threshold_mib` of
-    available memory the kubelet evicts; it looks every `eviction_interval_seconds`. `guard`: the agent of that name
-    keeps the oom_score_adj of the workloads where `oom_score_adj` says.
+    available memory the kubelet evicts. `guard`: the agent guard
+    keeps the workloads' `oom_score_adj`.
     """
 
     name: str
@@ -63,7 +63,6 @@ class HostMemoryPool:
     memory_mib: int
     allocatable_mib: int
     eviction_threshold_mib: int
-    eviction_interval_seconds: int
     guard: bool
     workloads: tuple[Workload, ...]
     disposable: tuple[Disposable, ...] = ()
@@ -75,7 +74,7 @@ class HostMemoryPool:
 
     @property
     def protected(self) -> tuple[str, ...]:
-        """Whose pods the guard protects: <tenant>/<PriorityClass>."""
+        """The pods that the guard protects, as <tenant>/<PriorityClass>."""
         return tuple(sorted({f"{workload.tenant}/{workload.priority}" for workload in self.workloads}))
 
     @property
@@ -89,12 +88,12 @@ class HostMemoryPool:
 
     @property
     def totals_mib(self) -> tuple[int, ...]:
-        """The sizes of what may run out, each of which the kernel measures by: the pods' cgroup, and the machine."""
+        """The sizes that may run out: the pods' cgroup, and the machine."""
         return tuple(sorted({self.pods_mib, self.memory_mib}))
 
     @property
     def steady_mib(self) -> int:
-        """What the workloads hold together almost always."""
+        """The sum of the workloads' steady states."""
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
@@ -109,7 +108,7 @@ class HostMemoryPool:
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:
-        """What the kubelet gives a disposable pod."""
+        """The kubelet's oom_score_adj of a disposable pod."""
         if not disposable.request_mib:
             return BEST_EFFORT_ADJ
         return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)

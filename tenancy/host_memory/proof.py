@@ -16,6 +16,8 @@ from tenancy.units import PAGES_PER_MIB
 
 # Between the choice and the kill, immediateEvictionGracePeriodSeconds in pkg/kubelet/eviction/eviction_manager.go.
 KILL_SECONDS = 1
+# The kubelet checks its memory so often (monitoringPeriod of pkg/kubelet/eviction).
+EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
@@ -154,10 +156,10 @@ def needed_threshold_mib(pool: HostMemoryPool) -> int:
 def _threshold_mib(pool: HostMemoryPool, growing: Sequence[Workload]) -> int:
     rate = sum(workload.growth_mib_per_second for workload in growing)
     growth_mib = sum(workload.burst_mib for workload in growing)
-    first = rate * (pool.eviction_interval_seconds + KILL_SECONDS)
+    first = rate * (EVICTION_INTERVAL_SECONDS + KILL_SECONDS)
     smallest_mib = min((d.resident_least_mib for d in victims(pool)), default=0)
     kills = max(_burst(pool, growing).victims_killed, 1)
-    last = first + (kills - 1) * (rate * pool.eviction_interval_seconds - smallest_mib)
+    last = first + (kills - 1) * (rate * EVICTION_INTERVAL_SECONDS - smallest_mib)
     return min(max(first, last), growth_mib)
 
 

@@ -1,4 +1,4 @@
-"""A history of a memory pool as text: what holds, how peaks come together, and a drawing of it."""
+"""A history of a memory pool as text, with a drawing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

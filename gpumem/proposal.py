@@ -1,8 +1,8 @@
-"""What a history of use says of a seat's budget: what it should be, and at which risk. Pure.
+"""Proposes a seat's budget from a history of its use, and bounds the risk. Pure.
 
-The bound needs no distribution: where days are alike in law and in any order (exchangeable), the next day's peak is
-above all of n with a probability of at most 1 / (n + 1). What grows is not alike, so growth is taken out first and put
-back for the week to come. Starts are counted apart: a rare cold load says little by the day.
+The bound needs no distribution. If days are exchangeable, the next day's peak exceeds the peaks of n days with a
+probability of at most 1 / (n + 1). A trend is not exchangeable, so growth is removed first and added for the next week.
+Starts are counted by themselves, because a cold load is rarer than a day.
 """
 
 import math
@@ -14,13 +14,13 @@ from itertools import pairwise
 from statistics import median
 
 DAY_SECONDS = 86_400
-# A proposal is a multiple of it, as people write budgets.
+# A proposal is a multiple of this.
 GRID_MIB = 100
-# A budget is lowered on no less, so that each day of the week was seen.
+# A budget is lowered only after this many days, so that each day of the week is in the history.
 LEAST_DAYS = 7
-# How many days ahead growth is counted in.
+# The days for which growth is added.
 AHEAD_DAYS = 7
-# What is used so soon after a container's start is a cold load.
+# Use within this time after a container's start is a cold load.
 COLD_SECONDS = 300
 _GAP_SECONDS = 180.0
 _GAP_STEPS = 2.5
@@ -31,8 +31,8 @@ _QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class UseSample:
-    """What a pod of the seat used of one device at a moment, in seconds since 1970. `pressed`: the device was under its
-    floor then, so that the pod may have wanted more."""
+    """A pod's use of one device at a moment, in seconds since 1970. `pressed` is true if the device was under its
+    floor, so that the pod may have needed more."""
 
     time: float
     seat: str
@@ -42,19 +42,19 @@ class UseSample:
 
 
 class Verdict(StrEnum):
-    """What to do with a budget."""
+    """The advice on a budget."""
 
     RAISE = "raise"
     LOWER = "lower"
     KEEP = "keep"
-    SHORT = "short"  # it may be too large, and what was seen is too little to say so
+    SHORT = "short"  # perhaps too large, but the history is too short
     UNUSED = "unused"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Day:
-    """The peaks of a day, apart: cold loads, and all else. None where there was none; `whole` days count for a risk."""
+    """A day's peaks of cold loads and of other use, None without any. Only `whole` days count for the risk."""
 
     day: int
     warm_mib: float | None
@@ -68,11 +68,11 @@ class Day:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """Of one seat; MiB of a replica on one device. `proposed_mib` is None where nothing is known or used.
+    """The advice on one seat, in MiB of a replica on one device. `proposed_mib` is None without any use.
 
-    `risk_day` is the most that a day's risk is of a peak above what is proposed, `risk_start` likewise of a start; None
-    without a whole day, or a start. `growth_mib_per_day` is 0 where none is significant. `pressed`: its device was
-    under its floor at the highest peak, and what it would have taken is not known.
+    `risk_day` bounds the risk that a day's peak exceeds the proposal, `risk_start` the same for a start; None without a
+    whole day, or a start. `growth_mib_per_day` is 0 if not significant. `pressed` is true if the device was under its
+    floor at the highest peak.
     """
 
     seat: str
@@ -96,7 +96,7 @@ class Advice:
 
 
 def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[Advice, ...]:
-    """Of each seat, by its declared MiB. A day on which others were measured and a seat was not is one of no use."""
+    """The advice on each seat, given its declared MiB. A day without samples of the seat, but of others, has no use."""
     by_pod: dict[str, dict[str, list[UseSample]]] = defaultdict(lambda: defaultdict(list))
     times: set[float] = set()
     for sample in samples:
@@ -108,7 +108,7 @@ def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[A
 
 @dataclass(frozen=True)
 class _Clock:
-    """When anything was measured: the usual step, the first moment, and which days were measured for long enough."""
+    """The moments with measurements: the usual step between them, and the days with enough of them."""
 
     step: float
     times: Sequence[float]
@@ -130,7 +130,7 @@ class _Clock:
         return max(_GAP_SECONDS, _GAP_STEPS * self.step)
 
     def before(self) -> Mapping[float, float]:
-        """By each moment, the one measured before it."""
+        """The moment before each moment."""
         return {later: earlier for earlier, later in pairwise(self.times)}
 
 
@@ -183,8 +183,8 @@ _Moments = list[tuple[float, float]]
 
 
 def _apart(pods: Mapping[str, Sequence[UseSample]], clock: _Clock) -> tuple[_Moments, list[_Moments]]:
-    """What was used (moment, MiB): warm, and of each start on its own. A pod starts where it uses memory and did not a
-    moment before, while something was measured: what follows a hole in the measuring is no start."""
+    """The warm use (moment, MiB), and that of each start. A pod starts when it uses memory after a moment without use.
+    The first use after a gap in the measurements is no start."""
     before = clock.before()
     warm: _Moments = []
     starts: list[_Moments] = []
@@ -214,9 +214,9 @@ def _days(warm: _Moments, starts: Sequence[_Moments], clock: _Clock) -> list[Day
 
 
 def _growth(days: Sequence[Day]) -> tuple[float, float]:
-    """MiB a day, and the highest that it leads to in AHEAD_DAYS; 0 and 0 where no growth is significant.
+    """The growth in MiB a day, and the highest use that it leads to in AHEAD_DAYS; both 0 if it is not significant.
 
-    Mann's test of a trend (Econometrica 13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
+    Source: Mann's test of a trend (Econometrica 13, 1945), Sen's slope and its upper bound (JASA 63, 1968).
     """
     points = [(day.day, day.warm_mib or 0.0) for day in days]
     count = len(points)
@@ -234,5 +234,5 @@ def _growth(days: Sequence[Day]) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The smallest that so large a share is not above."""
+    """The smallest value that covers this share."""
     return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else 0.0

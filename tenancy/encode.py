@@ -1,0 +1,27 @@
+"""Frozen dataclasses to plain data, the inverse of tenancy/decode.py."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+
+def encode(value: Any) -> dict[str, object]:
+    """JSON-like data of a dataclass. A field with its default is left out: agents of a version that does not know the
+    key read the same (docs/adr/0022)."""
+    return {key: _data(each) for key, each in _given(value)}
+
+
+def _given(value: Any) -> Iterator[tuple[str, Any]]:
+    found = ((field, getattr(value, field.name)) for field in fields(value))
+    return ((field.name, each) for field, each in found if each != field.default)
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_data(each) for each in value]
+    if is_dataclass(value):
+        return encode(value)
+    if isinstance(value, Mapping):
+        return {key: _data(each) for key, each in value.items()}
+    return str(value) if isinstance(value, enum.Enum) else value
