@@ -8,7 +8,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def main() -> int:
-    if sys.version_info < OLDEST_PYTHON:  # said here, before any import that an older Python cannot parse
+    if sys.version_info < OLDEST_PYTHON:  # Checked before any import that an older Python cannot parse.
         found = ".".join(map(str, sys.version_info[:3]))
         print(f"toolchain: Python 3.11 or newer is needed, {sys.executable} is {found}", file=sys.stderr)
         return 1

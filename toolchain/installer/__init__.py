@@ -1,1 +1,1 @@
-"""The installer: tools lists, pins reads the versions, ways obtains, store keeps, cli does what was asked."""
+"""The installer: tools lists, pins reads the versions, ways obtains, golang builds, store keeps, cli is the command."""

@@ -6,12 +6,11 @@ import signal
 import sys
 from pathlib import Path
 
-from toolchain.installer.ahead import Ahead
+from toolchain.installer import environment
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
-from toolchain.installer.environment import Environment
 from toolchain.installer.errors import ToolchainError
-from toolchain.installer.store import Store, locked
+from toolchain.installer.store import Store
 from toolchain.installer.tools import GROUPS, site_of
 from toolchain.installer.ways import Installer
 
@@ -19,7 +18,14 @@ INTERRUPTED = 130
 
 
 def run(checkout: Path, arguments: list[str]) -> int:
-    groups = _parse(arguments)
+    parser = argparse.ArgumentParser(
+        prog="toolchain/install.py",
+        description="Puts the pinned tools into .toolchain: from the cache, else the official download, else a build.",
+    )
+    parser.add_argument("groups", nargs="*", metavar="group", help=f"{', '.join(GROUPS)} (default: preview)")
+    groups: list[str] = parser.parse_args(arguments).groups or ["preview"]
+    if unknown := [group for group in groups if group not in GROUPS]:
+        parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a stopped run ends its compilers, as Ctrl-C does
     try:
         _install(checkout, groups, Console(sys.stdout))
@@ -32,34 +38,11 @@ def run(checkout: Path, arguments: list[str]) -> int:
     return 0
 
 
-def _parse(arguments: list[str]) -> list[str]:
-    parser = argparse.ArgumentParser(
-        prog="toolchain/install.py",
-        description="Puts the pinned tools into .toolchain: from PATH, else the official download, else a build.",
-    )
-    parser.add_argument("groups", nargs="*", metavar="group", help=f"{', '.join(GROUPS)} (default: preview)")
-    groups: list[str] = parser.parse_args(arguments).groups or ["preview"]
-    if unknown := [group for group in groups if group not in GROUPS]:
-        parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    return groups
-
-
 def _install(checkout: Path, groups: list[str], console: Console) -> None:
-    store = Store(cache=_cache(), shelf=checkout / ".toolchain")
-    site = site_of(checkout)
-    missing = [tool for group in groups for tool in GROUPS[group](site) if not store.linked(tool)]
-    with Ahead(tool for tool in missing if not store.holds(tool)) as ahead:
-        installer = Installer(store, Internet(), console, ahead)
-        for tool in missing:
-            installer.install(tool)
-    environment = Environment(checkout, uv=store.shelf / "bin" / "uv")
-    if {"python", "preview"} & {*groups} and not environment.is_current():
-        with locked(store.shelf / "venv.lock", lambda: console.line(".venv: another run is making it; waiting")):
-            if not environment.is_current():
-                environment.sync(console)
-    console.line(f"toolchain: {' and '.join(groups)} ready")
-
-
-def _cache() -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
+    cache = (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
+    store, site = Store(cache=cache, shelf=checkout / ".toolchain"), site_of(checkout)
+    Installer(store, Internet(), console).install([tool for group in groups for tool in GROUPS[group](site)])
+    if {"python", "preview"} & {*groups}:
+        environment.bring_up_to_date(checkout, console)
+    console.line(f"toolchain: {' and '.join(groups)} ready")

@@ -2,45 +2,30 @@
 
 import hashlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from toolchain.installer.console import Console, Runner
+from toolchain.installer.console import Console
+from toolchain.installer.store import locked
 
 
-@dataclass(frozen=True)
-class Environment:
-    checkout: Path
-    uv: Path
+def bring_up_to_date(checkout: Path, console: Console) -> None:
+    """Makes .venv if it or its Python is gone, and brings it to the lock file. Safe to repeat at any point."""
+    lock, folder, shelf = checkout / "requirements.lock", checkout / ".venv", checkout / ".toolchain"
+    python, stamp, uv = folder / "bin" / "python", folder / "requirements.lock.sha256", str(shelf / "bin" / "uv")
+    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
 
-    def is_current(self) -> bool:
-        return self._python.exists() and self._stamp.exists() and self._stamp.read_text() == self._lock_digest()
+    def is_current() -> bool:
+        return python.exists() and stamp.exists() and stamp.read_text() == digest
 
-    def sync(self, console: Console) -> None:
-        """Makes .venv if it or its Python is gone, and brings it to the lock. Safe to repeat at any point."""
+    if is_current():
+        return
+    with locked(shelf / "venv.lock", lambda: console.line(".venv: another run is making it; waiting")):
+        if is_current():
+            return
         console.line(".venv: from requirements.lock, each package proven by its hash")
-        runner = Runner(console, self.checkout / ".toolchain" / "venv.log")
-        if not self._python.exists():
-            runner.run("uv venv", [str(self.uv), "venv", "--clear", "--python", sys.executable, str(self._folder)])
-        command = [str(self.uv), "pip", "sync", "--require-hashes", "--python", str(self._python), str(self._lock)]
-        runner.run("uv pip sync", command)
-        self._stamp.write_text(self._lock_digest())
-
-    @property
-    def _folder(self) -> Path:
-        return self.checkout / ".venv"
-
-    @property
-    def _python(self) -> Path:
-        return self._folder / "bin" / "python"
-
-    @property
-    def _lock(self) -> Path:
-        return self.checkout / "requirements.lock"
-
-    @property
-    def _stamp(self) -> Path:
-        return self._folder / "requirements.lock.sha256"
-
-    def _lock_digest(self) -> str:
-        return hashlib.sha256(self._lock.read_bytes()).hexdigest()
+        log = shelf / "venv.log"
+        if not python.exists():
+            console.run("uv venv", [uv, "venv", "--clear", "--python", sys.executable, str(folder)], log)
+        sync = [uv, "pip", "sync", "--require-hashes", "--python", str(python), str(lock)]
+        console.run("uv pip sync", sync, log)
+        stamp.write_text(digest)

@@ -1,4 +1,4 @@
-"""What the operator reads when the installer cannot go on."""
+"""The installer's errors."""
 
 
 class ToolchainError(Exception):

@@ -1,7 +1,6 @@
-"""Reads the versions from where they live: the go.mod files next to this package and pyproject.toml."""
+"""Reads the versions from where they live: the go.mod files next to this package, and pyproject.toml."""
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,45 +14,38 @@ class Module:
     folder: Path = field(repr=False)
 
     def sources(self, package: str) -> list[Path]:
-        """Everything here that a build depends on: the pair, and the package's files if it is one of the folder's."""
-        code: list[Path] = []
-        if package.startswith("."):
-            code = [file for suffix in ("*.go", "*.s") for file in (self.folder / package).glob(suffix)]
-        return [self.folder / "go.mod", self.folder / "go.sum", *sorted(code)]
+        """The files that a build depends on: the pair, and the files of a package that is in the folder."""
+        code = sorted((self.folder / package).glob("*.[gs]*")) if package.startswith(".") else []
+        return sorted({self.folder / "go.mod", self.folder / "go.sum", *code})
 
     @property
     def go(self) -> str:
         """The oldest Go that builds it: 1.26.0."""
-        return self._find("go.mod", r"^go (\S+)$", "a Go version")
+        return find(self.folder / "go.mod", r"^go (\S+)$", "a Go version")
 
     def version(self, path: str) -> str:
         """The required version of the module `path`, with its leading v: v1.36.3."""
-        return self._find("go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
+        return find(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
 
     def h1(self, path: str) -> str:
         """The checksum of the module's files, as go.sum writes it: h1:mPNzr3..."""
-        return self._find("go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
+        return find(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
 
-    def _find(self, name: str, pattern: str, path: str) -> str:
-        file = self.folder / name
-        match = re.search(pattern, file.read_text(), re.MULTILINE)
-        if match is None:
-            raise ToolchainError(f"{file} does not pin {path}")
-        return match[1]
-
-
-def python_pin(pyproject: Path, package: str) -> str:
-    """The exact version that pyproject.toml pins a Python package to: 4.27.0."""
-    for requirement in tomllib.loads(pyproject.read_text())["project"]["dependencies"]:
-        name, equals, version = requirement.partition("==")
-        if equals and name == package:
-            return str(version)
-    raise ToolchainError(f"{pyproject} does not pin {package}")
+    def tools(self, *programs: str) -> dict[str, str]:
+        """The packages of these programs, from the `tool` lines."""
+        return {
+            program: find(self.folder / "go.mod", rf"^(?:tool |\t)(\S+/{program}(?:/v\d+)?)$", f"the tool {program}")
+            for program in programs
+        }
 
 
-def requirement_pin(requirements: Path, package: str) -> str:
-    """The exact version that a requirements file with hashes pins a package to."""
-    match = re.search(rf"^{re.escape(package)}==(\S+)", requirements.read_text(), re.MULTILINE)
+def python_pin(file: Path, package: str) -> str:
+    """The exact version that pyproject.toml or a requirements file pins a Python package to: 4.27.0."""
+    return find(file, rf'^\W*{re.escape(package)}==([^\s"]+)', package)
+
+
+def find(file: Path, pattern: str, what: str) -> str:
+    match = re.search(pattern, file.read_text(), re.MULTILINE)
     if match is None:
-        raise ToolchainError(f"{requirements} does not pin {package}")
+        raise ToolchainError(f"{file} does not pin {what}")
     return match[1]

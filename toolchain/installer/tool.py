@@ -1,7 +1,7 @@
-"""What a tool is: its version, its files, and the ways to obtain it. Plain values; ways.py acts on them."""
+"""The value types of a tool: its version, its files, and the ways to obtain it."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,18 +9,10 @@ from toolchain.installer.pins import Module
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPath:
-    """A command that tells its version, which `accepts` compares with the wanted one: accepts(found, wanted)."""
-
-    command: tuple[str, ...]
-    accepts: Callable[[str, str], bool]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Release:
     """An official download with a published SHA-256.
 
-    `members` are path patterns of the files to take out of the archive; without them the download is the program.
+    `members` are path patterns of the files to take out of the archive. Without members the download is the program.
     """
 
     url: str
@@ -30,7 +22,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleFiles:
-    """Files of a Go module, proven by go.sum; `files` maps a path or folder/ in it to one in the cache entry."""
+    """Files of a Go module, proven by go.sum. `files` maps a path or a folder/ in it to a place in the cache entry."""
 
     module: Module
     path: str
@@ -42,22 +34,22 @@ class ModuleFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class GoBuild:
-    """`go build` in a module's folder; `stamps` are -X variables.
+    """Programs that Go builds in a module's folder, by their packages. `stamps` are -X variables.
 
-    With `embeds` the package is the folder's own main.go, built in a copy of the folder that holds those files as well.
-    `cgo`: by a C compiler too; what it calls of a library that is opened at run time may be missing until then.
+    The packages find the files of `embeds` in the folder as they embed them. With `cgo` a C compiler is needed, and
+    functions of a library that the program opens at run time may be missing until then.
     """
 
     module: Module
-    package: str
-    output: str
+    programs: Mapping[str, str]
     stamps: Mapping[str, str] = field(default_factory=dict)
     tags: str = ""
     embeds: ModuleFiles | None = None
     cgo: bool = False
 
     def pins(self) -> bytes:
-        return b"".join(file.read_bytes() for file in self.module.sources(self.package))
+        files = {file for package in self.programs.values() for file in self.module.sources(package)}
+        return b"".join(file.read_bytes() for file in sorted(files))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +63,25 @@ class PipInstall:
         return self.requirements.read_bytes()
 
 
-Recipe = GoBuild | ModuleFiles | PipInstall
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """One thing to install. `links` maps a path under .toolchain to a file of the cache entry, "" being all of it."""
+    """One thing to install. `links` maps a path under .toolchain to a file of the cache entry; "" is the entry."""
 
     name: str
     version: str
     platform: str
     links: Mapping[str, str]
-    recipes: tuple[Recipe, ...]
-    on_path: OnPath | None = None
+    recipes: tuple[GoBuild | ModuleFiles | PipInstall, ...]
     release: Release | None = None
 
     @property
     def key(self) -> str:
-        """Names the content: equal pins and recipes (whose repr holds no path) give equal keys in every checkout."""
+        """Names the content: equal pins and recipes give equal keys in every checkout, since no repr holds a path."""
         digest = hashlib.sha256(self.platform.encode())
         for recipe in self.recipes:
             digest.update(repr(recipe).encode() + recipe.pins())
         return digest.hexdigest()[:12]
+
+    @property
+    def builds(self) -> list[GoBuild]:
+        return [recipe for recipe in self.recipes if isinstance(recipe, GoBuild)]

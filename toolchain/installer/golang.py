@@ -1,0 +1,105 @@
+"""Builds programs from pinned Go modules, and takes files out of such modules."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile, is_zipfile
+
+from toolchain.installer.console import Console
+from toolchain.installer.download import fetch
+from toolchain.installer.errors import ToolchainError, UnavailableError
+from toolchain.installer.tool import GoBuild, ModuleFiles
+
+PUBLIC_PROXY = "https://proxy.golang.org"
+NO_DEBUG = "all=-dwarf=false"  # the linker strips it anyway
+# Saves a third of the compilers' CPU time. They start one process per package and core, so each needs one thread.
+FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
+
+
+def build(wanted: GoBuild, into: Path, console: Console, log: Path) -> None:
+    """Builds the programs into a folder."""
+    cores = os.cpu_count() or 1
+    linked = " ".join(f"-X {variable}={value}" for variable, value in wanted.stamps.items())
+    if wanted.cgo:
+        linked += " -extldflags=-Wl,-z,lazy"
+    with TemporaryDirectory() as scratch:
+        flags = [
+            "-trimpath", "-mod=readonly", "-buildvcs=false", f"-tags={wanted.tags}", f"-gcflags={NO_DEBUG}",
+            f"-ldflags=-s -w {linked}", f"-p={cores}", f"-overlay={_overlay(wanted, Path(scratch), console)}",
+        ]  # fmt: skip
+        for program, package in wanted.programs.items():
+            command = ["go", "build", *flags, "-o", str(into / program), package]
+            env = {**FRUGAL, **_environment(cgo=wanted.cgo)}
+            console.run(f"go build {program}", command, log, cwd=wanted.module.folder, env=env)
+
+
+def copy_files(wanted: ModuleFiles, into: Path, console: Console) -> None:
+    """Copies files of a module into a folder. A module has no modes: a file that starts with #! becomes executable."""
+    with TemporaryDirectory() as scratch:
+        folder = _module_folder(wanted, Path(scratch), console)
+        for source, target in wanted.files.items():
+            found = [file for file in (folder / source).rglob("*") if file.is_file()] or [folder / source]
+            for file in found:
+                copy = into / target / file.relative_to(folder / source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    shutil.copyfile(file, copy)
+                except OSError:
+                    raise ToolchainError(f"{source} is not in the module {wanted.path}") from None
+                copy.chmod(0o755 if copy.read_bytes().startswith(b"#!") else 0o644)
+
+
+def h1(file: Path) -> str:
+    """The checksum of a module's zip as go.sum holds it: golang.org/x/mod/sumdb/dirhash, Hash1."""
+    with ZipFile(file) as archive:
+        lines = [f"{hashlib.sha256(archive.read(name)).hexdigest()}  {name}\n" for name in sorted(archive.namelist())]
+    return "h1:" + b64encode(hashlib.sha256("".join(lines).encode()).digest()).decode()
+
+
+def _module_folder(wanted: ModuleFiles, scratch: Path, console: Console) -> Path:
+    """The module's files: Go's own copy, which Go compares with go.sum, or the zip of a module proxy."""
+    version = wanted.module.version(wanted.path)
+    if shutil.which("go"):
+        command = ["go", "mod", "download", "-json", f"{wanted.path}@{version}"]
+        env = _environment()
+        done = subprocess.run(command, cwd=wanted.module.folder, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = " ".join((done.stdout + done.stderr).split())
+            raise ToolchainError(f"{wanted.path} cannot be had: go mod download says: {said}")
+        return Path(json.loads(done.stdout)["Dir"])
+    proxies = [proxy for proxy in re.split("[,|]", os.environ.get("GOPROXY", PUBLIC_PROXY)) if "://" in proxy]
+    path = re.sub("[A-Z]", lambda capital: "!" + capital[0].lower(), wanted.path)  # the proxy protocol's spelling
+    try:
+        if not proxies:
+            raise UnavailableError("GOPROXY names no module proxy")
+        fetch(f"{proxies[0].rstrip('/')}/{path}/@v/{version}.zip", scratch / "zip", console)
+    except UnavailableError as closed:
+        raise ToolchainError(f"{wanted.path} cannot be had: Go is not installed; {closed}") from None
+    found, expected = h1(scratch / "zip") if is_zipfile(scratch / "zip") else "no zip", wanted.module.h1(wanted.path)
+    if found != expected:
+        raise ToolchainError(f"{wanted.path}: the module proxy served {found}, go.sum says {expected}: refused")
+    with ZipFile(scratch / "zip") as archive:
+        archive.extractall(scratch)
+    return scratch / f"{wanted.path}@{version}"
+
+
+def _overlay(wanted: GoBuild, scratch: Path, console: Console) -> str:
+    """A file that shows Go the files of `embeds` in the module's folder; "" if there are none."""
+    if wanted.embeds is None:
+        return ""
+    copy_files(wanted.embeds, scratch, console)
+    shown = {str(wanted.module.folder / name): str(scratch / name) for name in wanted.embeds.files.values()}
+    (scratch / "overlay.json").write_text(json.dumps({"Replace": shown}))
+    return str(scratch / "overlay.json")
+
+
+def _environment(*, cgo: bool = False) -> Mapping[str, str]:
+    """The user's variables; no go.work above the checkout changes the pins."""
+    return {**os.environ, "CGO_ENABLED": str(int(cgo)), "GOWORK": "off"}

@@ -1,0 +1,323 @@
+"""The tools by group. Versions are read from the pins; this adds where releases are, and how Go builds each tool."""
+
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolchain.installer.errors import ToolchainError
+from toolchain.installer.pins import Module, python_pin
+from toolchain.installer.store import PULUMI_HOME
+from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
+
+ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+PULUMI_CLI = "github.com/pulumi/pulumi/pkg/v3"
+PULUMI_SDK = "github.com/pulumi/pulumi/sdk/v3"
+PULUMI_VERSION = f"{PULUMI_SDK}/go/common/version.Version"
+PULUMI_KUBERNETES = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+KUBERNETES = "k8s.io/kubernetes"
+KWOK = "sigs.k8s.io/kwok"
+KUEUE = "sigs.k8s.io/kueue"
+ETCD = "go.etcd.io/etcd/server/v3"
+CONTAINERD = "github.com/containerd/containerd/v2"
+CNI_PLUGINS = "github.com/containernetworking/plugins"
+ACTIONLINT = "github.com/rhysd/actionlint"
+TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+
+# The Stage objects alone: the folders also hold kustomizations and test data, which kwok does not accept.
+KWOK_STAGES = (
+    "node/fast/node-initialize.yaml",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+    "pod/fast/pod-ready.yaml",
+    "pod/fast/pod-delete.yaml",
+    "pod/general/pod-complete.yaml",
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A checkout on a kind of machine."""
+
+    checkout: Path
+    system: str  # linux, darwin
+    architecture: str  # amd64, arm64
+
+    @property
+    def platform(self) -> str:
+        return f"{self.system}-{self.architecture}"
+
+    def module(self, folder: str) -> Module:
+        return Module(self.checkout / "toolchain" / folder)
+
+
+def site_of(checkout: Path) -> Site:
+    system, machine = platform.system().lower(), platform.machine().lower()
+    if system not in {"linux", "darwin"} or machine not in ARCHITECTURES:
+        raise ToolchainError(f"the tools are for Linux and macOS on amd64 and arm64; this is {system} on {machine}")
+    return Site(checkout, system, ARCHITECTURES[machine])
+
+
+def _python(site: Site) -> tuple[Tool, ...]:
+    """uv, which makes .venv."""
+    requirements = site.checkout / "toolchain" / "uv" / "requirements.txt"
+    return (
+        Tool(
+            name="uv",
+            version=python_pin(requirements, "uv"),
+            platform=site.platform,
+            links=_in_bin("uv"),
+            recipes=(PipInstall(requirements=requirements, program="uv"),),
+        ),
+    )
+
+
+def _preview(site: Site) -> tuple[Tool, ...]:
+    """The tools of `make preview`: Pulumi with its Python host, the Kubernetes provider, Kueue's chart, uv."""
+    return (*_python(site), _pulumi(site), _pulumi_kubernetes(site), _kueue_chart(site))
+
+
+def _pulumi(site: Site) -> Tool:
+    """The CLI with its Python language host, which it expects next to itself.
+
+    They are one release. As Go modules they are two, and the newest module of the language host is older. Its shims
+    come from its own SDK, so that host and shims match.
+    """
+    cli, host = site.module("pulumi"), site.module("language-python")
+    version = _bare(cli.version(PULUMI_CLI))
+    shims = {
+        "python/cmd/pulumi-language-python-exec": "pulumi-language-python-exec",
+        "python/dist/pulumi-resource-pulumi-python": "pulumi-resource-pulumi-python",
+    }
+    return Tool(
+        name="pulumi",
+        version=version,
+        platform=site.platform,
+        links=_in_bin("pulumi", "pulumi-language-python", "pulumi-language-python-exec"),
+        release=_pulumi_release(site, version, "pulumi", "pulumi-language-python*", "pulumi-resource-pulumi-python"),
+        recipes=(
+            ModuleFiles(module=host, path=PULUMI_SDK, files=shims),
+            GoBuild(
+                module=host,
+                programs=host.tools("pulumi-language-python"),
+                stamps={PULUMI_VERSION: _bare(host.version(PULUMI_SDK))},
+            ),
+            GoBuild(module=cli, programs=cli.tools("pulumi"), stamps={PULUMI_VERSION: f"v{version}"}),
+        ),
+    )
+
+
+def _pulumi_kubernetes(site: Site) -> Tool:
+    """The Kubernetes provider, in the place where the CLI looks for plugins.
+
+    The engine asks for the plugin in the Python package's version. The provider's Go module has no release tags, so
+    the commit of that release is pinned.
+    """
+    version = python_pin(site.checkout / "pyproject.toml", "pulumi-kubernetes")
+    program = "pulumi-resource-kubernetes"
+    embedded = {f"cmd/{program}/{name}": name for name in ("schema.json", "terraform-mapping.json")}
+    archive, checksums = f"{program}-v{version}-{site.platform}.tar.gz", f"pulumi-kubernetes_{version}_checksums.txt"
+    return _built(
+        site,
+        program,
+        "provider-kubernetes",
+        PULUMI_KUBERNETES,
+        packages={program: "."},
+        links={f"{PULUMI_HOME}/plugins/resource-kubernetes-v{version}/{program}": program},
+        stamps={f"{PULUMI_KUBERNETES}/pkg/version.Version": version},
+        embeds=ModuleFiles(module=site.module("provider-kubernetes"), path=PULUMI_KUBERNETES, files=embedded),
+        version=version,
+        release=_on_github("pulumi/pulumi-kubernetes", version, archive, checksums, program),
+    )
+
+
+def _kueue_chart(site: Site) -> Tool:
+    """The Helm chart, as the Go module holds it: go.sum proves it for everybody, with or without Go."""
+    return _files(site, "kueue-chart", KUEUE, "charts/kueue", {"charts/kueue": ""})
+
+
+def _cluster(site: Site) -> tuple[Tool, ...]:
+    """The tools of the cluster tests: a control plane on loopback, kwok for its nodes, Kueue."""
+    module = site.module("kube")
+    etcd, kueue = _bare(module.version(ETCD)), module.version(KUEUE)
+    suffix = {"linux": "tar.gz", "darwin": "zip"}[site.system]
+    archive = f"etcd-v{etcd}-{site.platform}"
+    release = _on_github("etcd-io/etcd", etcd, f"{archive}.{suffix}", "SHA256SUMS", f"{archive}/etcd")
+    programs = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+    return (
+        _built(site, "etcd", "kube", ETCD, packages={"etcd": ETCD}, release=release),
+        *(_kubernetes(site, program) for program in programs),
+        _built(site, "kwok", "kube", KWOK, "kwok"),
+        _files(site, "kwok-stages", KWOK, "kwok-stages", {f"kustomize/stage/{name}": name for name in KWOK_STAGES}),
+        _built(site, "kueue", "kube", KUEUE, "kueue", stamps={f"{KUEUE}/pkg/version.GitVersion": kueue}),
+    )
+
+
+def _kubernetes(site: Site, name: str) -> Tool:
+    module = site.module("kube")
+    version = _bare(module.version(KUBERNETES))
+    major, minor, _ = version.split(".")
+    url = f"https://dl.k8s.io/release/v{version}/bin/{site.system}/{site.architecture}/{name}"
+    # Unstamped servers answer /version with a placeholder that is no version, at which Kueue exits.
+    values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    stamps = {f"{package}.{key}": value for package in packages for key, value in values.items()}
+    release = Release(url=url, checksums=f"{url}.sha256")
+    return _built(site, name, "kube", KUBERNETES, name, stamps=stamps, release=release)
+
+
+def _node(site: Site) -> tuple[Tool, ...]:
+    """A real node next to the simulated ones: a kubelet, containerd, network plugins. runc comes from the system."""
+    if site.system != "linux":
+        raise ToolchainError("the node group, a kubelet with containerd, exists on Linux only")
+    return (_kubernetes(site, "kubelet"), _containerd(site), _cni_plugins(site))
+
+
+def _containerd(site: Site) -> Tool:
+    version = _bare(site.module("node").version(CONTAINERD))
+    programs = ("containerd", "containerd-shim-runc-v2", "ctr")
+    archive = f"containerd-{version}-{site.platform}.tar.gz"
+    members = tuple(f"bin/{program}" for program in programs)
+    return _built(
+        site,
+        "containerd",
+        "node",
+        CONTAINERD,
+        *programs,
+        stamps={f"{CONTAINERD}/version.Version": f"v{version}"},
+        tags="no_btrfs,no_zfs,no_devmapper",  # snapshotters that need C libraries
+        release=_on_github("containerd/containerd", version, archive, f"{archive}.sha256sum", *members),
+    )
+
+
+def _cni_plugins(site: Site) -> Tool:
+    """In a folder of their own, as containerd wants them; `bridge` and `loopback` are no names for a PATH."""
+    version = _bare(site.module("node").version(CNI_PLUGINS))
+    programs = ("bridge", "loopback", "host-local")
+    archive = f"cni-plugins-{site.platform}-v{version}.tgz"
+    release = _on_github("containernetworking/plugins", version, archive, f"{archive}.sha256", *programs)
+    return _built(site, "cni-plugins", "node", CNI_PLUGINS, *programs, links={"cni": ""}, release=release)
+
+
+def _lint(site: Site) -> tuple[Tool, ...]:
+    """The linter of the workflows."""
+    version = _bare(site.module("actionlint").version(ACTIONLINT))
+    archive, checksums = f"actionlint_{version}_{site.system}_{site.architecture}.tar.gz", "checksums.txt"
+    release = _on_github("rhysd/actionlint", version, archive, f"actionlint_{version}_{checksums}", "actionlint")
+    stamps = {f"{ACTIONLINT}.version": version}
+    return (_built(site, "actionlint", "actionlint", ACTIONLINT, "actionlint", stamps=stamps, release=release),)
+
+
+def _oracle(site: Site) -> tuple[Tool, ...]:
+    """Reference programs for tests: Kubernetes' own code, and NVIDIA's runtime if there is a gcc.
+
+    Nobody releases them in this form, so Go builds them.
+    """
+    kubernetes = _built(site, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
+    if site.system != "linux" or not shutil.which("gcc"):
+        return (kubernetes,)
+    programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
+    return (kubernetes, _built(site, folder, folder, TOOLKIT, *programs, cgo=True))
+
+
+def _languages(site: Site) -> tuple[Tool, ...]:
+    """Pulumi's hosts of other languages, for the tests of our components in these languages.
+
+    The CLI's release has them. As Go modules those of Node.js and Go are older: they write SDKs and run programs, but
+    cannot link an SDK into a project for a newer CLI.
+    """
+    version = _bare(site.module("pulumi").version(PULUMI_CLI))
+    hosts = {"languages": ("pulumi-language-nodejs", "pulumi-language-go"), "language-yaml": ("pulumi-language-yaml",)}
+    programs = [program for found in hosts.values() for program in found]
+    return (
+        Tool(
+            name="pulumi-languages",
+            version=version,
+            platform=site.platform,
+            links={f"{PULUMI_HOME}/plugins/{program[7:]}-v{version}/{program}": program for program in programs},
+            release=_pulumi_release(site, version, *programs),
+            recipes=tuple(
+                GoBuild(
+                    module=(module := site.module(folder)),
+                    programs=module.tools(*found),
+                    stamps={PULUMI_VERSION: _bare(module.version(PULUMI_SDK))},
+                )
+                for folder, found in hosts.items()
+            ),
+        ),
+    )
+
+
+GROUPS: Mapping[str, Callable[[Site], tuple[Tool, ...]]] = {
+    "python": _python,
+    "preview": _preview,
+    "cluster": _cluster,
+    "node": _node,
+    "lint": _lint,
+    "oracle": _oracle,
+    "languages": _languages,
+}
+
+
+def _built(
+    site: Site,
+    name: str,
+    folder: str,
+    path: str,
+    *programs: str,
+    packages: Mapping[str, str] | None = None,
+    links: Mapping[str, str] | None = None,
+    stamps: Mapping[str, str] | None = None,
+    tags: str = "",
+    cgo: bool = False,
+    embeds: ModuleFiles | None = None,
+    version: str | None = None,
+    release: Release | None = None,
+) -> Tool:
+    """Programs that Go builds in toolchain/`folder`, in the version of its module `path`.
+
+    Their packages are those of the `tool` lines unless `packages` names others. Without `links` they are for
+    .toolchain/bin.
+    """
+    module = site.module(folder)
+    packages = packages or module.tools(*programs)
+    return Tool(
+        name=name,
+        version=version or _bare(module.version(path)),
+        platform=site.platform,
+        links=links or _in_bin(*packages),
+        release=release,
+        recipes=(GoBuild(module=module, programs=packages, stamps=stamps or {}, tags=tags, embeds=embeds, cgo=cgo),),
+    )
+
+
+def _files(site: Site, name: str, path: str, link: str, files: Mapping[str, str]) -> Tool:
+    """Files of a module of `kube`, as a folder under .toolchain."""
+    module = site.module("kube")
+    return Tool(
+        name=name,
+        version=_bare(module.version(path)),
+        platform="any",
+        links={link: ""},
+        recipes=(ModuleFiles(module=module, path=path, files=files),),
+    )
+
+
+def _pulumi_release(site: Site, version: str, *programs: str) -> Release:
+    architecture = {"amd64": "x64"}.get(site.architecture, site.architecture)
+    archive = f"pulumi-v{version}-{site.system}-{architecture}.tar.gz"
+    members = tuple(f"pulumi/{program}" for program in programs)
+    return _on_github("pulumi/pulumi", version, archive, f"pulumi-{version}-checksums.txt", *members)
+
+
+def _on_github(repository: str, version: str, archive: str, checksums: str, *members: str) -> Release:
+    base = f"https://github.com/{repository}/releases/download/v{version}"
+    return Release(url=f"{base}/{archive}", checksums=f"{base}/{checksums}", members=members)
+
+
+def _in_bin(*programs: str) -> Mapping[str, str]:
+    return {f"bin/{program}": program for program in programs}
+
+
+def _bare(version: str) -> str:
+    return version.removeprefix("v")
