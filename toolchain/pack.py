@@ -1,7 +1,7 @@
-"""`python -m toolchain.pack FOLDER`: the policy pack as a folder that stands alone, and as an archive of it.
+"""`python -m toolchain.pack FOLDER`: writes the policy pack as a standalone folder and as an archive.
 
-It holds the packages that the rules are made of, what `pulumi install` puts into an environment of its own, and the
-project's version. Built twice it is the same archive.
+The folder holds the rules' packages, the requirements that `pulumi install` installs, and the project's version. Two
+builds give the same archive.
 """
 
 import gzip
@@ -38,7 +38,7 @@ Levels are mandatory, advisory (printed) and disabled (not judged). What is wron
 
 
 def build(folder: Path, root: Path = ROOT) -> Path:
-    """The pack's folder, made anew in this one."""
+    """Writes the pack's folder below `folder` and returns it."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     declared = yaml.safe_load((root / "policy" / "PulumiPolicy.yaml").read_text())
     made = folder / f"{declared['name']}-policy-{project['version']}"
@@ -61,7 +61,7 @@ def build(folder: Path, root: Path = ROOT) -> Path:
 
 
 def archive(made: Path) -> Path:
-    """The folder as NAME.tar.gz beside it."""
+    """Writes the archive next to the pack's folder and returns it."""
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         for path in sorted(path for path in made.rglob("*") if path.is_file()):

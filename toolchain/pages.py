@@ -1,7 +1,7 @@
 """`python -m toolchain.pages`: writes the tables of docs/package/ from the components' own types and texts.
 
-A page's begin is written by hand; what stands below the mark is made here. Arguments and outputs are read as Pulumi
-reads them for its schema, so that a page says what every language sees.
+A page is written by hand above the mark, and generated below it. Arguments and outputs are read as Pulumi reads them
+for its schema, so that the page is right for every language.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 def page(name: str, written: str) -> str:
-    """The whole page: what was written by hand above the mark, and below it what the code says."""
+    """Returns the page with the part below the mark generated from the code."""
     component = COMPONENTS[name]
     definition = Analyzer("gpu-tenancy").analyze([component])["component_definitions"][component.__name__]
     inputs = [

@@ -1,9 +1,8 @@
 """The wheel: our packages below one import name, gpu_tenancy. `python -m toolchain.wheel FOLDER` writes it there, and
 so does `pip wheel .`, by the command that pyproject.toml names.
 
-In a checkout they are packages of their own, as the zipapp of the agents has them. What is shipped is the same source
-with `gpu_tenancy.` before our packages in each import; the agents' archive is made of it without that again
-(components/base/zipapp.py).
+The wheel has the checkout's source with `gpu_tenancy.` before our packages in each import. For the agents' archive that
+prefix is removed again (components/base/zipapp.py).
 """
 
 import ast
@@ -19,7 +18,9 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_tenancy"
 PACKAGES = ("agents", "components", "stacks", "tenancy")
-# In the package as they are: what proves NVML's bindings, and the chart of Kueue that previews without a network.
+# The command line of a checkout, of no use to other programs.
+LEFT_OUT = ("stacks/__main__.py", "stacks/commands.py")
+# Copied unchanged: the hashes of NVML's bindings, and Kueue's chart for previews without a network.
 LOCK = Path("requirements.lock")
 CHART = Path(".toolchain") / "charts" / "kueue"
 _SOURCES = (NAME, *PACKAGES, "toolchain", ".toolchain", "pyproject.toml", "README.md", "LICENSE", str(LOCK))
@@ -30,7 +31,7 @@ class WheelError(Exception):
 
 
 class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
-    """setuptools' own command, with the packages beside gpu_tenancy/ moved into it."""
+    """setuptools' own command, which also moves our other packages into gpu_tenancy/."""
 
     def run(self) -> None:
         super().run()
@@ -39,12 +40,14 @@ class BuildPy(build_py):  # type: ignore[misc] # setuptools has no types
 
 
 def fill(package: Path, root: Path) -> None:
-    """Puts everything into the built package; `root` is the checkout. Raises WheelError."""
+    """Fills the built package from the checkout `root`. Raises WheelError."""
     chart = root / CHART
     if not chart.is_dir():
         raise WheelError(f"{CHART} is not there; run make toolchain")
     for name in PACKAGES:
         shutil.copytree(root / name, package / name, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    for name in LEFT_OUT:
+        (package / name).unlink(missing_ok=True)
     for path in package.rglob("*.py"):
         source = path.read_bytes()
         path.write_bytes(moved(source, path))
@@ -53,7 +56,7 @@ def fill(package: Path, root: Path) -> None:
 
 
 def moved(source: bytes, path: Path) -> bytes:
-    """The source with our packages imported from gpu_tenancy. Raises WheelError where that could not be undone."""
+    """Returns the source with our packages imported from gpu_tenancy. Raises WheelError if that cannot be undone."""
     lines = source.splitlines(keepends=True)
     for line, column in sorted(_imports(source, path), reverse=True):
         lines[line] = lines[line][:column] + f"{NAME}.".encode() + lines[line][column:]
@@ -64,7 +67,7 @@ def moved(source: bytes, path: Path) -> bytes:
 
 
 def _imports(source: bytes, path: Path) -> list[tuple[int, int]]:
-    """Where the names of our packages stand in imports: line and column, from 0."""
+    """Returns the line and column, from 0, of each of our packages' names in imports."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:

@@ -16,7 +16,7 @@ from toolchain.cluster.errors import ClusterError
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-USER_AGENT = "gpu-tenancy-toolchain"  # by which the API server's record tells these requests from others
+USER_AGENT = "gpu-tenancy-toolchain"  # marks these requests in the audit log
 CONFLICT, NOT_FOUND = 409, 404
 ANSWER_SECONDS = 30
 PAUSE_SECONDS = 0.2
@@ -24,14 +24,14 @@ PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """What the API server said: the HTTP status and the object, or the Status in its place."""
+    """An answer of the API server: the HTTP status, and the object or a Status."""
 
     code: int
     body: Mapping[str, Any]
 
     @property
     def refusal(self) -> str | None:
-        """Why the request was refused; None where it was not."""
+        """The reason of a refusal; None if the request was accepted."""
         return None if self.code < 300 else str(self.body.get("message", self.body))
 
 
@@ -66,8 +66,7 @@ class ClusterApi:
         user: str | None = None,
         content_type: str = "application/json",
     ) -> ApiAnswer:
-        """One request, in `user`'s name where one is given; a ServiceAccount and a node have their groups as well.
-        Raises OSError when the server cannot be reached."""
+        """Sends one request, impersonating `user` if given. Raises OSError if the server cannot be reached."""
         headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": USER_AGENT}
         if user is not None:
             headers["Impersonate-User"] = user
@@ -83,8 +82,10 @@ class ClusterApi:
             raise
 
     def _connection(self) -> "_Connection":
-        """The thread's own, kept from one request to the next: TLS costs both sides more than most answers do. It
-        connects again where the server has ended it, which is then readable."""
+        """Returns the thread's connection, kept between requests because TLS costs more than most answers.
+
+        A connection that the server has closed is readable, and is opened again.
+        """
         kept: _Connection | None = getattr(self._kept, "connection", None)
         if kept is None:
             address = self.server.removeprefix("https://")
@@ -98,7 +99,7 @@ class ClusterApi:
         return threading.local()
 
     def get(self, path: str) -> Mapping[str, Any] | None:
-        """The object or list; None where it is not there. Raises ClusterError for any other refusal."""
+        """Returns the object or list; None if there is none. Raises ClusterError for any other refusal."""
         answer = self.request("GET", path)
         return None if answer.code == NOT_FOUND else _accepted(answer)
 
@@ -113,13 +114,21 @@ class ClusterApi:
 
 class _Connection(HTTPSConnection):
     def __del__(self) -> None:
-        """With the thread whose it is."""
-        self.close()
+        self.close()  # when its thread ends
 
 
-def until(holds: Callable[[], Any], seconds: float, what: str, state: Callable[[], object] | None = None) -> Any:
-    """Asks until the answer is true, and returns it; OSError is a "not yet". Raises ClusterError after `seconds`, with
-    what `state` says then."""
+def until(
+    holds: Callable[[], Any],
+    seconds: float,
+    what: str,
+    state: Callable[[], object] | None = None,
+    *,
+    pause_seconds: float = PAUSE_SECONDS,
+) -> Any:
+    """Calls `holds` until the result is true, and returns it. An OSError counts as false.
+
+    Raises ClusterError after `seconds`, with the result of `state`.
+    """
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
@@ -128,7 +137,7 @@ def until(holds: Callable[[], Any], seconds: float, what: str, state: Callable[[
                 return found
         except OSError as error:
             last = error
-        time.sleep(PAUSE_SECONDS)
+        time.sleep(pause_seconds)
     raise ClusterError(f"{what}: not within {seconds:g} s{_so_far(state)}" + (f" ({last})" if last else ""))
 
 
@@ -146,7 +155,7 @@ def _accepted(answer: ApiAnswer) -> Mapping[str, Any]:
 
 
 def _decoded(content: bytes) -> Mapping[str, Any]:
-    """Errors of the server's outer layers, for instance "ok" and "Forbidden", are no JSON."""
+    """Answers of the server's outer layers, for instance "ok" and "Forbidden", are plain text."""
     try:
         decoded = json.loads(content or b"{}")
     except ValueError:

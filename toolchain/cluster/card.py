@@ -1,8 +1,7 @@
-"""A Tesla T4 on the real node: the fake NVML shows what the pods' own processes hold, and one that asks for more than
-is left dies of it, as under CUDA.
+"""A simulated Tesla T4 on the real node. A process that asks for more memory than is left is killed, as under CUDA.
 
-A pod's process holds nothing by itself: `Card.turn` finds it by its command line, gives it what its app goes for, and
-writes what NVML is to show. Units: whole MiB of GPU memory.
+A pod's process allocates nothing itself. `Card.turn` finds it by its command line, gives it the memory that its app
+wants, and writes the figures that the fake NVML shows. Units: whole MiB of GPU memory.
 """
 
 import os
@@ -20,18 +19,18 @@ from toolchain.cluster.image import agent_image
 UUID = "GPU-real"
 TOTAL_MIB = 15360
 MIB = 2**20
-# What the driver keeps, and android-emulator, which is no pod here.
+# The driver's own memory, and that of android-emulator, which is no pod here.
 REST_MIB = 450 + 154
 LEFT_MIB = 700  # what a leak leaves for others
 TURN_SECONDS = 0.5
-# What NVIDIA's feature discovery would say of the node.
+# The node's labels as NVIDIA's feature discovery would set them.
 LABELS = {
     "nvidia.com/gpu.present": "true",
     "nvidia.com/gpu.sharing-strategy": "time-slicing",
     "nvidia.com/gpu.memory": str(TOTAL_MIB),
     "nvidia.com/gpu.count": "1",
 }
-# Of the processes of this run alone: another cluster may run on this machine. They take a while to unload.
+# Marks the processes of this run, since another cluster may run on this machine. They take a while to unload.
 MARK = f"day-{os.getpid()}:"
 UNLOAD_SECONDS = 3
 _MODEL = (
@@ -42,7 +41,7 @@ _MODEL = (
 
 
 def shown(free_mib: int) -> str:
-    """The card with so much free, and nobody on it, as the fake NVML reads it."""
+    """Returns the fake NVML's input for a card with this much free memory and no process."""
     return f"0\ndevice {UUID} {TOTAL_MIB * MIB} {free_mib * MIB} {(TOTAL_MIB - free_mib) * MIB}\n"
 
 
@@ -51,7 +50,7 @@ def free_mib(held: Mapping[int, int]) -> int:
 
 
 def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, Any]:
-    """An app whose process the card knows, on the real node; `gpumem` is its limit, empty for none."""
+    """Returns a Deployment on the real node with a process for the card. `gpumem` is its limit, or empty."""
     container = {
         "name": "model",
         "image": agent_image(),
@@ -76,7 +75,7 @@ def deployment(app: str, gpumem: Mapping[str, str], replicas: int) -> dict[str, 
 
 
 def processes() -> Iterator[tuple[int, tuple[str, int]]]:
-    """Of each app: its process by the node's number, which NVML shows; the app, and this machine's number."""
+    """Yields each app's process: its PID on the node, which NVML shows, then the app and the PID on this machine."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):
             *_, last = (folder / "cmdline").read_text().rstrip("\0").split("\0")
@@ -90,8 +89,10 @@ def processes() -> Iterator[tuple[int, tuple[str, int]]]:
 
 @dataclass(kw_only=True)
 class Card:
-    """The card and who holds it. `script` is what the fake NVML reads; `wants` is what an app's process goes for;
-    `leaks` is by how much a process, by the node's number, grows each turn."""
+    """The card and its processes, by their PID on the node.
+
+    `script` is the fake NVML's input, `wants` the MiB that an app's process allocates, `leaks` its growth in each turn.
+    """
 
     script: Path
     wants: dict[str, int]
@@ -104,7 +105,7 @@ class Card:
         return free_mib(self.held)
 
     def turn(self) -> None:
-        """Other threads look at `held` meanwhile."""
+        """Updates the card. Other threads read `held` meanwhile."""
         found = dict(processes())
         held = {pid: mib for pid, mib in self.held.items() if pid in found}
         for pid, (app, on_host) in found.items():
@@ -125,5 +126,5 @@ class Card:
         return sum(self.held.get(pid, 0) for pid, (found, _) in processes() if found == app)
 
     def leak(self, app: str, mib: int) -> None:
-        """The process that it has now, so much each turn; its next one does not."""
+        """Lets the app's present process grow by `mib` in each turn; its next process does not leak."""
         self.leaks |= {pid: mib for pid, (found, _) in processes() if found == app}

@@ -21,7 +21,7 @@ def make_authority(folder: Path) -> None:
 
 
 def issue(folder: Path, name: str, *, user: str, group: str | None = None, hosts: Sequence[str] = ()) -> None:
-    """<name>.crt and <name>.key for a user in a group; for a server, which listens at `hosts`."""
+    """Writes <name>.crt and <name>.key for a user in a group, or for a server that listens at `hosts`."""
     subject = (f"/O={group}" if group else "") + f"/CN={user}"
     extensions = ["basicConstraints=CA:FALSE", "extendedKeyUsage=clientAuth,serverAuth"]
     if hosts:

@@ -33,7 +33,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's, for kubectl and Pulumi."""
+        """The administrator's kubeconfig."""
         return self.folder.kubeconfig
 
     @cached_property
@@ -42,17 +42,20 @@ class Cluster:
 
     @property
     def pid(self) -> int | None:
-        """Of the supervisor; None where none runs."""
+        """The supervisor's PID; None if it does not run."""
         pid: int | None = self.folder.read_state().get("pid")
         return pid if pid is not None and _lives(pid) else None
 
     def pid_of(self, process: str) -> int:
-        """Of one of the cluster's processes: etcd, kube-apiserver, ..., node."""
+        """Returns the PID of one of the cluster's processes: etcd, kube-apiserver, ..., node."""
         pid: int = self.folder.read_state()["processes"][process]
         return pid
 
     def pid_on_node(self, *words: str) -> int:
-        """Of the process on the real node whose command line has these words. Raises ProcessLookupError."""
+        """Returns the PID of the process on the real node with these words in its command line.
+
+        Raises ProcessLookupError.
+        """
         return node.find(self.pid_of("node"), words)
 
     def log(self, process: str) -> Path:
@@ -60,11 +63,11 @@ class Cluster:
         return self.folder.log(process)
 
     def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
-        """A further simulated node; returns once it is Ready. Raises ClusterError."""
+        """Adds a simulated node and waits until it is Ready. Raises ClusterError."""
         self.add_nodes([simulated.node(name, labels=labels, resources=resources)])
 
     def add_nodes(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Further simulated nodes, of simulated.node; returns once all nodes are Ready. Raises ClusterError."""
+        """Adds nodes made by simulated.node and waits until all are Ready. Raises ClusterError."""
         for each in nodes:
             self.api.create("/api/v1/nodes", each)
         until(self._nodes_are_ready, NODE_SECONDS + len(nodes), "the new nodes are Ready")
@@ -74,14 +77,14 @@ class Cluster:
         return all(simulated.is_ready(node) for node in found["items"])
 
     def stop(self) -> None:
-        """Ends the cluster and waits for it; its logs stay. Raises ClusterError."""
+        """Stops the cluster and waits until it has ended; its logs stay. Raises ClusterError."""
         if (pid := self.pid) is not None:
             os.kill(pid, signal.SIGTERM)
             until(lambda: not _lives(pid), STOP_SECONDS, "the cluster has stopped")
 
 
 def start(path: Path, *, extent: Extent) -> Cluster:
-    """A cluster that stays until it is stopped. Raises ClusterError."""
+    """Starts a cluster that runs until it is stopped. Raises ClusterError."""
     cluster = Cluster(Folder(path))
     if cluster.pid is not None:
         raise ClusterError(f"a cluster runs in {path} already")
@@ -91,7 +94,7 @@ def start(path: Path, *, extent: Extent) -> Cluster:
 
 @contextmanager
 def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
-    """A cluster that ends with the block, and with this process however it ends. Raises ClusterError."""
+    """Runs a cluster during the block. It ends with this process, however that ends. Raises ClusterError."""
     cluster = Cluster(Folder(path))
     supervisor = _spawn(cluster.folder, extent=extent, held=True)
     try:
@@ -103,12 +106,12 @@ def running(path: Path, *, extent: Extent) -> Iterator["HeldCluster"]:
 
 @dataclass(frozen=True)
 class HeldCluster(Cluster):
-    """A cluster whose supervisor takes orders from this process."""
+    """A cluster with a supervisor that takes orders from this process."""
 
     supervisor: "subprocess.Popen[str]"
 
     def restart(self, process: str) -> None:
-        """A new start of a process, which the cluster does without meanwhile; returns when it has been started."""
+        """Restarts one of the cluster's processes and waits until the new one runs."""
         old = self.pid_of(process)
         print(f"restart {process}", file=self.supervisor.stdin, flush=True)
         until(lambda: self.pid_of(process) != old, STOP_SECONDS, f"{process} has been started again")

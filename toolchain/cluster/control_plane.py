@@ -25,8 +25,8 @@ SERVERS = {
     "kubelet-server": ("127.0.0.1", NODE),
     "kubelet-client": (),
 }
-# Who asked the API server for what: a JSON object a line, written before the answer goes out. A watch has two lines, as
-# it begins (stage ResponseStarted) and as it ends.
+# The audit log: one JSON object for each request, written before the answer is sent. A watch has two lines, one when it
+# begins (stage ResponseStarted) and one when it ends.
 AUDIT = "audit"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""What is said when there is no cluster to be had."""
+"""The local cluster's error."""
 
 
 class ClusterError(Exception):

@@ -1,15 +1,15 @@
-"""How much of a cluster is wanted."""
+"""The kinds of cluster that can be started."""
 
 from enum import Enum
 
 
 class Extent(Enum):
-    """Each has what those before it have."""
+    """Each kind has all parts of those before it."""
 
-    API_SERVER = "api-server"  # etcd and the API server: to judge manifests and policies
-    SIMULATED = "simulated"  # and the controllers, the scheduler, Kueue, kwok and its nodes
-    REAL_NODE = "real-node"  # and a kubelet that runs containers
-    GPU_NODE = "gpu-node"  # the kubelet's node has NVIDIA's container runtime and cgroup v2 instead
+    API_SERVER = "api-server"  # etcd and the API server, to judge manifests and policies.
+    SIMULATED = "simulated"  # The controllers, the scheduler, Kueue, kwok and its nodes.
+    REAL_NODE = "real-node"  # A kubelet that runs containers.
+    GPU_NODE = "gpu-node"  # NVIDIA's container runtime and cgroup v2 on the kubelet's node.
 
     @property
     def runs_containers(self) -> bool:

@@ -1,4 +1,4 @@
-"""libnvidia-ml as a shared object that shows what somebody writes: fake_nvml.c, built."""
+"""Builds fake_nvml.c, a libnvidia-ml that shows the figures of a text file."""
 
 import shutil
 import subprocess
@@ -11,14 +11,14 @@ LIBRARY = "libnvidia-ml.so.1"
 
 @dataclass(frozen=True)
 class FakeNvml:
-    """The folder of the built library, and the file that says what it shows (see fake_nvml.c)."""
+    """The folder of the built library, and the file with its figures (format: fake_nvml.c)."""
 
     folder: Path
     script: Path
 
     @property
     def environ(self) -> dict[str, str]:
-        """For a process that is to load it."""
+        """The environment of a process that loads the library."""
         return {"LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML": str(self.script)}
 
     def show(self, *lines: str, status: int = 0) -> None:
@@ -26,14 +26,14 @@ class FakeNvml:
 
 
 def write(script: Path, text: str) -> None:
-    """Whole or not at all: a process that reads a part of it ends."""
+    """Replaces the file in one step, because a process that reads half a file ends."""
     whole = script.with_suffix(".new")
     whole.write_text(text)
     whole.replace(script)
 
 
 def build(folder: Path, *, old_driver: bool = False) -> bool:
-    """Builds the library into the folder; whether there is a compiler to do it. `old_driver`: one without limits."""
+    """Builds the library into the folder. Returns False if there is no compiler. An old driver has no limits."""
     compiler = shutil.which("cc")
     if compiler is not None:
         flags = ("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *(("-DOLD_DRIVER",) if old_driver else ()))

@@ -25,7 +25,7 @@ from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
-# With the bytecode that this machine has: compiling the standard library is about half of what an agent's run takes.
+# The image has this machine's bytecode. Compiling the standard library takes about half of an agent's run.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
@@ -36,7 +36,7 @@ _TYPE = "application/vnd.oci.image"
 
 
 def agent_image() -> str:
-    """The image that the prod stack names."""
+    """The agents' image of the prod stack."""
     return prod.cluster()["agent_image"]
 
 
@@ -57,7 +57,7 @@ class _Image:
 
 
 def write(archive: Path) -> None:
-    """An OCI archive with the agents' image, the scheduler's, and one that does nothing, for the pods' sandboxes."""
+    """Writes an OCI archive with the agents' image, the scheduler's, and an idle one for the pods' sandboxes."""
     python = _python_layer()
     images = (
         _Image(agent_image(), python, ["python"]),
@@ -74,7 +74,7 @@ def write(archive: Path) -> None:
 
 
 def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
-    """The image's entry in the archive's index; what it is made of goes into `blobs`."""
+    """Returns the image's entry in the archive's index, and adds its content to `blobs`."""
 
     def put(kind: str, content: bytes) -> dict[str, Any]:
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
@@ -99,7 +99,7 @@ def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _scheduler_layer() -> bytes:
-    """The one program, which needs no library."""
+    """Returns a layer with the scheduler's binary, which is statically linked."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as tar:
         _add(tar, f"usr/local/bin/{_SCHEDULER}", Path(program(_SCHEDULER)).read_bytes(), executable=True)
@@ -107,7 +107,7 @@ def _scheduler_layer() -> bytes:
 
 
 def _python_layer() -> bytes:
-    """Interpreter, standard library, openssl, and the shared libraries that they load; deterministic."""
+    """Returns a reproducible layer: interpreter, standard library, openssl, and their shared libraries."""
     content = io.BytesIO()
     python = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_path("stdlib"))
@@ -135,7 +135,7 @@ def _python_layer() -> bytes:
 
 
 def _openssl_folder(openssl: Path) -> Path:
-    """Where that openssl looks for its settings."""
+    """Returns the folder of openssl's settings."""
     said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
     return Path(said.split('"')[1])
 
@@ -148,7 +148,7 @@ def _modules(library: Path) -> Iterator[Path]:
 
 
 def _shared_libraries(binaries: list[Path]) -> set[Path]:
-    """What the dynamic loader would load for them, the loader itself included."""
+    """Returns the shared libraries of the binaries, and the dynamic loader."""
     said = subprocess.run(["ldd", *binaries], capture_output=True, text=True, check=False).stdout  # noqa: S607
     found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, flags=re.MULTILINE)}
     # glibc loads it when a thread ends by pthread_exit; the images of Python have it.

@@ -26,15 +26,6 @@ def write(path: Path, server: str, ca: Path, user: dict[str, Any]) -> None:
     )
 
 
-def is_within(path: Path, clusters: Path) -> bool:
-    """Whether the file is as `write` left it, for a cluster in that folder."""
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["clusters"]
-    except (ValueError, KeyError, TypeError):
-        return False
-    return [Path(entry["cluster"]["certificate-authority"]).is_relative_to(clusters) for entry in entries] == [True]
-
-
 def certificate(pki: Path, name: str) -> dict[str, str]:
     """Credentials: the client certificate `name`."""
     return {"client-certificate": str(pki / f"{name}.crt"), "client-key": str(pki / f"{name}.key")}

@@ -1,10 +1,10 @@
-"""Kueue's controller as a process, whenever its Helm release is in the cluster.
+"""Runs Kueue's controller as a process while its Helm release is in the cluster.
 
-The release's Deployment gets a pod on a simulated node. This follows it: as long as the Deployment wants a pod, the
-real controller runs under its ServiceAccount and configuration, and the API server reaches the webhooks because their
-Service becomes an ExternalName. The pod is Ready when the process is. Scaled to 0, Kueue is down.
+The pod of the release's Deployment is on a simulated node. While the Deployment has replicas, the real controller runs
+as a process, with the release's ServiceAccount and configuration. The webhooks' Service becomes an ExternalName, so
+that the API server reaches the process. The pod is Ready when the process is. Scaled to 0, Kueue is down.
 
-Each upgrade of the release puts its Service and APIServices back, so each step changes them again.
+Each upgrade of the release restores its Service and APIServices, so each step changes them again.
 """
 
 import base64
@@ -33,8 +33,10 @@ _STEADY_STEPS = 10
 
 
 class KueueRunner:
-    """Follows the release; `step` is called about twice a second. Once all is in place it asks each time for the
-    Deployment and the Service alone, by which it sees an upgrade, and every few seconds for the rest."""
+    """Follows the release; `step` is called about twice a second.
+
+    Once all is in place, most steps read only the Deployment and the Service, which show an upgrade.
+    """
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
         self._api, self._folder, self._ports = api, folder, ports
@@ -43,7 +45,7 @@ class KueueRunner:
         self._steady_steps = 0
 
     def step(self) -> None:
-        """Raises OSError when the API server is away, ClusterError when it refuses."""
+        """Raises OSError if the API server cannot be reached, ClusterError if it refuses."""
         deployment = self._deployment()
         if self._steady_steps and deployment is not None and self._runs(deployment) and self._is_redirected(deployment):
             self._steady_steps -= 1
@@ -76,13 +78,15 @@ class KueueRunner:
         return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
 
     def _remove_visibility(self) -> None:
-        """The visibility API has its certificates in a fixed folder of the root directory, so it is off; and an API
-        that does not answer would keep every namespace from being deleted, also after half an install."""
+        """Removes the visibility API, which is off because it needs certificates in a fixed folder below /.
+
+        While an API does not answer, no namespace can be deleted.
+        """
         for version in ("v1beta1", "v1beta2"):
             self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")
 
     def _redirect(self, namespace: str, service: str) -> None:
-        """Sends the API server's calls to this machine; where they go there already, nothing is written."""
+        """Sends the API server's calls to this machine."""
         self._api.patch(
             f"/api/v1/namespaces/{namespace}/services/{service}",
             {"spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}},
@@ -94,7 +98,7 @@ class KueueRunner:
         return bool(service.get("spec", {}).get("type") == "ExternalName")
 
     def _has_ports(self, service: str) -> bool:
-        """Gives the API server's calls the process's port. False until the release has created all that make some."""
+        """Writes the process's port into all webhooks. Returns False until the release has created them."""
         mutating, validating, definitions = (
             list(self._patches(path, service))
             for path in (
@@ -110,7 +114,7 @@ class KueueRunner:
         return True
 
     def _patches(self, collection: str, service: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-        """For each object that calls the service, its path and the patch that gives the call our port."""
+        """Yields the path of each object that calls the service, and a patch with our port."""
         for item in (self._api.get(collection) or {"items": []})["items"]:
             calls = [
                 {"op": "add", "path": f"{path}/service/port", "value": self._ports.webhook}
@@ -136,7 +140,7 @@ class KueueRunner:
         return ChildProcess.start(Command(name="kueue", arguments=arguments), self._folder)
 
     def _configuration(self, namespace: str, config_map: str) -> dict[str, Any]:
-        """The release's own, but for what differs outside a pod: addresses, folders, and that there is one process."""
+        """Returns the release's configuration with the addresses and folders of a single local process."""
         found = self._api.get(f"/api/v1/namespaces/{namespace}/configmaps/{config_map}")
         if found is None:
             raise ClusterError(f"Kueue's ConfigMap {namespace}/{config_map} is gone")
@@ -157,7 +161,7 @@ class KueueRunner:
         return self._folder.path / "kueue-certificates"
 
     def _copy_certificate(self, deployment: Mapping[str, Any]) -> bool:
-        """What the kubelet does with a Secret's volume. False until the controller has filled the Secret."""
+        """Copies the Secret's files, as the kubelet does. Returns False while the Secret is empty."""
         metadata, spec = deployment["metadata"], deployment["spec"]["template"]["spec"]
         name = _volume(spec, "secret")["secretName"]
         secret = self._api.get(f"/api/v1/namespaces/{metadata['namespace']}/secrets/{name}") or {}
@@ -194,7 +198,7 @@ def _service(metadata: Mapping[str, Any]) -> str:
 
 
 def _clients(item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where an object says whom the API server calls: JSON pointer and clientConfig."""
+    """Yields each webhook of the object: JSON pointer and clientConfig."""
     for index, webhook in enumerate(item.get("webhooks", [])):
         yield f"/webhooks/{index}/clientConfig", webhook["clientConfig"]
     conversion = item.get("spec", {}).get("conversion", {}).get("webhook", {})

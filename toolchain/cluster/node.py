@@ -1,8 +1,8 @@
-"""A real node: containerd and a kubelet in namespaces of their own, so that nothing of it outlives its first process.
+"""A real node: containerd and a kubelet in namespaces of their own, so that nothing outlives its first process.
 
-That process is this module's `run`, the first of new PID, mount and network namespaces: with it the kernel ends every
-container and removes every mount, bridge and address. The pods reach the API server and nothing else, at the address
-of the Service `kubernetes`, without a kube-proxy.
+That process is this module's `run`, the first of new PID, mount and network namespaces. When it ends, the kernel ends
+every container and removes every mount, bridge and address. The pods reach only the API server, at the address of the
+Service `kubernetes`. There is no kube-proxy.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _POD_RANGE = "10.2.0.0/24"
 
 
 def why_not() -> str | None:
-    """Why this machine cannot host a node; None where it can."""
+    """Returns the reason why this machine cannot host a node; None if it can."""
     if sys.platform != "linux":
         return "a real node needs Linux"
     if os.geteuid() != 0:
@@ -48,8 +48,10 @@ def why_not() -> str | None:
 
 
 def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
-    """The node as a part of the cluster. To be killed is its orderly end: the namespaces go with it. `toolkit`: with
-    NVIDIA's own container runtime."""
+    """Returns the command that runs the node, with NVIDIA's container runtime if `toolkit` is set.
+
+    SIGKILL is its orderly end, because the kernel then removes its namespaces.
+    """
     given = (str(folder.path), json.dumps(asdict(ports)), *(["toolkit"] if toolkit else []))
     module = (sys.executable, "-m", "toolchain.cluster.node", *given)
     namespaces = ("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
@@ -62,20 +64,20 @@ def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
 
 
 def ways_in(folder: Folder, ports: Ports) -> list[tuple[End, End]]:
-    """This machine's half: the API server for the node, and the node's kubelet for the API server."""
+    """Returns this machine's half of the relays: the API server for the node, and the kubelet for the API server."""
     kubelet = Tcp("127.0.0.1", ports.kubelet)
     return [(_api_socket(folder), Tcp("127.0.0.1", ports.api_server)), (kubelet, _kubelet_socket(folder))]
 
 
 def gpu_libraries(folder: Folder) -> Path:
-    """What containers of RuntimeClass nvidia see as the driver's libraries; a test puts its own there."""
+    """The folder that containers of RuntimeClass nvidia see as the driver's libraries. Tests fill it."""
     return folder.path / "nvidia"
 
 
 def find(holder: int, words: Sequence[str]) -> int:
-    """The node's process whose command line has these words, by its number on this machine; `holder` is the command's.
+    """Returns the PID, on this machine, of the node's process with these words in its command line.
 
-    Raises ProcessLookupError while there is none.
+    `holder` is the PID of the node's command. Raises ProcessLookupError while there is no such process.
     """
     below = [holder]
     for pid in below:
@@ -96,7 +98,7 @@ def remove_cgroups(folder: Folder) -> None:
 
 
 def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
-    """Holds the node, as the first process of its namespaces. Never returns."""
+    """Runs the node as the first process of its namespaces. Never returns."""
     _mount(folder)
     if toolkit:
         nvidia.write(folder, f"/{_cgroup(folder)}")
@@ -117,7 +119,7 @@ def run(folder: Folder, ports: Ports, *, toolkit: bool) -> None:
 
 
 async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None:
-    """As systemd would: a part that ends is started again. As a first process must: orphans are reaped."""
+    """Restarts parts that end, as systemd would, and reaps orphans, as a first process must."""
     api, kubelet = _api_socket(folder), _kubelet_socket(folder)
     ways: list[tuple[End, End]] = [(Tcp(SERVICE_IP, 443), api), (Tcp("127.0.0.1", ports.api_server), api)]
     ways.append((kubelet, Tcp("127.0.0.1", ports.kubelet)))
@@ -130,7 +132,7 @@ async def _hold(folder: Folder, ports: Ports, parts: list[ChildProcess]) -> None
 
 
 def _reap(own: set[int]) -> None:
-    """Ends the zombies that the kernel gave us. Those of our own parts are left to their Popen."""
+    """Reaps orphans. The zombies of our own parts are left to their Popen."""
     with suppress(ChildProcessError):
         while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
             os.waitpid(ended.si_pid, 0)
@@ -252,8 +254,7 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
         "failCgroupV1": False,
         "failSwapOn": False,
         **_pod_cgroups(),
-        # Nothing but memory: on a machine whose disk is nearly full it would evict the agents, and delete their images,
-        # which no registry has.
+        # On a nearly full disk the kubelet would evict the agents and delete their images, which no registry has.
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
         "resolvConf": "",
@@ -262,7 +263,7 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
 
 
 def _pod_cgroups() -> dict[str, Any]:
-    """Groups for pods, where the controllers of cgroup v2 are not v1's."""
+    """Returns the settings for pods' control groups, if the node's hierarchy has a memory controller."""
     unified = (_CGROUPS / "cgroup.controllers").exists()
     if unified and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
         return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
@@ -270,12 +271,12 @@ def _pod_cgroups() -> dict[str, Any]:
 
 
 def _cgroup(folder: Folder) -> str:
-    """A name that two clusters on one machine do not share."""
+    """Returns a name that is unique to the cluster on this machine."""
     return f"gpu-tenancy-{folder.path.stat().st_ino}"
 
 
 def _cgroup_tops(folder: Folder) -> Iterator[Path]:
-    """One in each hierarchy of cgroup v1; the one of v2."""
+    """Yields the node's group in each hierarchy of cgroup v1, or in the one of v2."""
     unified = (_CGROUPS / "cgroup.controllers").exists()
     for hierarchy in [_CGROUPS] if unified else sorted(_CGROUPS.iterdir()):
         yield hierarchy / _cgroup(folder)

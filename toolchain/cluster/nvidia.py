@@ -1,9 +1,8 @@
-"""NVIDIA's own container runtime on the real node, before whatever library lies where the driver's would.
+"""NVIDIA's own container runtime on the real node, with a fake library in place of the driver's.
 
-The runtime and its hook need cgroup v2. Where this machine has v1, the node gets the machine's hierarchy of v2 as its
-/sys/fs/cgroup. That has no controllers, which v1 holds: a program between NVIDIA's runtime and runc (`_NO_CONTROLLERS`)
-takes the limits of host memory and CPU out of each container, and puts its control group where a kubelet that makes
-groups for pods would have. Everything else is as on a node of cgroup v2.
+The runtime and its hook need cgroup v2. On a machine with v1, the node mounts the hierarchy of v2 as /sys/fs/cgroup,
+which then has no controllers. A program between NVIDIA's runtime and runc (`_NO_CONTROLLERS`) therefore removes the
+limits of host memory and CPU from each container. It also creates the pod's control group, as a kubelet would.
 """
 
 import json
@@ -37,19 +36,19 @@ os.execv({runc!r}, [{runc!r}, *given])
 
 
 def why_not() -> str | None:
-    """Why NVIDIA's runtime cannot run here; None where it can."""
+    """Returns the reason why NVIDIA's runtime cannot run here; None if it can."""
     if lacking := missing(PROGRAMS):
         return f"{', '.join(lacking)}: run make oracle-toolchain, which needs Go and a C compiler"
     return None
 
 
 def unified() -> bool:
-    """Whether the machine has cgroup v2 alone."""
+    """Returns True if the machine has cgroup v2 alone."""
     return (_CGROUPS / "cgroup.controllers").exists()
 
 
 def mount_cgroups() -> None:
-    """The hierarchy of cgroup v2 as the only one, in the mount namespace of the node."""
+    """Mounts the hierarchy of cgroup v2 in the node's mount namespace, as the only one."""
     if not unified():
         for command in (("umount", "-R"), ("mount", "-t", "cgroup2", "cgroup2")):
             subprocess.run([*command, str(_CGROUPS)], check=True)
@@ -60,22 +59,22 @@ def driver_root(folder: Folder) -> Path:
 
 
 def libraries(folder: Folder) -> Path:
-    """Where NVIDIA's hook looks for the driver's libraries below its root."""
+    """The folder of the driver's libraries, in which NVIDIA's hook searches."""
     return driver_root(folder) / "usr" / "lib64"
 
 
 def runc(folder: Folder) -> str:
-    """What starts containers, made before the node mounts its control groups."""
+    """The program that starts containers, written before the node mounts its control groups."""
     return str(_home(folder) / "runc")
 
 
 def environment(folder: Folder) -> dict[str, str]:
-    """Of containerd, whose shims run NVIDIA's runtime."""
+    """containerd's environment, for the shims that run NVIDIA's runtime."""
     return {"NVIDIA_CTK_CONFIG_FILE_PATH": str(_home(folder) / "config.toml")}
 
 
 def write(folder: Folder, top: str) -> None:
-    """The runtime's configuration, and what is below it; `top` is the node's own control group."""
+    """Writes the runtime's configuration and its runc. `top` is the node's own control group."""
     home = _home(folder)
     (home / "cdi").mkdir(parents=True)
     real = shutil.which("runc")
@@ -98,8 +97,11 @@ spec-dirs = ["{home / "cdi"}"]
 
 
 def offer(folder: Folder, uuids: Sequence[str], *, hook: bool = True) -> None:
-    """A CDI specification of these devices, each by its uuid and all by `all`, as toolkit 1.20.1 generates the part of
-    memory limits (pkg/nvcdi/full-gpu-nvml.go, internal/discover/hooks.go). Without the hook: as an older toolkit."""
+    """Writes a CDI specification of these devices, each under its UUID and all together under `all`.
+
+    It has the memory limits of toolkit 1.20.1 (pkg/nvcdi/full-gpu-nvml.go, internal/discover/hooks.go). Without the
+    hook it is that of an older toolkit.
+    """
     root, lib = driver_root(folder), libraries(folder)
     common: dict[str, Any] = {
         "env": ["LD_LIBRARY_PATH=/opt/nvidia"],

@@ -1,4 +1,4 @@
-"""What a cluster of ours has besides Kubernetes' own objects: what GPU and monitoring operators would have brought."""
+"""The objects that GPU and monitoring operators would have created in a cluster."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ _MONITORING_KINDS = {"PrometheusRule": "v1", "PodMonitor": "v1", "AlertmanagerCo
 
 
 def objects() -> Iterator[tuple[str, Manifest]]:
-    """The collection to POST to, and the object."""
+    """Yields each object, after the collection in which it is created."""
     for plural, manifest in simulated.access():
         yield f"/apis/rbac.authorization.k8s.io/v1/{plural}", manifest
     yield (
@@ -36,7 +36,7 @@ def objects() -> Iterator[tuple[str, Manifest]]:
 
 
 def _definition(kind: str, version: str) -> Manifest:
-    """Of the Prometheus Operator: the kind, without its schema."""
+    """Returns a kind of the Prometheus Operator, without its schema."""
     plural = f"{kind.lower()}s"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -56,10 +56,9 @@ _of_a_daemon_set = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kin
 
 
 def real_pods(*images: str) -> Iterator[tuple[str, Manifest]]:
-    """A policy that sends the pods of these images to the real node; its taint keeps all others on the simulated ones.
+    """Yields a policy that sends the pods of these images to the real node. Its taint keeps all other pods away.
 
-    Without it the programs under test would have to know of the two. A pod with a runtime class is for a GPU node, and
-    a DaemonSet's pod for the node that it was made for.
+    Pods with a runtime class and pods of a DaemonSet are left alone.
     """
     api = "admissionregistration.k8s.io/v1"
     metadata = {"name": "gpu-tenancy-real-pods"}

@@ -1,4 +1,4 @@
-"""Where a cluster keeps its files, and where its programs are."""
+"""The paths of a cluster's files and programs."""
 
 import json
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ def program(name: str) -> str:
 
 
 def missing(programs: tuple[str, ...]) -> list[str]:
-    """Those of the toolchain's programs that are not installed."""
+    """Returns the programs that are not installed."""
     return [name for name in programs if not Path(program(name)).exists()]
 
 
@@ -50,11 +50,11 @@ class Folder:
 
     @property
     def state(self) -> Path:
-        """What the supervisor says of itself, once all is ready."""
+        """The supervisor's state file, written once all is ready."""
         return self.path / "cluster.json"
 
     def read_state(self) -> dict[str, Any]:
-        """Empty where no cluster became ready here."""
+        """Returns the state; empty if no cluster became ready here."""
         try:
             state: dict[str, Any] = json.loads(self.state.read_text())
         except FileNotFoundError:

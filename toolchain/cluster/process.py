@@ -21,7 +21,7 @@ _PORTS = range(20000, 30000)  # below those that kernels choose, and below those
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What to run, under the name that its log has."""
+    """A command and the name of its log."""
 
     name: str
     arguments: Sequence[str]
@@ -62,13 +62,13 @@ class ChildProcess:
         return self._child.poll() is None
 
     def check(self) -> None:
-        """Raises ClusterError with the end of its log if it ended."""
+        """Raises ClusterError, with the end of the log, if the process has ended."""
         if (code := self._child.poll()) is not None:
             name = self.command.name
             raise ClusterError(f"{name} ended ({code}); the end of {self.folder.log(name)}:\n{self.folder.tail(name)}")
 
     def stop(self) -> None:
-        """The command's signal, then SIGKILL; also of a process that is stopped (SIGSTOP)."""
+        """Ends the process by the command's signal, then by SIGKILL, even if it is stopped by SIGSTOP."""
         if self._child.poll() is not None:
             return
         self._child.send_signal(signal.SIGCONT)
@@ -81,8 +81,10 @@ class ChildProcess:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many neighbouring ports of 127.0.0.1 on which nobody listens. Not the kernel's to choose: until the cluster
-    listens there, and while a part of it is restarted, the kernel would give them to others."""
+    """Returns neighbouring free ports of 127.0.0.1.
+
+    They are outside the range from which the kernel chooses, so that no other program gets a port during a restart.
+    """
     while True:
         first = secrets.choice(range(_PORTS.start, _PORTS.stop - count))
         ports = list(range(first, first + count))

@@ -1,8 +1,4 @@
-"""Connections between this machine's network and that of the node, which share no address but the file system.
-
-The node's processes live in a network namespace of their own, so that nothing on this machine is changed and two nodes
-do not meet. Unix sockets reach across.
-"""
+"""Connections between this machine's network and the node's network namespace, through Unix sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -42,7 +38,7 @@ End = Tcp | Unix
 
 
 async def serve(ways: Iterable[tuple[End, End]]) -> None:
-    """Listens at the first end of each way, and passes what comes to the second, until cancelled."""
+    """Forwards connections from the first end of each pair to the second, until cancelled."""
     for near, far in ways:
         await near.listen(_passing_to(far))
     await asyncio.Event().wait()

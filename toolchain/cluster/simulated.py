@@ -1,4 +1,4 @@
-"""kwok, and the nodes that it plays: they are Ready and run every pod at once, without a container."""
+"""kwok and its simulated nodes, which are Ready and run every pod at once, without a container."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,13 +13,12 @@ Manifest = dict[str, Any]
 
 # The nodes of prod's pools that share memory.
 SHARED = ("k8s-node1", "node-4")
-# Of the second no test has telemetry: with its exporter kept away the agents miss it at once, and wait for no answer.
+# This taint keeps the exporter off the second node, so that the agents report missing telemetry at once.
 UNMEASURED = "gpu-tenancy/unmeasured"
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
-# A Job's pod completes when it is told to, by `kubectl annotate pod NAME gpu-tenancy/complete=true`, or by its template
-# after a time: gpu-tenancy/complete-after=10s.
-COMPLETE, COMPLETE_AFTER = "gpu-tenancy/complete", "gpu-tenancy/complete-after"
-# Kueue's pods are Ready when the process that stands for them is.
+# A Job's pod completes when it is annotated with gpu-tenancy/complete=true.
+COMPLETE = "gpu-tenancy/complete"
+# Kueue's pods are Ready when its process is.
 READY = "gpu-tenancy/ready"
 KUEUE = {"app.kubernetes.io/name": "kueue"}
 
@@ -47,7 +46,7 @@ def kwok(folder: Folder) -> Command:
 
 
 def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], taint: str | None = None) -> Manifest:
-    """A node as its kubelet, NVIDIA's device plugin and feature discovery would have made it."""
+    """Returns a node as its kubelet, NVIDIA's device plugin and feature discovery would have created it."""
     capacity = {**_HARDWARE, **resources}
     taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}] if taint else []
     return {
@@ -69,7 +68,7 @@ def node(name: str, *, labels: Mapping[str, str], resources: Mapping[str, str], 
 
 
 def gpu_labels(*, sharing: str, replicas: int) -> dict[str, str]:
-    """What NVIDIA's feature discovery says of a node with one Tesla T4."""
+    """Returns the labels that NVIDIA's feature discovery gives a node with one Tesla T4."""
     return {
         "nvidia.com/gpu.present": "true",
         "nvidia.com/gpu.count": "1",
@@ -82,7 +81,7 @@ def gpu_labels(*, sharing: str, replicas: int) -> dict[str, str]:
 
 
 def nodes() -> list[Manifest]:
-    """Those of the prod stack, and two without a GPU."""
+    """Returns the prod stack's nodes, and two without a GPU."""
     return [
         node(
             "k8s-node1",
@@ -107,7 +106,7 @@ def nodes() -> list[Manifest]:
 
 
 def devices(node: str, domain: str) -> Manifest:
-    """The ResourceSlice that the exporter would have published of a node with one Tesla T4, had it an NVML to ask."""
+    """Returns the ResourceSlice that the exporter publishes for a node with one Tesla T4."""
     driver = f"gpumem.{domain}"
     device = {
         "name": "gpu-0",
@@ -129,7 +128,7 @@ def devices(node: str, domain: str) -> Manifest:
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:
-    """Ready, and the taints are gone that every node has until it is."""
+    """Returns True if the node is Ready and has none of the taints of a new node."""
     conditions = node.get("status", {}).get("conditions", [])
     taints = node.get("spec", {}).get("taints", [])
     ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
@@ -137,7 +136,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def access() -> Iterable[tuple[str, Manifest]]:
-    """kwok's own role: what kubelets do, for any node."""
+    """Yields kwok's role, a kubelet's rights on every node, and its binding."""
     core = [
         {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["update", "patch"]},
@@ -163,30 +162,22 @@ def access() -> Iterable[tuple[str, Manifest]]:
 
 
 def _stages() -> list[Manifest]:
-    """kwok's own stages, with its `pod-ready` in two: Kueue's pods wait for the process that stands for them."""
-    (label, name), annotation = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
+    """Returns kwok's own stages. Its `pod-ready` is split in two, because Kueue's pods wait for Kueue's process."""
+    (label, name), is_ready = next(iter(KUEUE.items())), f'.metadata.annotations["{READY}"]'
     is_kueue = f'.metadata.labels["{label}"]'
+    completed = _narrowed("pod/general/pod-complete", (f'.metadata.annotations["{COMPLETE}"]', "Exists", None))
+    completed["spec"]["delay"] = {"durationMilliseconds": 0}
     return [
         *(_stage(name) for name in _UNCHANGED),
-        _narrowed("pod/fast/pod-ready", "pod-ready", (is_kueue, "NotIn", [name])),
-        _narrowed("pod/fast/pod-ready", "kueue-ready", (is_kueue, "In", [name]), (annotation, "In", ["true"])),
-        _completion("completed-by-hand", COMPLETE, delayed=False),
-        _completion("completed-in-time", COMPLETE_AFTER, delayed=True),
+        _narrowed("pod/fast/pod-ready", (is_kueue, "NotIn", [name])),
+        _narrowed("pod/fast/pod-ready", (is_kueue, "In", [name]), (is_ready, "In", ["true"]), name="kueue-ready"),
+        completed,
     ]
 
 
-def _completion(name: str, annotation: str, *, delayed: bool) -> Manifest:
-    path = f'.metadata.annotations["{annotation}"]'
-    stage = _narrowed("pod/general/pod-complete", name, (path, "Exists", None))
-    stage["spec"]["delay"] = {"durationMilliseconds": 0}
-    if delayed:
-        stage["spec"]["delay"]["durationFrom"] = {"expressionFrom": path}
-    return stage
-
-
-def _narrowed(path: str, name: str, *conditions: tuple[str, str, list[str] | None]) -> Manifest:
+def _narrowed(path: str, *conditions: tuple[str, str, list[str] | None], name: str | None = None) -> Manifest:
     stage = _stage(path)
-    stage["metadata"]["name"] = name
+    stage["metadata"]["name"] = name or stage["metadata"]["name"]
     for key, operator, values in conditions:
         expression = {"key": key, "operator": operator} | ({"values": values} if values else {})
         stage["spec"]["selector"]["matchExpressions"].append(expression)

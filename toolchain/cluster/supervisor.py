@@ -1,8 +1,7 @@
 """The process that holds a cluster: starts its parts in order, watches them, and stops them in reverse.
 
-It ends, and all with it, on SIGTERM, when the end of its standard input comes (a starter that holds the other end of
-the pipe need do nothing, not even survive), or when a part ends by itself. On Linux the parts also end with it when it
-is killed. A line `restart NAME` on standard input restarts a part.
+It ends on SIGTERM, when a part ends, or when its standard input is closed, which happens when its starter ends. On
+Linux the parts also end when it is killed. A line `restart NAME` on standard input restarts a part.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ class Supervisor:
         self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def run(self, *, until_input_ends: bool) -> int:
-        """The exit status: 1 when the cluster does not start, or a part of it ends."""
+        """Returns the exit status: 1 if the cluster does not start, or a part of it ends."""
         signal.signal(signal.SIGTERM, lambda *_: self._orders.put(_STOP))
         signal.signal(signal.SIGINT, lambda *_: self._orders.put(_STOP))
         if until_input_ends:
@@ -117,7 +116,7 @@ class Supervisor:
             part.check()
 
     def _report(self) -> None:
-        """Written whole: who waits for the file reads all of it."""
+        """Writes the state file in one step, because other processes wait for it."""
         pids = {name: part.pid for name, part in self._parts.items()}
         fresh = self._folder.state.with_suffix(".new")
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))

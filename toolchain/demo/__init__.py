@@ -1,1 +1,1 @@
-"""`make demo`: the residents' day in fast steps, on a throw-away cluster that draws who has the memory."""
+"""`make demo`: the residents' day in fast steps on a throw-away cluster, with a drawing of the memory's users."""

@@ -1,7 +1,7 @@
 """`python -m toolchain.demo`: the residents' day in fast steps, on a throw-away cluster without a GPU.
 
-Everything is in a folder of its own, which goes with it: the cluster, its kubeconfig, Pulumi's state, the plugin. It
-touches no kubeconfig and no stack of yours.
+The cluster, its kubeconfig, Pulumi's state and the plugin are in a temporary folder, which is removed at the end. Your
+kubeconfig and your stacks are not touched.
 """
 
 import os
@@ -34,21 +34,20 @@ from toolchain.demo.story import Step, story
 from toolchain.workspace import Workspace, workspace
 
 _NODE = f"/api/v1/nodes/{control_plane.NODE}"
-_PLAYED = "/api/v1/nodes/k8s-node1"
+_SIMULATED = "/api/v1/nodes/k8s-node1"
 _PREFIX = "gpu-tenancy-demo-"
-_SOCKET_PATH = 107  # characters that Linux takes
 _LOADING = (("watchdog", "minimum_age_seconds", 10), ("gate", "starting_seconds", 20))
 _FAST = " and ".join(f"{agent}.{key} {seconds}" for agent, key, seconds in _LOADING)
 _READY_SECONDS = 120
-_LOOK_SECONDS = 2.0  # between two looks at who has the memory
-_READ_SECONDS = 4.0  # for a person to read what came of a step
-_READING_SECONDS = 12  # the exporter's 5, and a busy machine's
+_DRAW_SECONDS = 2.0  # Between two drawings of the memory's users.
+_READ_SECONDS = 4.0  # For a person to read the outcome of a step.
+_READING_SECONDS = 12  # The exporter's 5, and more on a busy machine.
 _END_SECONDS = 15
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
-    """0; 1 with the reason on stderr; 130 where it was interrupted."""
+    """Returns 0, or 1 with the reason on stderr, or 130 after an interruption."""
     if reason := why_not():
         print(f"make demo: {reason}", file=sys.stderr)
         return 1
@@ -69,20 +68,18 @@ def main() -> int:
 
 
 def why_not() -> str | None:
-    """What this machine lacks for it, in a sentence; None where it lacks nothing."""
+    """Returns the reason why the demo cannot run on this machine; None if it can."""
     if reason := node.why_not():
         return reason
     if lacking := paths.missing(paths.CONTROL_PLANE):
         return f"not installed: {', '.join(lacking)}; run make cluster-toolchain"
     if not shutil.which("cc"):
         return "the simulated GPU needs a C compiler: install gcc and libc6-dev"
-    most = _SOCKET_PATH - len(f"/{_PREFIX}12345678/cluster/kubelet.sock")
-    where = tempfile.gettempdir()
-    return None if len(where) <= most else f"its sockets need a shorter TMPDIR, of at most {most} characters: {where}"
+    return None
 
 
 def _interrupted(*_: Any) -> None:
-    """Once: whoever presses Ctrl-C again does not keep it from ending what it started."""
+    """Ends the demo. A second Ctrl-C is ignored, so that everything is cleaned up."""
     for number in _ENDS:
         signal.signal(number, signal.SIG_IGN)
     print("\nends what it started ...", file=sys.stderr, flush=True)
@@ -107,10 +104,10 @@ class _Demo:
         colour = self._terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         self._page, self._paper = Page(width, colour), Paper(width, colour)
         self._rows: list[tuple[Step, float]] = []
-        self._looked = 0.0
+        self._drawn = 0.0
 
     def run(self) -> None:
-        """From an empty machine to an empty machine. Raises ClusterError."""
+        """Starts the cluster, plays the day and ends the cluster. Raises ClusterError."""
         kubeconfig = self._folder / "cluster" / "admin.kubeconfig"
         self._install_plugin()
         print(f"""A day of five residents of one simulated Tesla T4, in fast steps. In another terminal, meanwhile:
@@ -150,13 +147,13 @@ class _Demo:
 
     def _redraws(self, above: str, kubectl: Kubectl) -> Callable[[], None]:
         def redraw() -> None:
-            if self._terminal and time.monotonic() - self._looked >= _LOOK_SECONDS:
+            if self._terminal and time.monotonic() - self._drawn >= _DRAW_SECONDS:
                 self._draw(above, [self._asked("who", kubectl)])
 
         return redraw
 
     def _show(self, step: Step, above: str, stage: Stage, kubectl: Kubectl) -> None:
-        """What came of the step, in the agents' words, and what the plugin shows of it."""
+        """Prints the outcome of the step in the agents' words, and the plugin's answers."""
         _, seconds = self._rows[-1]
         self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
@@ -168,19 +165,19 @@ class _Demo:
             print("\n".join((outcome, *below)), flush=True)
 
     def _await_reading(self, stage: Stage, kubectl: Kubectl) -> None:
-        """Until the exporter shows what the card has: it reads each few seconds, and a picture would be late."""
+        """Waits until the exporter, which reads every few seconds, shows the card as it is."""
         ends = time.monotonic() + _READING_SECONDS
         while time.monotonic() < ends and f", {stage.card.free_mib} free" not in self._asked("who", kubectl):
             time.sleep(1)
 
     def _draw(self, above: str, below: list[str]) -> None:
-        self._looked = time.monotonic()
+        self._drawn = time.monotonic()
         print(CLEAR + "\n".join((above, *below)), end="", flush=True)
 
     def _asked(self, verb: str, kubectl: Kubectl) -> str:
         try:
             return cli.text_of(_typed(verb).split(), kubectl, self._paper)
-        except AgentError as error:  # it is a picture of the day, not the day
+        except AgentError as error:  # The demo goes on without this picture.
             return f"gpumem: {error}\n"
 
 
@@ -193,18 +190,18 @@ def _kubectl(kubeconfig: Path) -> Kubectl:
 
 
 def _give_gpu(held: HeldCluster) -> Path:
-    """The real node is the one of pool t4, with an empty card; the played one goes. What the fake NVML reads."""
+    """Makes the real node the node of pool t4, in place of the simulated one. Returns the fake NVML's input file."""
     libraries = node.gpu_libraries(held.folder)
     fake_nvml.build(libraries)
     script = libraries / "card"
     fake_nvml.write(script, card.shown(card.free_mib({})))
-    held.api.request("DELETE", _PLAYED)
+    held.api.request("DELETE", _SIMULATED)
     held.api.patch(_NODE, {"metadata": {"labels": card.LABELS}})
     return script
 
 
 def _open_node(api: ClusterApi) -> None:
-    """Its taint kept away, until now, what can run on a node that is played alone. Raises ClusterError."""
+    """Removes the real node's taint and waits until its memory is advertised. Raises ClusterError."""
     domain = prod.cluster()["resource_domain"]
     api.patch(_NODE, {"spec": {"taints": []}})
     published = f"/apis/resource.k8s.io/v1/resourceslices/gpumem.{domain}-{control_plane.NODE}"
@@ -216,13 +213,13 @@ def _open_node(api: ClusterApi) -> None:
 
 
 def in_fast_steps(config: dict[str, Any]) -> None:
-    """Prod gives a model two minutes to load before the watchdog looks at it, and five before its budget is lent."""
+    """Shortens the time that a model has to load before the watchdog judges it and the gate lends its budget."""
     for agent, key, seconds in _LOADING:
         config[agent][key] = seconds
 
 
 def _roll_out(folder: Path, held: HeldCluster) -> None:
-    """Raises ClusterError with all that Pulumi said."""
+    """Raises ClusterError with Pulumi's output."""
     home = folder / "prod"
     home.mkdir()
     made = workspace(home)
@@ -232,9 +229,9 @@ def _roll_out(folder: Path, held: HeldCluster) -> None:
 
 
 def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
-    """In a session of its own, of which nothing is left afterwards: Pulumi's plugins outlive it where it is killed."""
+    """Runs Pulumi in a session of its own, which is ended as a whole. Pulumi's plugins outlive a killed CLI."""
     log = made.folder / "pulumi.log"
-    # Of a state that goes with the cluster no step need be kept.
+    # The state is thrown away with the cluster, so that no step need be saved.
     quick = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -255,7 +252,7 @@ def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
 
 
 def _end_session(leader: "subprocess.Popen[bytes]") -> None:
-    """Every process of the session, which plugins in groups of their own are in too."""
+    """Kills every process of the session, also plugins in process groups of their own."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             session = int(stat.read_text().rpartition(") ")[2].split()[3])

@@ -1,4 +1,4 @@
-"""The demo as text: the story above, who has the memory below. Pure."""
+"""The text of the demo. Pure."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 @dataclass(frozen=True)
 class Said:
-    """The words of an Event: of whom, by whom."""
+    """An Event: its reporter, its reason, its object and its note."""
 
     reporter: str
     reason: str
@@ -22,13 +22,13 @@ class Said:
 
 @dataclass(frozen=True)
 class Page:
-    """How wide, and whether in colour."""
+    """The width and the colour of the text."""
 
     width: int = 100
     colour: bool = False
 
     def line(self, seconds: float, what: str) -> str:
-        """What begins, so long after the start."""
+        """Returns a line about what begins now, `seconds` after the start."""
         text = f"[{seconds:3.0f} s] {what}"
         return "\n".join(textwrap.wrap(text, self.width, subsequent_indent=" " * 8, break_on_hyphens=False))
 
@@ -37,11 +37,11 @@ class Page:
         return f"{_BOLD}{text}{_PLAIN}" if self.colour else text
 
     def beginning(self, number: int, of: int, step: Step) -> str:
-        """What happens, and why it matters."""
+        """Returns the title of a step, and why it matters."""
         return _text([self.title(number, of, step), *self._wrapped(step.why)])
 
     def outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> str:
-        """What came of it, in whose words, and what to type."""
+        """Returns the outcome of a step, the Events, and the command that shows the same."""
         return _text(self._outcome(step, seconds, said))
 
     def _outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> Iterator[str]:
@@ -52,7 +52,7 @@ class Page:
         yield f"  see it: {step.type}"
 
     def summary(self, rows: Sequence[tuple[Step, float]]) -> str:
-        """All steps, and how long what followed took."""
+        """Returns all steps with their seconds."""
         lines = [f"{step.cause}: {step.effect}" for step, _ in rows]
         return _text(
             wrapped

@@ -1,4 +1,4 @@
-"""The cluster that the story happens on: who does what to it, and when what follows has come to pass."""
+"""Plays the story's steps on the cluster: does the cause, and waits for the effect."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Object = Mapping[str, Any]
 
 STEP_SECONDS = 240  # far longer than any takes, also on a busy machine
 _PAUSE_SECONDS = 0.3
-_READING_SECONDS = 8  # so long after it the agents know what is held: the exporter reads each 5 s
+_READING_SECONDS = 8  # After this time the agents have a new reading: the exporter reads every 5 s.
 
 Meanwhile = Callable[[], None]
 
@@ -32,7 +32,7 @@ class Stage:
     meanwhile: Meanwhile = lambda: None
 
     def play(self, key: str) -> None:
-        """The step's cause, and then what follows. Raises ClusterError where it does not in time."""
+        """Does the step's cause and waits for its effect. Raises ClusterError if that takes too long."""
         steps: dict[str, Callable[[], None]] = {
             "residents": self._residents,
             "leak": self._leak,
@@ -44,7 +44,7 @@ class Stage:
         steps[key]()
 
     def said(self, told: Told) -> list[Said]:
-        """The latest Event of that reason; none where it has gone, or nobody wrote it."""
+        """Returns the latest Event with that reason, if there is one."""
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
         found = (self.api.get(path) or {"items": []})["items"]
         latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
@@ -109,7 +109,7 @@ class Stage:
         return all(self.card.holds(app) == mib for app, mib in STEADY_MIB.items())
 
     def _uids(self) -> dict[str, str]:
-        """Of the residents' pods that do not terminate."""
+        """Returns the UIDs of the residents' pods that do not terminate."""
         return {app: self._uid(app) for app in STEADY_MIB}
 
     def _uid(self, app: str) -> str:
@@ -140,7 +140,7 @@ class Stage:
         )
 
     def _waits(self, team: str, job: str) -> bool:
-        """Kueue looked at it, and found no quota for it."""
+        """Returns True if Kueue has no quota for the Job."""
         for each in self._items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads"):
             if each["metadata"]["ownerReferences"][0]["name"] == job:
                 conditions = each.get("status", {}).get("conditions", [])

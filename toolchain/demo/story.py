@@ -1,17 +1,17 @@
-"""What happens in the demo, why, and what to type to see the same: the residents' day of record 0000. Pure."""
+"""The steps of the demo, the residents' day of record 0000. Pure."""
 
 from dataclasses import dataclass
 
 from tenancy import names
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
 
-LEAK_MIB = 150  # a turn of half a second
+LEAK_MIB = 150  # In each turn of half a second.
 FLOOR_MIB = 1536
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """An Event that is shown: of a namespace, by its reason."""
+    """An Event to show, by its namespace and reason."""
 
     namespace: str
     reason: str
@@ -19,8 +19,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """`key` names what the stage does; `cause` happens, `why` it matters, `effect` follows by itself; `type` shows it
-    in another terminal."""
+    """A step: `key` names the stage's method, `effect` follows from `cause`, `type` is a command that shows it."""
 
     key: str
     cause: str
@@ -48,7 +47,7 @@ def story() -> tuple[Step, ...]:
             key="leak",
             cause=f"frigate leaks {2 * LEAK_MIB} MiB a second",
             why=f"It goes past its budget of {budget['frigate']} MiB and takes what others were promised. Under the "
-            f"floor of {FLOOR_MIB} MiB the watchdog recycles who is over a budget, and nobody else.",
+            f"floor of {FLOOR_MIB} MiB the watchdog recycles only pods over their budget.",
             effect="frigate was recycled, its next pod is loaded, and nobody else lost a pod",
             type=_events("frigate", names.EVENT_RECYCLED),
             told=(Told(namespace="frigate", reason=names.EVENT_RECYCLED),),
@@ -56,8 +55,8 @@ def story() -> tuple[Step, ...]:
         Step(
             key="night",
             cause="at night immich-ml unloads its models",
-            why=f"It holds {NIGHT_MIB} instead of {STEADY_MIB['immich-ml']} MiB. tts has no seat; its gate lets it "
-            f"into slack that is really free: {TTS_MIB} MiB above the floor and a margin, in three readings.",
+            why=f"It holds {NIGHT_MIB} instead of {STEADY_MIB['immich-ml']} MiB. tts has no seat. Its gate starts it "
+            f"once {TTS_MIB} MiB are free above the floor and a margin, in three readings.",
             effect=f"the gate scaled tts from 0 to 1, and it holds {TTS_MIB} MiB",
             type=_events("tts", names.EVENT_GATE_OPENED),
             told=(Told(namespace="tts", reason=names.EVENT_GATE_OPENED),),
@@ -75,7 +74,7 @@ def story() -> tuple[Step, ...]:
         Step(
             key="urgent",
             cause="team-b submits an urgent Job",
-            why="gpu-urgent is above gpu-batch, and the ClusterQueue preempts what is lower.",
+            why="gpu-urgent is above gpu-batch, and the ClusterQueue preempts lower priorities.",
             effect="nightly was preempted and waits in the queue again, urgent runs",
             type=_events("team-a", "Preempted"),
             told=(Told(namespace="team-a", reason="Preempted"),),
@@ -83,10 +82,10 @@ def story() -> tuple[Step, ...]:
         ),
         Step(
             key="seat",
-            cause="llama-swap is restarted while tts is in, and all others load up to their budgets",
-            why=f"What the gate lent is llama-swap's to take back: its seat of {budget['llama-swap']} MiB is a "
-            "promise, and nobody with a seat goes for it.",
-            effect="the gate put tts out, and llama-swap is placed and loaded",
+            cause="llama-swap is restarted while tts runs, and all others load up to their budgets",
+            why=f"llama-swap's seat of {budget['llama-swap']} MiB is a promise. The gate takes back the memory that "
+            "it lent, and no pod with a seat is evicted.",
+            effect="the gate stopped tts, and llama-swap is placed and loaded",
             type=_events("tts", names.EVENT_GATE_CLOSED),
             told=(
                 Told(namespace="llama-swap", reason=names.EVENT_SEAT_HELD),

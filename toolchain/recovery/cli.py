@@ -10,24 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PULUMI = Path(__file__).resolve().parents[2] / ".toolchain" / "bin" / "pulumi"
-
 
 class CliError(Exception):
-    """A command failed; the message is what it said."""
+    """A command failed; the message is its output."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack of the project in `folder`; `environment` names the backend."""
+    """A stack of the project in `folder`; `environment` names the backend, `program` is Pulumi's CLI."""
 
     name: str
     folder: Path
     environment: Mapping[str, str]
+    program: Path
 
     @property
     def backend(self) -> str:
-        """The address that every command uses; empty where Pulumi's own login decides."""
+        """The backend's address; empty if Pulumi's own login decides."""
         return self.environment.get("PULUMI_BACKEND_URL", "")
 
     def export(self) -> Mapping[str, Any]:
@@ -35,7 +34,7 @@ class Stack:
         return deployment
 
     def replace(self, deployment: Mapping[str, Any]) -> None:
-        """Makes that its state."""
+        """Replaces the stack's state."""
         self._run("stack", "import", given=json.dumps(deployment))
 
     def unlock(self) -> None:
@@ -51,9 +50,13 @@ class Stack:
         targets = [f"--target={urn}" for urn in urns]
         self._run(command, "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", *targets)
 
+    def init(self) -> None:
+        """Makes the stack in its backend. Raises CliError."""
+        self._run("stack", "init")
+
     def _run(self, *arguments: str, given: str = "") -> str:
         done = subprocess.run(
-            [PULUMI, *arguments, "--stack", self.name, "--non-interactive", "--color", "never"],
+            [self.program, *arguments, "--stack", self.name, "--non-interactive", "--color", "never"],
             cwd=self.folder,
             env=self.environment,
             input=given,
@@ -68,15 +71,15 @@ class Stack:
 
 @contextmanager
 def scratch(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]:
-    """A copy of the stack in a backend of its own, with that state. The stack file is a copy too: `init` writes it."""
+    """Yields a copy of the stack with that state, in a temporary backend and folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in ("Pulumi.yaml", f"Pulumi.{stack.name}.yaml"):
             shutil.copy(stack.folder / file, folder)
-        (folder / ".venv").symlink_to(stack.folder / ".venv")  # or Pulumi would make one
+        (folder / ".venv").symlink_to(stack.folder / ".venv")  # Without it Pulumi would create one.
         state = folder / "state"
         state.mkdir()
-        copy = Stack(stack.name, folder, {**stack.environment, "PULUMI_BACKEND_URL": f"file://{state}"})
-        copy._run("stack", "init")
+        copy = Stack(stack.name, folder, {**stack.environment, "PULUMI_BACKEND_URL": f"file://{state}"}, stack.program)
+        copy.init()
         copy.replace(deployment)
         yield copy

@@ -1,7 +1,7 @@
-"""What a run leaves in a `file://` backend when it is killed: its lock, and attributes that it was about to write.
+"""The lock and the attribute files that a killed run leaves in a `file://` backend.
 
-Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
-(attrs.go), which puts a new state in its place in one step, but truncates the attributes next to it and then writes.
+A backend replaces a state in one step, but truncates the attributes next to it before it writes them. Source:
+github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob (attrs.go).
 """
 
 import json
@@ -16,7 +16,7 @@ _SCHEME = "file://"
 
 @dataclass(frozen=True)
 class Lock:
-    """Who holds the stack, by what the lock's file says."""
+    """The content of a lock file."""
 
     pid: int
     username: str
@@ -25,7 +25,7 @@ class Lock:
 
     @property
     def is_stale(self) -> bool:
-        """Its holder was a process of this user on this host, and is gone. Of others nothing can be known."""
+        """True if the holder was a process of this user on this host and has ended. Other holders cannot be checked."""
         return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Lock:
 
 
 def locks(backend: str, project: str, stack: str) -> list[Lock]:
-    """All locks on the stack; none where the backend is no folder, and Pulumi itself has to say who holds it."""
+    """Returns all locks on the stack; none for a backend other than a folder, where Pulumi itself checks."""
     root = _root(backend)
     files = (root / "locks" / "organization" / project / stack).glob("*.json") if root else ()
     contents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)]
@@ -43,7 +43,7 @@ def locks(backend: str, project: str, stack: str) -> list[Lock]:
 
 
 def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
-    """Without the file, which has a checksum and a media type, the state is read; with a torn one it is not."""
+    """Removes half-written attribute files. Pulumi reads the state without the file, but not with a torn one."""
     root = _root(backend)
     for file in (root / "stacks" / project).glob(f"{stack}.json*.attrs") if root else ():
         try:
@@ -59,7 +59,7 @@ def _root(backend: str) -> Path | None:
 
 
 def _user() -> str:
-    """As Go's os/user finds it; in a container the id may have no name."""
+    """Returns the user's name as Go's os/user finds it; in a container the id may have no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,8 +1,7 @@
-"""What a stack's state says of a run that was killed, and the state that follows from it. Pure: a deployment in,
-a deployment out, in the form of `pulumi stack export`.
+"""Computes a stack's state after a run that was killed. Pure: deployments in the form of `pulumi stack export`.
 
-An operation is written down before it begins and struck out when it has ended. So what is still there was under way:
-objects that were being created may be in the cluster or not, and are not among the resources.
+Pulumi records an operation before it begins and removes the record when it has ended. A record that is left belongs to
+an interrupted operation. An object that was being created is not among the resources; it may or may not exist.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ _HALF_UPGRADED = ("pending-upgrade", "pending-rollback")
 
 @dataclass(frozen=True)
 class Operation:
-    """What was being done to one object when the run ended: creating, updating, deleting or reading it."""
+    """An interrupted operation on one object; `kind` is creating, updating, deleting or reading."""
 
     kind: str
     resource: Resource
@@ -42,7 +41,7 @@ class Operation:
 
     @property
     def is_of_kubernetes(self) -> bool:
-        """Not a component or a provider, which exist in the state alone."""
+        """False for components and providers, which exist only in the state."""
         return bool(self.resource.get("custom")) and str(self.resource["type"]).startswith(_KUBERNETES)
 
     @property
@@ -58,19 +57,19 @@ class Operation:
 
 
 def interrupted(deployment: Deployment) -> list[Operation]:
-    """The operations on the cluster's objects that never ended."""
+    """Returns the interrupted operations on the cluster's objects."""
     pending = deployment["deployment"].get("pending_operations") or []
     operations = [Operation(entry["type"], entry["resource"]) for entry in pending]
     return [operation for operation in operations if operation.is_of_kubernetes]
 
 
 def is_clean(deployment: Deployment) -> bool:
-    """No operation of any sort is left over."""
+    """Returns True if no operation is left over."""
     return not deployment["deployment"].get("pending_operations")
 
 
 def entered(deployment: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """With all that was being created among the resources, as if it had been: a refresh then asks the cluster."""
+    """Adds all objects that were being created to the resources, so that a refresh reads them from the cluster."""
     resources = list(deployment["deployment"].get("resources") or [])
     for operation in operations:
         if operation.is_create:
@@ -79,11 +78,10 @@ def entered(deployment: Deployment, operations: Sequence[Operation]) -> Deployme
 
 
 def settled(refreshed: Deployment, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """After the refresh: without what somebody else made under the same name, and with the field manager under which
-    each object was written. Under another one the next change of a field would be a conflict.
+    """Returns the refreshed state without other people's objects of the same name.
 
-    A chart that was being upgraded is as it was before: after a refresh its values would be the new ones, and the next
-    run would take for done what is not.
+    Each object gets the field manager that wrote it, since another one would conflict at the next change. A chart that
+    was being upgraded keeps its old values. With the refreshed values the next run would not upgrade it.
     """
     created = {operation.urn: operation for operation in operations if operation.is_create}
     upgraded = {operation.urn: old for operation, old in found(entered, operations) if operation.is_upgrade}
@@ -98,8 +96,10 @@ def settled(refreshed: Deployment, entered: Deployment, operations: Sequence[Ope
 
 
 def is_ours(found: Resource, operation: Operation) -> bool:
-    """Whether what was found is what was being created: a chart with the same values, an object that Pulumi wrote
-    with the same labels."""
+    """Returns True if the object is the one that was being created.
+
+    A chart must have the same values. Any other object must be written by Pulumi and have the same labels.
+    """
     wanted = operation.resource["inputs"]
     if found["type"] == RELEASE:
         return bool(found["inputs"].get("values") == wanted.get("values"))
@@ -108,38 +108,37 @@ def is_ours(found: Resource, operation: Operation) -> bool:
 
 
 def found(deployment: Deployment, operations: Sequence[Operation]) -> Iterator[tuple[Operation, Resource]]:
-    """Each operation whose object is among the resources, and that resource."""
+    """Yields each operation with a resource, and that resource."""
     resources = deployment["deployment"].get("resources") or []
     by_urn = {resource["urn"]: resource for resource in resources if not resource.get("delete")}
     return ((operation, by_urn[operation.urn]) for operation in operations if operation.urn in by_urn)
 
 
 def is_terminating(resource: Resource) -> bool:
-    """Its deletion was asked for and waits for finalizers."""
+    """Returns True if the object is being deleted and waits for finalizers."""
     return "deletionTimestamp" in resource.get("outputs", {}).get("metadata", {})
 
 
 def is_half_installed(resource: Resource, operation: Operation) -> bool:
-    """A chart that never was whole or is being removed: Helm will neither install over it nor upgrade it. One whose
-    upgrade failed is in use."""
+    """Returns True for a chart that is half installed or half removed. Helm cannot install or upgrade it."""
     status = _status(resource)
     return status in _HALF_INSTALLED or (status == _FAILED and operation.is_create)
 
 
 def is_half_upgraded(resource: Resource) -> bool:
-    """A chart that worked before its upgrade was cut off, and may work still."""
+    """Returns True for a chart with an interrupted upgrade, which may still work."""
     return _status(resource) in _HALF_UPGRADED
 
 
 def way_out(half_upgraded: Resource) -> str:
-    """What makes Helm forget the upgrade, and the release what it was before."""
+    """Returns the command that makes Helm forget the upgrade."""
     status = half_upgraded["outputs"]["status"]
     secret = f"sh.helm.release.v1.{status['name']}.v{status['revision']}"
     return f"kubectl -n {status['namespace']} delete secret {secret}"
 
 
 def _status(resource: Resource) -> str | None:
-    """Helm's word for how a release is; None of anything else."""
+    """Returns Helm's status of a release; None for other kinds."""
     if resource["type"] != RELEASE:
         return None
     status: str = resource["outputs"]["status"]["status"]
@@ -147,8 +146,7 @@ def _status(resource: Resource) -> str | None:
 
 
 def _enter(resources: list[Resource], fresh: Resource) -> None:
-    """A replacement takes the place of what is gone already or has the same name, else comes next to the one that the
-    next run is to delete."""
+    """Adds a resource. An old one under its URN is replaced if it is gone or has the same name, else marked deleted."""
     for index, old in enumerate(resources):
         if old["urn"] == fresh["urn"] and not old.get("delete"):
             if old.get("pendingReplacement") or old.get("id") == fresh["id"]:
@@ -159,7 +157,7 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
 
 
 def _field_manager(resource: Resource) -> dict[str, str]:
-    """Whom Pulumi was when it wrote the object; empty where it did not. With server-side apply off it has one name."""
+    """Returns the field manager with which Pulumi wrote the object; empty if it did not."""
     fields = resource.get("outputs", {}).get("metadata", {}).get("managedFields", [])
     written = [entry for entry in fields if entry.get("manager", "").startswith(_MANAGERS)]
     latest = max(written, key=lambda entry: str(entry.get("time", "")), default=None)

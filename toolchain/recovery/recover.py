@@ -1,57 +1,43 @@
-"""`python -m toolchain.recovery STACK`: puts a stack right after a run that was killed; else it does and says nothing.
+"""Repairs a stack's state after a run that was killed. A clean stack is left alone, without output.
 
-It works on a copy of the state, which takes the state's place in one step at the end: killed itself, it begins again.
+It works on a copy, which replaces the state in one step at the end. So it can itself be killed and repeated.
 """
 
-import argparse
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import yaml
 
 from toolchain.recovery import state
-from toolchain.recovery.cli import CliError, Stack, scratch
+from toolchain.recovery.cli import Stack, scratch
 from toolchain.recovery.lock import locks, remove_torn_attributes
 from toolchain.recovery.state import Deployment, Operation
 
-CONFIRM = Path(__file__).resolve().parents[1] / "confirm.sh"
 DELETION_SECONDS = 300
 PAUSE_SECONDS = 2
 
 
 class RecoveryError(Exception):
-    """A person has to do something first; the message is a sentence."""
+    """A person has to act first; the message is a sentence. The state is unchanged."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """0 when a run can begin, else 1 with the reason on stderr and nothing changed in the state."""
-    parser = argparse.ArgumentParser(prog="python -m toolchain.recovery", description=__doc__)
-    parser.add_argument("stack")
-    stack = Stack(parser.parse_args(arguments).stack, Path.cwd(), dict(os.environ))
-    try:
-        recover(stack)
-    except (RecoveryError, CliError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def recover(stack: Stack) -> None:
-    """Raises RecoveryError and CliError."""
-    locked, before = _is_locked_by_the_dead(stack), stack.export()
-    after = None if state.is_clean(before) else _put_right(stack, before)
-    if locked:  # until now it kept others out
+def recover(stack: Stack, confirm: Callable[[], None]) -> None:
+    """Calls `confirm` before anything in the cluster is read or removed. Raises RecoveryError and CliError."""
+    locked, before = is_locked_by_the_dead(stack), stack.export()
+    after = None if state.is_clean(before) else _put_right(stack, before, confirm)
+    if locked:  # Until now the lock kept others out.
         stack.unlock()
         print(f"{stack.name}: unlocked")
     if after is not None:
         stack.replace(after)
 
 
-def _is_locked_by_the_dead(stack: Stack) -> bool:
+def is_locked_by_the_dead(stack: Stack) -> bool:
+    """Returns True if the stack's lock outlived its process, and then removes torn attributes.
+
+    Raises RecoveryError if the process lives or may live.
+    """
     project = yaml.safe_load((stack.folder / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
     held = locks(stack.backend, project, stack.name)
     for lock in held:
@@ -63,8 +49,8 @@ def _is_locked_by_the_dead(stack: Stack) -> bool:
     return bool(held)
 
 
-def _put_right(stack: Stack, before: Deployment) -> Deployment:
-    """The state that follows from what is in the cluster, where parts of a chart are removed."""
+def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) -> Deployment:
+    """Returns a state that agrees with the cluster. Removes a half-installed chart."""
     operations = state.interrupted(before)
     if not operations:
         return state.entered(before, ())
@@ -72,8 +58,7 @@ def _put_right(stack: Stack, before: Deployment) -> Deployment:
     for operation in operations:
         print(f"  {operation.kind} {operation.title}")
     sys.stdout.flush()
-    if subprocess.run([CONFIRM, f"Recover {stack.name}"], cwd=stack.folder, check=False).returncode:
-        raise RecoveryError(f"{stack.name} is not recovered")
+    confirm()
     entered = state.entered(before, operations)
     with scratch(stack, entered) as copy:
         refreshed = _refreshed(copy, entered, operations)
@@ -91,7 +76,7 @@ def _put_right(stack: Stack, before: Deployment) -> Deployment:
 
 
 def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
-    """The state after a refresh, and after what was asked to go is gone. Raises RecoveryError where it stays."""
+    """Returns the state after a refresh, once terminating objects are gone. Raises RecoveryError if one stays."""
     deadline, deployment = time.monotonic() + DELETION_SECONDS, entered
     asked = [operation for operation, _ in state.found(deployment, operations)]
     while asked:
@@ -107,7 +92,7 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
 
 
 def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
-    """By what was found, and the step at which it left the state."""
+    """Describes an operation by the object that was found, and by the step at which the object left the state."""
     for _, resource in state.found(refreshed, [operation]):
         if state.is_half_upgraded(resource):
             return f"half upgraded; before the next up: {state.way_out(resource)}"
@@ -115,7 +100,3 @@ def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, a
             return "somebody else's, left alone"
         return "there" if any(state.found(after, [operation])) else "half installed, so removed"
     return "not there"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
