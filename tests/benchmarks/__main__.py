@@ -1,4 +1,4 @@
-"""What a preview costs, as ratios within one run: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
+"""The cost of a preview, as ratios within one run: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
 
 Every row compares a command with a baseline that ran in turn with it (A B A B ...), so that the machine's drift hits
 both. Quote the ratios; the seconds are this machine's. The table goes into docs/benchmarks.md.
@@ -104,7 +104,7 @@ class Bench:
         gate: Sequence[str] = ("--policy-pack", str(pack)) if pack else ()
         selected = self.space.pulumi("stack", "select", "--create", "--stack", stack, cwd=project)
         arguments = ("preview", "--stack", stack, "--suppress-outputs", "--suppress-progress", *gate)
-        # The SDK does not flush its port: a pack that does nothing about it needs an unbuffered pipe.
+        # The SDK does not flush the port that it prints, so the empty pack needs an unbuffered pipe.
         outcome = self.space.pulumi(*arguments, cwd=project, PYTHONUNBUFFERED="1", **env)
         if selected.code or outcome.code:
             raise SystemExit(f"the preview failed:\n{selected.text}\n{outcome.text[-4000:]}")
@@ -112,7 +112,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Took:
-    """What a command took; the CPU's seconds are those of all processes that it started."""
+    """The time of a command. The CPU seconds are those of all processes that it started."""
 
     seconds: float
     cpu_seconds: float
@@ -131,7 +131,7 @@ def adopt() -> None:
 
 
 def _cpu_seconds() -> float:
-    """Of all children that ended; waits for those that have not."""
+    """Returns the CPU seconds of all children, after the last one has ended."""
     with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

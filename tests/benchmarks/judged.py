@@ -1,8 +1,8 @@
-"""What is judged of a large stack beyond the engine: `python -m tests.benchmarks.judged`, or `--nodes 200 --seats 800`.
+"""Times how a large stack is judged, without the engine: `python -m tests.benchmarks.judged`, or `--nodes 200`.
 
 Prod with a pool of so many nodes of eight devices, and seats of ten sizes with four replicas each, ten a tenant, in a
-file of their own. One process reads the settings, draws the chart and runs the policy pack's rules on every object of
-the program, as they reach the pack; what engine, provider and SDK do is not in it. The table goes into
+file of their own. One process reads the settings, draws the chart and runs the rules of the policy pack on every object
+of the program. The work of engine, provider and SDK is left out. The table goes into
 docs/benchmarks.md.
 """
 

@@ -1,11 +1,11 @@
-"""How much of a cluster's GPU memory is handed out when more is asked for than there is.
+"""The share of a cluster's GPU memory that is handed out when pods ask for more than there is.
 
 `make bench-packing TRACE=folder`: the folder holds openb_node_list_gpu_node.csv (1,213 nodes, 6,212 GPUs) and
 openb_pod_list_default.csv (8,152 pods) of the openb trace (Weng et al., USENIX ATC 2023), which are in data/csv of
-https://github.com/hkust-adsl/kubernetes-scheduler-simulator. They tell no GPU memory but thousandths of a GPU: here a
-device has 1000 MiB. As there, pods arrive in random order, all of the trace once and more of it by chance until they
-ask for 130% of the GPUs; none leaves, and one that fits nowhere is lost. A pod fits by four dimensions: CPU, host
-memory, devices, and memory on each.
+https://github.com/hkust-adsl/kubernetes-scheduler-simulator. They have thousandths of a GPU and no memory, so a
+device here has 1000 MiB. As there, pods arrive in random order: the whole trace, then random pods of it, until they ask
+for 130% of the GPUs. No pod leaves, and a pod that fits nowhere is lost. It fits by CPU, host memory, the number of
+devices, and memory on each.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ARRIVALS = 1.3  # of all the GPUs
 
 @dataclass(frozen=True)
 class Host:
-    """What is free on a node: CPU in thousandths, host memory in MiB, each device's memory in MiB."""
+    """The free resources of a node: CPU in thousandths, host memory in MiB, each device's memory in MiB."""
 
     cpu_milli: int
     memory_mib: int
@@ -34,7 +34,7 @@ class Host:
     cores: int
 
     def has(self, job: "Job") -> bool:
-        """Whether CPU and host memory suffice."""
+        """Returns True if CPU and host memory suffice."""
         return self.cpu_milli >= job.cpu_milli and self.memory_mib >= job.memory_mib
 
     def less(self, job: "Job", indices: Iterable[int]) -> "Host":
@@ -67,7 +67,7 @@ class Trace:
         return sum(sum(host.devices) for host in self.hosts)
 
 
-# What a host costs a job: before, afterwards, and by the choice of its devices.
+# Returns the cost of a host for a job, by the host before and after, and by the cost of the chosen devices.
 Preference = Callable[[Host, Host, float], float]
 
 
@@ -116,7 +116,7 @@ def arrivals(trace: Trace, seed: int) -> list[Job]:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a job finds its place: of the hosts that cost least the first, or one by chance; devices by `choose`."""
+    """A rule of placement: the first host of the least cost, or a random one of them; devices by `choose`."""
 
     choose: Chooser
     gpu: Preference
@@ -124,7 +124,7 @@ class Rule:
     by_chance: bool = False
 
     def judge(self, host: Host, job: Job) -> tuple[float, Host]:
-        """What the host costs, infinite where the job does not fit, and the host afterwards."""
+        """Returns the cost of the host, infinite if the job does not fit, and the host afterwards."""
         if not host.has(job):
             return math.inf, host
         if job.ask is None:
@@ -138,7 +138,7 @@ class Rule:
 
 
 class _Table:
-    """What each host costs for one kind of job; a host is judged again only after it changed."""
+    """The cost of each host for one kind of job. A host is judged again only after a change."""
 
     def __init__(self, job: Job, rule: Rule, hosts: Sequence[Host], changes: int) -> None:
         self.job = job
@@ -154,7 +154,7 @@ class _Table:
         self.seen = len(changed)
 
     def pick(self, chance: random.Random) -> int | None:
-        """Which host the job goes to; None where it fits nowhere."""
+        """Returns the number of the job's host, or None if it fits nowhere."""
         least = min(self.costs)
         if least == math.inf:
             return None
@@ -164,7 +164,7 @@ class _Table:
 
 
 def allocated(trace: Trace, jobs: Iterable[Job], rule: Rule, seed: int) -> float:
-    """Percent of the GPUs' memory that is handed out in the end."""
+    """Returns the percentage of GPU memory that is handed out in the end."""
     chance = random.Random(seed)  # noqa: S311
     hosts = list(trace.hosts)
     changed: list[int] = []
@@ -215,7 +215,7 @@ def _by_choice(_before: Host, _after: Host, cost: float) -> float:
 
 
 def _spread(_before: Host, after: Host, _cost: float) -> float:
-    """The largest share of CPU left: what a scheduler prefers by itself (NodeResourcesFit, LeastAllocated)."""
+    """Prefers the largest share of CPU left, as kube-scheduler does (NodeResourcesFit, LeastAllocated)."""
     return -after.cpu_milli / after.cores
 
 

@@ -1,10 +1,11 @@
-"""Prod with many tenants and nodes on a local cluster, against a tenth of it: `make bench-scale`.
+"""Prod with many tenants and nodes on a local cluster, compared with a tenth of them: `make bench-scale`.
 
 Each size has a new cluster, with GPU nodes and pods that kwok plays and the real node on which the agents run. Requests
 are counted from the API server's audit log, so these do not depend on the machine; quote them and the ratios.
 """
 
 import argparse
+import json
 import tempfile
 import time
 from collections import Counter
@@ -13,15 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from agents.telemetry.resourceslice import SLICES
-from tenancy import names
-from tests.benchmarks import metered
-from tests.benchmarks.metered import Account, Audit, Run
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, changes, container, pods
+from agents.kube.slices import SLICES
+from tests.support.e2e.rollout import GPUMEM, Rollout, changes, container, pods
 from toolchain.cluster import cluster, prod, simulated
-from toolchain.cluster.api import until
+from toolchain.cluster.api import USER_AGENT, until
 from toolchain.cluster.cluster import Cluster
+from toolchain.cluster.control_plane import AUDIT
 from toolchain.cluster.extent import Extent
 from toolchain.workspace import workspace
 
@@ -30,13 +30,12 @@ SEAT_MIB = 1300  # ten on a node of 14000
 FLOOR_MIB = 1360  # what a device that is promised whole leaves free
 WRITERS = 8
 PATIENCE_SECONDS = 1800
-AGENTS = {names.RECONCILE: "reconcile", names.WATCHDOG: "watchdog", names.GATE: "gate"}
 ENGINE = "admin"
 
 
 @dataclass(frozen=True)
 class Size:
-    """A stack and its cluster, beside what prod has; each tenant has so many seats, of two replicas each."""
+    """The nodes and tenants in addition to prod's. Each tenant has so many seats, of two replicas each."""
 
     nodes: int
     tenants: int
@@ -62,7 +61,7 @@ class Size:
 
 @dataclass
 class Table:
-    """What was measured: by row, one value for each size."""
+    """The measured values: for each row, one value a size."""
 
     rows: dict[str, list[float]] = field(default_factory=dict)
 
@@ -78,13 +77,47 @@ class Table:
             yield "| " + " | ".join([row, *cells, f"{values[-1] / values[0]:.1f}"]) + " |"
 
 
+@dataclass(frozen=True)
+class Audit:
+    """The API server's log of requests from one moment on."""
+
+    log: Path
+    inode: int
+    start: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> "Audit":
+        log = cluster.log(AUDIT)
+        found = log.stat()
+        return cls(log, found.st_ino, found.st_size)
+
+    def requests(self, user: str) -> Counter[str]:
+        """Counts a user's requests by verb and resource. Requests of this benchmark itself are left out."""
+        asked: Counter[str] = Counter()
+        for line in self._lines(f'"{user}"'.encode()):
+            entry = json.loads(line)
+            counted = entry["stage"] == ("ResponseStarted" if entry["verb"] == "watch" else "ResponseComplete")
+            ours = entry.get("userAgent") == USER_AGENT
+            if counted and not ours and entry["user"]["username"] == user:
+                about = entry.get("objectRef") or {"resource": urlsplit(entry["requestURI"]).path}
+                what = "/".join(about[part] for part in ("resource", "subresource") if part in about)
+                asked[f"{entry['verb']} {what}"] += 1
+        return asked
+
+    def _lines(self, wanted: bytes) -> Iterator[bytes]:
+        """Yields whole lines that hold `wanted`. A log that has grown large is renamed, and a new file continues it."""
+        for log in sorted(self.log.parent.glob(f"{self.log.stem}*"), key=lambda log: log.stat().st_mtime):
+            begun = log.stat().st_ino == self.inode
+            if not begun and log != self.log:
+                continue  # it ended before
+            with log.open("rb") as lines:
+                lines.seek(self.start if begun else 0)
+                yield from (line for line in lines if wanted in line and line.endswith(b"\n"))
+
+
 def main() -> None:
-    compare("python -m tests.benchmarks.scale", str(__doc__), measure)
-
-
-def compare(program: str, about: str, measure: Callable[[Size, Path, Table], None]) -> None:
     """Measures one size after the other, and prints the table."""
-    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scale", description=__doc__)
     what = "NODESxTENANTSxSEATS of each tenant"
     usual = [Size(20, 10, 10), Size(200, 100, 10)]
     parser.add_argument("--sizes", nargs="+", type=Size.read, default=usual, metavar="SIZE", help=what)
@@ -105,9 +138,6 @@ def measure(size: Size, folder: Path, table: Table) -> None:
         rollout.workspace.change(lambda config: enlarge(config, size))
         rollout.init()
         measure_rollout(rollout, size, table)
-        measure_container(rollout, table)
-        suspend_agents(rollout)
-        measure_passes(rollout, folder, size, table)
 
 
 def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
@@ -119,42 +149,6 @@ def measure_rollout(rollout: Rollout, size: Size, table: Table) -> None:
     assert set(up("second up", rollout, table)) == {"unchanged"}
     rollout.workspace.change(lambda config: config["residents"][seat(0, 0)].update(gpumem_mib=SEAT_MIB + 1))
     up("up with one budget changed", rollout, table)
-
-
-def measure_container(rollout: Rollout, table: Table) -> None:
-    """A whole run of reconcile by its CronJob, and the extenders, in their containers."""
-    until(lambda: not is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "the run before ends")
-    audit = Audit.of(rollout.cluster)
-    until(lambda: is_active(rollout, names.RECONCILE), PATIENCE_SECONDS, "a run starts")
-    peak_mib = 0.0
-    while is_active(rollout, names.RECONCILE):
-        peak_mib = max(peak_mib, peak_of(rollout, names.RECONCILE, AGENTS[names.RECONCILE]))
-        time.sleep(1)
-    requests = audit.requests(Account(SYSTEM, names.RECONCILE).user)
-    show(requests)
-    table.add("reconcile's run in its container: requests", requests.total())
-    table.add("reconcile's run in its container: peak MiB", peak_mib)
-    table.add("the extender in its container: peak MiB", peak_of(rollout, names.SCHEDULER, "extender"))
-
-
-def peak_of(rollout: Rollout, name: str, program: str) -> float:
-    """MiB, of the pods' processes that run now."""
-    found = rollout.items(f"{pods(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{name}")
-    return max((peak for pod in found for peak in metered.peaks_mib(pod["metadata"]["uid"], program)), default=0.0)
-
-
-def measure_passes(rollout: Rollout, folder: Path, size: Size, table: Table) -> None:
-    """Passes of reconcile, as a process under its own account."""
-    running = rollout.cluster
-    given = {**environment(rollout, names.RECONCILE), "POD_NAME": "bench", "RUN_SECONDS": "0"}
-
-    def run() -> Run:
-        return metered.run(running, folder, AGENTS[names.RECONCILE], Account(SYSTEM, names.RECONCILE), given)
-
-    report("reconcile, nothing to do", run(), table)
-    each(gpu_nodes(running), lambda node: lose_keys(running, node))
-    report("reconcile, every node lost its keys", run(), table)
-    assert advertised(running) == size.nodes + 1
 
 
 def enlarge(config: dict[str, Any], size: Size) -> None:
@@ -189,28 +183,15 @@ def devices(node: str) -> Mapping[str, Any]:
 
 
 def up(title: str, rollout: Rollout, table: Table) -> dict[str, int]:
-    """What the engine says it did. Its state is written at the end alone: a file of it, whole, for each step takes most
-    of the time at 200 tenants."""
+    """Rolls out, and returns what the engine did. Its state is written only at the end, since at 200 tenants writing it
+    after each step takes most of the time."""
     audit, start = Audit.of(rollout.cluster), time.monotonic()
     done = changes(rollout.up())
     table.add(f"{title}: seconds", time.monotonic() - start)
     requests = audit.requests(ENGINE)
-    show(requests)
+    print("    " + ", ".join(f"{count} {what}" for what, count in requests.most_common(12)), flush=True)
     table.add(f"{title}: requests", requests.total())
     return done
-
-
-def report(title: str, run: Run, table: Table) -> None:
-    show(run.requests)
-    table.add(f"{title}: requests", run.requests.total())
-    table.add(f"{title}: KiB received", run.received_bytes / 1024)
-    table.add(f"{title}: seconds", run.seconds)
-    table.add(f"{title}: CPU seconds", run.cpu_seconds)
-    table.add(f"{title}: peak MiB", run.peak_mib)
-
-
-def show(requests: Counter[str]) -> None:
-    print("    " + ", ".join(f"{count} {what}" for what, count in requests.most_common(12)), flush=True)
 
 
 def create_pods(rollout: Rollout, tenant: str, count: int) -> None:
@@ -226,30 +207,9 @@ def create_pods(rollout: Rollout, tenant: str, count: int) -> None:
 
 
 def waiting(running: Cluster) -> bool:
-    """Whether a pod of a tenant does not run yet."""
+    """Returns True if a pod of a tenant does not run yet."""
     path = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
     return bool((running.api.get(path) or {"items": []})["items"])
-
-
-def suspend_agents(rollout: Rollout) -> None:
-    """So that only the measured runs ask in the agents' names. Returns when no Job of theirs is active."""
-    for agent in AGENTS:
-        rollout.cluster.api.patch(cron_job(agent), {"spec": {"suspend": True}})
-    until(lambda: not any(is_active(rollout, agent) for agent in AGENTS), PATIENCE_SECONDS, "the agents' runs end")
-
-
-def is_active(rollout: Rollout, agent: str) -> bool:
-    return bool(rollout.get(cron_job(agent))["status"].get("active"))
-
-
-def cron_job(agent: str) -> str:
-    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
-
-
-def environment(rollout: Rollout, agent: str) -> dict[str, str]:
-    """What the agent's manifest gives it, but for what only its pod knows."""
-    (main,) = rollout.get(cron_job(agent))["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    return metered.variables(main)
 
 
 def gpu_nodes(running: Cluster) -> list[Mapping[str, Any]]:
@@ -258,14 +218,8 @@ def gpu_nodes(running: Cluster) -> list[Mapping[str, Any]]:
 
 
 def advertised(running: Cluster) -> int:
-    """How many nodes offer what the pool gives."""
+    """Counts the nodes that advertise the pool's capacity."""
     return sum(node["status"]["allocatable"].get(GPUMEM) == "14k" for node in gpu_nodes(running))
-
-
-def lose_keys(running: Cluster, node: Mapping[str, Any]) -> None:
-    gone = {GPUMEM: None, GPU_COUNT: None}
-    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
-    running.api.patch(path, {"status": {"capacity": gone, "allocatable": gone}})
 
 
 def each(subjects: Iterable[Any], act: Callable[[Any], object]) -> None:

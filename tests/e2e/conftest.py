@@ -1,6 +1,6 @@
 """One cluster for all tests of a lane, and one rollout of prod on it for those that need it.
 
-Where a part of the cluster cannot be had, the tests that need it are skipped and say so.
+If a part of the cluster cannot be started, the tests that need it are skipped with the reason.
 """
 
 from collections.abc import Generator, Iterator
@@ -10,18 +10,16 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.e2e import state
-from tests.e2e.rollout import Rollout, eventually
+from tests.support.e2e import state
+from tests.support.e2e.rollout import Rollout, eventually
 from tests.support.paths import ROOT
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
 from toolchain.workspace import workspace
 
-# The modules in their order, in lanes that may go on side by side, each on its own cluster: tests wait more than they
-# compute. Prod from its first `up` to its last `destroy`, and then another program's platform; an API server alone, and
-# the cluster as it starts; who uses prod; how it places pods; and what its agents withstand. They are to end together,
-# so some modules are in another's lane. Without workers they are one, on one cluster.
+# The modules in their order, in lanes that run in parallel, each on a cluster of its own, because tests wait more than
+# they compute. The lanes should end together, so some modules are in another's lane. Without workers there is one lane.
 LANES = {
     "life": (
         "prod/test_interrupted_up",
@@ -32,7 +30,7 @@ LANES = {
     ),
     "start": ("api", ""),
     "use": ("prod", "faults/test_control_plane"),
-    "placing": ("prod/test_placement", "prod/test_policy", "faults/test_agents", "faults/test_node"),
+    "placing": ("prod/test_placement", "prod/test_policy", "faults/test_node", "faults/test_agents"),
     "faults": ("prod/test_watchdog", "faults"),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
@@ -66,7 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure tells what the cluster was like."""
+    """Adds the cluster's state to the report of a failure."""
     report = yield
     running = item.config.stash.get(CLUSTER, None)
     if report.failed and running is not None:
@@ -85,7 +83,7 @@ def installed() -> None:
 def real_cluster(
     installed: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[HeldCluster]:
-    """A whole cluster, whose real node runs the agents."""
+    """A whole cluster with a real node, which runs the agents."""
     if reason := node.why_not():
         pytest.skip(reason)
     with cluster.running(tmp_path_factory.mktemp("cluster"), extent=Extent.REAL_NODE) as running:

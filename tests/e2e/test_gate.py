@@ -14,9 +14,9 @@ from components.base import zipapp
 from components.base.system import ClusterSpec, code_config_map, namespace
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
-from tests.e2e.rollout import PATIENCE_SECONDS, eventually
-from tests.e2e.scripted import PORT, Scripted, pending
 from tests.support.curves import Use, answer
+from tests.support.e2e.rollout import PATIENCE_SECONDS, eventually
+from tests.support.e2e.scripted import PORT, Scripted, pending
 from tests.support.engine import build
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
@@ -70,8 +70,7 @@ class Gated:
     runs: list[str] = field(default_factory=list)
 
     def eventually(self, holds: Any, what: str) -> Any:
-        """What holds, while the gate runs again and again as its CronJob makes it, however late a busy machine starts a
-        run."""
+        """Waits until `holds`, while the gate runs again and again as its CronJob declares it."""
         return eventually(lambda: self._runs() and holds(), what)
 
     def _runs(self) -> bool:
@@ -126,7 +125,7 @@ class Gated:
         return [event["note"] for event in found["items"] if event["regarding"]["name"] == name]
 
     def measure(self, free_mib: int, **used_mib: int) -> None:
-        """What the exporter shows of the card from now on: these Deployments' pods, and the rest without a name."""
+        """Sets the exporter's figures: the use of these Deployments' pods, and the rest unattributed."""
         uses = [Use(TENANT, name, self.pod(name) or "none", mib) for name, mib in used_mib.items()]
         rest_mib = POOL.memory_mib - free_mib - sum(used_mib.values())
         self.script.change(metrics=answer(uses, age_seconds=1, driver_mib=rest_mib))
@@ -146,7 +145,7 @@ class Gated:
 
 
 def deployment(name: str) -> Manifest:
-    """On the real node, whose card is measured, and where the agents' image runs."""
+    """Returns a Deployment on the real node, which has the measured card and runs the agents' image."""
     labels = {"app": name}
     sleeps = ["python", "-I", "-c", "import time; time.sleep(1e6)"]
     container = {"name": "main", "image": agent_image(), "command": sleeps}
@@ -155,14 +154,13 @@ def deployment(name: str) -> Manifest:
 
 
 def gate_objects(cluster: ClusterSpec, queues: str) -> list[Manifest]:
-    """What the stack declares for the gate."""
+    """Returns the stack's objects of the gate."""
     on_demand = {
         name: OnDemandSpec(
             tenant=TENANT,
             pool=POOL.name,
             need_mib=need,
             idle_seconds=3,
-            cool_down_seconds=600,
             http_json=HttpJsonDemand(url=f"http://{queues}:{PORT}/{name}", field="pending"),
         )
         for name, need in NEEDS.items()
@@ -243,7 +241,7 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
     gated.measure(4096, books=2048, radio=1)
     gated.eventually(lambda: gated.replicas("tts"), "there is room for the second")
 
-    # Somebody closes one by hand: it stays closed. The API server keeps no name of who scales to 0.
+    # One that is scaled to 0 by hand stays at 0. The API server does not record the user.
     gated.scale("radio", 0)
     gated.eventually(lambda: gated.told("radio", names.EVENT_GATE_LEFT_ALONE), "it is told of")
     assert gated.told("radio", names.EVENT_GATE_LEFT_ALONE) == [
@@ -270,7 +268,7 @@ def test_the_gate_lets_in_and_out_as_the_card_and_the_queues_say(gated: Gated) -
         "the gate leaves it alone: ScaledObject by-queue scales it"
     ]
 
-    # Whose autoscaler is gone is the gate's: there is room, and demand.
+    # Without its autoscaler the Deployment is the gate's: there is room, and demand.
     api = gated.cluster.api
     assert api.request("DELETE", f"{SCALED_OBJECTS}/by-queue").refusal is None
     gated.eventually(lambda: gated.replicas("stream"), "it is in")

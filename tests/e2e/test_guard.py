@@ -1,12 +1,9 @@
-"""Inference-like and microVM-like pods on the real node, whose pods run out of memory: who dies, who is evicted.
+"""Inference and microVM pods on the real node, while its pods run out of host memory.
 
-On a machine whose root lacks CAP_SYS_RESOURCE no container can have it, and nobody needs it: what runc set there it set
-without it. The guard's manifest is then taken without that capability; everything else of it is what prod declares.
+If root lacks CAP_SYS_RESOURCE on this machine, the guard's manifest is used without that capability. Everything else
+is as prod declares it.
 """
 
-import os
-import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,14 +18,13 @@ from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
 from tenancy import names
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
-from tests.e2e.rollout import PATIENCE_SECONDS, becomes, eventually
-from tests.e2e.squeezed import (
+from tests.support.e2e.rollout import becomes, eventually
+from tests.support.e2e.squeezed import (
     CRITICAL,
     DISPOSABLE,
     POD_MIB,
     Running,
     Squeezed,
-    age_seconds,
     delete,
     oom_score_adj,
     reconfigure,
@@ -41,7 +37,7 @@ from toolchain.cluster.image import agent_image
 SYSTEM, TENANT = "guard-test", "guard-tenant"
 NODES = names.node_agent_namespace(SYSTEM)
 CLUSTER = ClusterSpec(resource_domain="viktorbarzin.me", system_namespace=SYSTEM, agent_image=agent_image())
-ROUNDS, RESTARTS = 5, 5
+ROUNDS = 5
 KILLED = 137
 SYS_RESOURCE = 24
 REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
@@ -55,7 +51,6 @@ POOL = HostMemoryPool(
     memory_mib=POD_MIB,
     allocatable_mib=POD_MIB,
     eviction_threshold_mib=0,
-    eviction_interval_seconds=10,
     guard=True,
     workloads=(
         Workload(
@@ -120,13 +115,12 @@ def guard(short: Squeezed) -> Iterator[Squeezed]:
     code, api = build(), short.cluster.api
     agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
     workload = allowed_here(daemon_set(agent, POOL))
-    identity = agent.identity
     for collection, manifest in (
         ("/api/v1/namespaces", namespace(NODES, "privileged")),
         (f"/api/v1/namespaces/{NODES}/configmaps", code_config_map(code, NODES)),
-        (f"/api/v1/namespaces/{NODES}/serviceaccounts", service_account(identity)),
-        (f"{_RBAC}/clusterroles", role(identity, None)),
-        (f"{_RBAC}/clusterrolebindings", binding(identity, None)),
+        (f"/api/v1/namespaces/{NODES}/serviceaccounts", service_account(agent)),
+        (f"{_RBAC}/clusterroles", role(agent, None)),
+        (f"{_RBAC}/clusterrolebindings", binding(agent, None)),
         (f"/apis/apps/v1/namespaces/{NODES}/daemonsets", workload),
     ):
         api.create(collection, manifest)
@@ -144,7 +138,7 @@ def guard(short: Squeezed) -> Iterator[Squeezed]:
 
 
 def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
-    """Without the capability that root does not have on this machine."""
+    """Returns the workload without the capability if root lacks it on this machine."""
     status = Path("/proc/self/status").read_text()
     bounding = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapBnd:"))
     if not bounding >> SYS_RESOURCE & 1:
@@ -206,32 +200,6 @@ def test_with_the_guard_the_microvm_dies_and_inference_lives_on(guard: Squeezed)
         assert llm.exit_code() is None
     finally:
         delete(llm, spare, *victims)
-
-
-def test_inference_is_guarded_within_a_second_of_a_restart(guard: Squeezed) -> None:
-    """The best of a few: a machine that is busy is late for anything. tests/integration/kernel has more of them."""
-    llm = inference(guard, "restarted", restart="Always")
-    ages = []
-    try:
-        while not ages or (min(ages) >= 1 and len(ages) < RESTARTS):
-            pid = llm.process()
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            ages.append(guarded_at_the_age_of(llm, but=pid))
-            eventually(llm.process, "inference holds its memory again")
-        assert min(ages) < 1, ages
-    finally:
-        delete(llm)
-
-
-def guarded_at_the_age_of(pod: Running, *, but: int) -> float:
-    """Seconds, of the pod's process that is guarded; `but` is the one before."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        for pid in pod.processes():
-            if pid != but and oom_score_adj(pid) == GUARDED:
-                return age_seconds(pid)
-    raise AssertionError(f"{pod.name} is not guarded")
 
 
 def test_under_pressure_the_microvm_is_evicted_and_inference_is_not(guard: Squeezed) -> None:

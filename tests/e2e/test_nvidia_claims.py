@@ -15,9 +15,9 @@ from components import claims
 from components.admission.policy import binding
 from components.agents.exporter import device_claim
 from components.base.system import namespace, node_namespace
-from tenancy.ledger import ClaimedDevices, Ledger, Pool, Seat
+from tenancy.ledger import ConsumableShares, Ledger, Pool, Seat
 from tenancy.names import NVIDIA_DEVICE_DRIVER
-from tests.e2e.rollout import Object, becomes, condition, eventually, pods
+from tests.support.e2e.rollout import Object, becomes, condition, eventually, pods
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from toolchain.cluster.cluster import HeldCluster
 
@@ -34,10 +34,10 @@ LEDGER = Ledger(
         Seat(name="vision", tenant=VISION, pool="t4", gpumem_mib=1000),
         Seat(name="whole", tenant=WHOLE, pool="t4", gpumem_mib=1000, replicas=2),
     ),
-    claimed=ClaimedDevices(driver=NVIDIA_DEVICE_DRIVER, shared=True),
+    claimed=ConsumableShares.MEMORY,
 )
 # As the driver is by default: a device is one claim's.
-ALONE = replace(LEDGER, claimed=ClaimedDevices(driver=NVIDIA_DEVICE_DRIVER))
+ALONE = replace(LEDGER, claimed=ConsumableShares.DISABLED)
 # deployments/helm/dra-driver-nvidia-gpu/templates/deviceclass-gpu.yaml
 WHOLE_GPUS = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 NVIDIAS_CLASS = {
@@ -111,7 +111,7 @@ def items(cluster: HeldCluster, path: str) -> list[Object]:
 
 
 def pod_of(resident: str, name: str) -> dict[str, Any]:
-    """A pod that carries what the stack's output says."""
+    """Returns a pod with the stanza of the stack's output."""
     stanza = STANZAS[resident]
     spec = {
         "nodeSelector": stanza["nodeSelector"],
@@ -191,7 +191,7 @@ def test_a_seat_that_takes_a_whole_device_has_it_alone(devices: HeldCluster) -> 
 
 
 def test_the_exporter_sees_every_device_though_seats_fill_one_and_another_is_lost(devices: HeldCluster) -> None:
-    """By a claim that takes nothing of them (KEP-5018), for which its namespace has a label."""
+    """It uses a claim with admin access, which takes nothing (KEP-5018) and needs a label on its namespace."""
     lost = ({"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"},)
     publish(devices, Gpu(), Gpu(minor=1, taints=lost))
     start(devices, "whole", "whole-0")
@@ -245,6 +245,10 @@ def template(name: str = "vision-gpumem", **exactly: Any) -> dict[str, Any]:
     return {**made, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": made["spec"]}}
 
 
+ONE_OF = {
+    "name": "gpumem",
+    "firstAvailable": [{"name": "a", "deviceClassName": LEDGER.names.device_class("vision"), "count": 1}],
+}
 ASTRAY = {**pod_of("vision", "astray"), "spec": {**pod_of("vision", "x")["spec"], "nodeSelector": {}}}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a claim that no pod's template made": (claim(), "a seat is claimed by the template of its resident"),
@@ -253,9 +257,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         template(capacity={"requests": {"memory": "1099Mi"}}),
         "asks for more memory than its seat holds",
     ),
-    "the exporter's capacity": (
+    "more, in other words": (template(capacity={"requests": {"memory": "2Gi"}}), "asks for more memory than its seat"),
+    "without a size": (
         template(capacity={"requests": {"gpumem": "1000Mi"}}),
         "asks for more memory than its seat holds, or does not say how much",
+    ),
+    "another tenant's seat": (
+        template(deviceClassName=LEDGER.names.device_class("chat")),
+        "a seat that its namespace does not have",
+    ),
+    "two devices": (template(count=2), "asks for more than one device"),
+    "all devices": (template(allocationMode="All"), "asks for more than one device"),
+    "a seat among others": (
+        {**template(), "spec": {"spec": {"devices": {"requests": [ONE_OF]}}}},
+        "asks for a seat among others under firstAvailable",
     ),
     "a pod that may run where the pool is not": (ASTRAY, "may run where the seat's pool is not"),
 }
@@ -272,6 +287,15 @@ def test_the_seats_own_pod_and_claims_on_what_is_no_seat_pass(cluster: HeldClust
     assert write(cluster, VISION, claim(deviceClassName="nic.example.com", capacity=None)) == ""
 
 
-def test_what_the_ledger_counts_is_what_its_claims_ask_for() -> None:
-    assert [LEDGER.claim_mib(seat) for seat in LEDGER.seats] == [7680, 1098, 1098]
-    assert replace(LEDGER, claimed=None).claim_mib(LEDGER.seats[0]) == 7000
+def test_a_tenant_claims_no_more_seats_than_it_has(devices: HeldCluster) -> None:
+    """The third pod is made, and its claim is not: the quota holds the controller as it holds everybody."""
+    publish(devices, Gpu(shares="memory"), Gpu(minor=1, shares="memory"))
+    for name in ("chat-0", "chat-1", "chat-2"):
+        start(devices, "chat", name)
+
+    def refused() -> bool:
+        events = items(devices, f"/api/v1/namespaces/{CHAT}/events")
+        return any("exceeded quota: gpumem-seat-claims" in event.get("message", "") for event in events)
+
+    eventually(refused, "an event of the pod has the quota's refusal")
+    assert len(items(devices, of_namespace(CHAT, "resourceclaims"))) == 2

@@ -1,14 +1,14 @@
-"""Which devices a container sees, read in containers on the real node; the test is the scheduler that binds them."""
+"""The devices that a container sees, read in containers on the real node. The test itself binds the pods."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from components.admission.device import ByDevice, DeviceArgs, device_stamps
+from components.admission.device import device_stamps
 from components.admission.policy import binding
 from tenancy.names import Names
-from tests.e2e.rollout import Object, eventually, logged
+from tests.support.e2e.rollout import Object, eventually, logged
 from toolchain.cluster import node
 from toolchain.cluster.api import ApiAnswer
 from toolchain.cluster.cluster import HeldCluster
@@ -16,7 +16,6 @@ from toolchain.cluster.image import agent_image
 
 TENANT = "visible-devices"
 NAMES = Names("viktorbarzin.me")
-ARGS = DeviceArgs(names=NAMES, exempt=[], by_device=ByDevice(account="admin", devices=1))
 PODS = f"/api/v1/namespaces/{TENANT}/pods"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
@@ -24,10 +23,10 @@ TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), f
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
-    """A tenant whose ConfigMap says what a CUDA image says: all devices."""
+    """A tenant with a ConfigMap that asks for all devices, as a CUDA image does."""
     api = real_cluster.api
     everything = {"metadata": {"name": "environment"}, "data": {"NVIDIA_VISIBLE_DEVICES": "all"}}
-    stamps = device_stamps(ARGS)
+    stamps = device_stamps(NAMES, [], by_device=True)
     api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}})
     try:
         api.create(f"/api/v1/namespaces/{TENANT}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", **everything})
@@ -48,14 +47,14 @@ def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
 
 
 def _is_stamped(answer: ApiAnswer) -> bool:
-    """By both of the policies that look at a new pod: the API server takes up each in its own time."""
+    """Returns True once both policies for new pods are in force."""
     assert answer.refusal is None, answer.refusal
     spec = answer.body["spec"]
     return spec.get("runtimeClassName") == "nvidia" and all("env" in each for each in spec["containers"])
 
 
 def container(name: str, **fields: Any) -> dict[str, Any]:
-    """It tells what it sees and ends."""
+    """Returns a container that prints its devices and ends."""
     environment = {"envFrom": [{"configMapRef": {"name": "environment"}}]}
     return {"name": name, "image": agent_image(), "command": ["python", "-IS", "-c", TELL], **environment, **fields}
 
@@ -82,19 +81,19 @@ def bind(cluster: HeldCluster, name: str, annotations: dict[str, str]) -> None:
 
 
 def restarts(cluster: HeldCluster, name: str) -> dict[str, int]:
-    """How often each container was started again."""
+    """Returns the number of restarts of each container."""
     found: Object = cluster.api.get(f"{PODS}/{name}") or {}
     return {each["name"]: each["restartCount"] for each in found["status"].get("containerStatuses", [])}
 
 
 def told(cluster: HeldCluster, name: str, container: str, *, previous: bool) -> str | None:
-    """What the container wrote since it was started, or before that; None while it wrote nothing."""
+    """Returns the log of the container, or of the one before it; None while it is empty."""
     path = f"{PODS}/{name}/log?container={container}&previous={str(previous).lower()}"
     return logged(cluster.api.request("GET", path))
 
 
 def seen(cluster: HeldCluster, name: str) -> dict[str, set[str]]:
-    """What each container saw in its last start and in the one before."""
+    """Returns the devices that each container saw in its last start and in the one before."""
     eventually(lambda: min(restarts(cluster, name).values(), default=0) >= 1, "both containers were started again")
 
     def saw(container: str, *, previous: bool) -> str:

@@ -1,11 +1,8 @@
-"""Plans that found a defect, each with its name: what happens, and which promise it broke.
-
-`row` is the row of the review; docs of the cause are the fix's. A case that is not mended yet is expected to fail.
-"""
+"""Plans that found a defect, each with the promise that it broke. An open case is expected to fail."""
 
 from dataclasses import dataclass
 
-from tests.simulation.faults import DAY, Entry, Plan
+from tests.simulation.plan import DAY, Entry, Plan
 from tests.simulation.system import Shape
 
 TWO_NODES = Shape(stack="two nodes", nodes=2)
@@ -14,14 +11,13 @@ TWO_DEVICES = Shape(stack="two devices", cards=2)
 
 @dataclass(frozen=True)
 class Case:
-    row: str
     name: str
     broke: str
     plan: Plan
     open: bool = False
 
     def __str__(self) -> str:
-        return f"{self.row}-{self.name.replace(' ', '-')}"
+        return self.name.replace(" ", "-")
 
 
 def plan(
@@ -34,13 +30,12 @@ def plan(
 
 
 def over(at: float, name: str, mib: int, seconds: float = 7200.0) -> tuple[float, str, dict[str, object]]:
-    """A tenant beyond its budget, its next pod as well."""
+    """A workload over its budget, as is its next pod."""
     return at, "burst", {"name": name, "mib": mib, "seconds": seconds, "lies": True}
 
 
 CASES = (
     Case(
-        "P1",
         "a seat is refused while all others keep to theirs",
         "seat waits",
         plan(
@@ -56,7 +51,6 @@ CASES = (
         ),
     ),
     Case(
-        "P2",
         "a resident that restarts finds its memory lent",
         "seat waits for what gates lent",
         plan(
@@ -68,7 +62,6 @@ CASES = (
         ),
     ),
     Case(
-        "P3",
         "gates open into the memory of residents that boot",
         "an absent seat's memory lent",
         plan(
@@ -79,7 +72,6 @@ CASES = (
         ),
     ),
     Case(
-        "P4",
         "a gate closes though what terminates is enough",
         "put out in vain",
         plan(
@@ -92,7 +84,6 @@ CASES = (
         ),
     ),
     Case(
-        "W1",
         "an eviction that is refused saves every other offender",
         "pressure stays",
         plan(
@@ -103,7 +94,6 @@ CASES = (
         ),
     ),
     Case(
-        "W1",
         "a namespace that refuses saves every other offender",
         "pressure stays",
         plan(
@@ -114,13 +104,11 @@ CASES = (
         ),
     ),
     Case(
-        "W2",
         "an agent stops with the node of its run",
         "agent stopped",
         plan((665.0, "node_dies", {"node": "worker-2", "seconds": 3600.0}), minutes=30),
     ),
     Case(
-        "W3",
         "a pod that takes an hour to end saves the next offender",
         "pressure stays",
         plan(
@@ -131,7 +119,6 @@ CASES = (
         ),
     ),
     Case(
-        "W3",
         "a disruption budget on one offender saves the other",
         "pressure stays",
         plan(
@@ -142,7 +129,6 @@ CASES = (
         ),
     ),
     Case(
-        "W4",
         "a lost answer makes the runaway immune",
         "pressure stays",
         plan(
@@ -152,7 +138,6 @@ CASES = (
         ),
     ),
     Case(
-        "W5",
         "one tenant's four recycles end everybody's protection",
         "pressure stays",
         plan(
@@ -162,7 +147,6 @@ CASES = (
         ),
     ),
     Case(
-        "W6",
         "pods of three seconds hide the offender",
         "pressure stays",
         plan(
@@ -172,7 +156,6 @@ CASES = (
         ),
     ),
     Case(
-        "W7",
         "one namespace that refuses stops every gate",
         "gate stays open",
         plan(
@@ -183,7 +166,6 @@ CASES = (
         ),
     ),
     Case(
-        "W9",
         "a process that NVML cannot tell blinds the other device",
         "pressure stays",
         plan(
@@ -195,7 +177,6 @@ CASES = (
         ),
     ),
     Case(
-        "W9",
         "a node whose write is refused keeps the next without capacity",
         "capacity gone",
         plan(
@@ -207,13 +188,11 @@ CASES = (
         ),
     ),
     Case(
-        "W10",
         "a label that flaps takes capacity below what is bound",
         "capacity below what is bound",
         plan((600.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 60.0}), minutes=20),
     ),
     Case(
-        "W10",
         "a label that flaps takes the devices",
         "gpu-count below what is bound",
         plan(
@@ -223,7 +202,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "a node whose label flaps is protected by nobody, and that is told",
         "a stray node is not told of",
         plan(
@@ -233,7 +211,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "memory of a queue is lent, and the job that Kueue admits waits for it",
         "admitted job waits",
         plan(
@@ -245,7 +222,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "a job beyond its quota has what another that Kueue admitted waits for",
         "admitted job waits",
         plan(
@@ -256,7 +232,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "an extender that restarts forgets whom it held back",
         "seat waits",
         plan(
@@ -268,7 +243,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "a recycle that was written down and not done spares the offender",
         "pressure stays",
         plan(
@@ -281,7 +255,6 @@ CASES = (
         ),
     ),
     Case(
-        "new",
         "a recycle that came to nothing uses up the cap of the node",
         "pressure stays",
         plan(

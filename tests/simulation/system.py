@@ -1,4 +1,4 @@
-"""A cluster as prod declares it, held to the promises; what goes wrong there is a plan's."""
+"""A cluster as prod declares it, judged by the promises. A plan adds the faults."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,24 +7,30 @@ from random import Random
 from urllib.parse import urlsplit
 
 from agents.gate.config import GateConfig
-from simulation.agents import Probe, wired
-from simulation.cluster import NODES_SPACE, SYSTEM, Cluster
+from simulation.cluster import NODE_AGENTS, Cluster
 from simulation.devices import Machine, machine
-from simulation.kueue import Kueue
 from simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Workload
 from tenancy.ledger import Pool, Sharing
 from tests.simulation.invariants import Invariants
+from tests.simulation.kueue import Kueue
+from tests.simulation.network import FaultyExporter, FaultyServer
 from tests.simulation.stack import stack
+from tests.simulation.violations import Violations
 
 KUBELET_SECONDS = 40.0  # until a node that is silent is NotReady
 EVICTION_SECONDS = 300.0  # until its pods are deleted (node.kubernetes.io/unreachable)
 
-__all__ = ["SYSTEM", "Shape", "System", "system"]
+
+@dataclass
+class Probe:
+    """The queue of an on-demand workload, which its HTTP probe reads."""
+
+    pending: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Nodes of the pool and what is unbudgeted there: `outside_mib` is what nobody's pod has of each device."""
+    """The nodes of the pool. `outside_mib` of each device belong to no pod."""
 
     stack: str = "prod"
     nodes: int = 1
@@ -33,23 +39,24 @@ class Shape:
 
 
 class System(Cluster):
-    """Within `wired` only."""
+    server: FaultyServer
+    exporters: dict[str, FaultyExporter]
+    server_type = FaultyServer
+    exporter_type = FaultyExporter
 
     def __init__(self, shape: Shape, dice: Random, *, jumping: bool = True) -> None:
         self.shape = shape
         super().__init__(stack(shape.stack), dice, jumping=jumping)
-        self.world.tense = self.invariants.tense
-        self.world.counting = self.invariants.counting
-        self.world.before_jump = self.invariants.before_jump
 
     def prepare(self) -> None:
         memory = [pool for pool in self.stack.ledger.pools if pool.sharing is Sharing.MEMORY]
-        # What happens, happens in prod's t4; each other pool has its nodes and seats.
+        # The plan acts on prod's pool t4. The other pools have their nodes and seats.
         self.pool: Pool = next(pool for pool in memory if pool.name == "t4")
         self.others = [pool for pool in memory if pool is not self.pool]
         quota_mib = self.stack.ledger.quota_mib(self.pool.name)
         self.kueue = Kueue(self.world, self.server, self.tenants, quota_mib, self.pool.node_selector)
         self.probes = {urlsplit(g.demand.url).netloc: Probe() for g in self.gates.values() if hasattr(g.demand, "url")}
+        self.violations = Violations(self.world)
         self.invariants = Invariants(self)
 
     def machines(self) -> Iterator[tuple[Machine, Pool]]:
@@ -74,27 +81,39 @@ class System(Cluster):
             yield Workload(each.name, each.tenant, UNBUDGETED, each.measured_mib)
 
     def violated(self, name: str, text: str) -> None:
-        self.invariants.violated(name, text)
+        self.violations.add(name, text)
 
     def resume(self) -> None:
         super().resume()
         self.invariants.resume()
 
-    def get(self, url: str) -> tuple[int, str]:
+    def tense(self) -> bool:
+        return self.invariants.tense()
+
+    def counting(self) -> bool:
+        return self.violations.counting()
+
+    def before_jump(self, until: float) -> None:
+        self.invariants.before_jump(until)
+
+    def fetch(self, url: str) -> bytes:
         probe = self.probes.get(urlsplit(url).netloc)
-        if probe is not None:
-            return probe.status, f'{{"pending": {probe.pending}}}'
-        return super().get(url)
+        return super().fetch(url) if probe is None else b'{"pending": %d}' % probe.pending
 
     def select_exporter(self, node: str) -> None:
-        """As the DaemonSet's controller does it: a pod where the node has its pool's labels, and none elsewhere."""
+        """Acts as the DaemonSet's controller: the exporter has a pod if the node has its pool's labels."""
         exporter = self.exporters[node]
         selected = self.pools[node].matches(self.server.nodes[node]["metadata"]["labels"])
         if exporter.selected and not selected:
-            self.server.remove_pod((NODES_SPACE, f"exporter-{node}"))
+            self.server.remove_pod((NODE_AGENTS, f"exporter-{node}"))
         elif selected and not exporter.selected:
             self.add_exporter_pod(node, exporter.address)
         exporter.selected = selected
+
+    def seen_until(self, agent: str) -> float:
+        """Returns until when the agent's passes under way have surely read: they need not know what happened since."""
+        agents = (each for each in (*self.crons.values(), *self.twins) if each.name == agent)
+        return min((began for each in agents for began in each.busy.values()), default=self.world.now)
 
     def demanded(self, gate: GateConfig) -> bool:
         if hasattr(gate.demand, "url"):
@@ -103,16 +122,10 @@ class System(Cluster):
 
 
 @contextmanager
-def system(shape: Shape, dice: Random, *, jumping: bool = True, remembering: bool = True) -> Iterator[System]:
-    """A system whose agents can reach it."""
-    hold: list[System] = []
-
-    def get(url: str) -> tuple[int, str]:
-        return hold[0].get(url)
-
-    with wired(get, remembering=remembering):
-        hold.append(System(shape, dice, jumping=jumping))
-        try:
-            yield hold[0]
-        finally:
-            hold[0].world.end()
+def system(shape: Shape, dice: Random, *, jumping: bool = True) -> Iterator[System]:
+    """Yields a system, and ends its threads."""
+    found = System(shape, dice, jumping=jumping)
+    try:
+        yield found
+    finally:
+        found.world.end()

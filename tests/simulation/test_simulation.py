@@ -1,13 +1,13 @@
-"""The whole system by seeds; the plans that once broke a promise; and that a run can be had again."""
+"""The plans that once broke a promise, and the properties of the simulation itself."""
 
 from collections import Counter
 
 import pytest
 
 from tenancy.names import WATCHDOG
-from tests.simulation import faults
 from tests.simulation.cases import CASES, Case
-from tests.simulation.faults import Entry, Plan
+from tests.simulation.drawing import draw
+from tests.simulation.plan import Entry, Plan
 from tests.simulation.run import report, simulate
 from tests.simulation.system import Shape
 
@@ -15,7 +15,7 @@ from tests.simulation.system import Shape
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.xfail(strict=True, reason=case.row)) if case.open else case
+        pytest.param(case, marks=pytest.mark.xfail(strict=True, reason=case.broke)) if case.open else case
         for case in CASES
     ],
     ids=str,
@@ -29,7 +29,7 @@ def test_a_plan_that_broke_a_promise_keeps_it(case: Case) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        faults.draw(7, days=0.25),
+        draw(7, days=0.25),
         Plan(
             shape=Shape(),
             entries=(
@@ -57,7 +57,7 @@ def test_a_day_without_faults_keeps_every_promise_and_recycles_nobody() -> None:
 
 
 def test_what_is_left_out_changes_nothing() -> None:
-    """With every pass and with those alone that have something to see: the same acts on the same workloads."""
+    """Jumps in time change no act on any workload."""
     entries = (
         Entry(700.0, "burst", {"name": "immich-ml", "mib": 3000, "seconds": 3000.0, "lies": True}),
         Entry(2000.0, "restart", {"name": "frigate"}),
@@ -71,11 +71,3 @@ def test_what_is_left_out_changes_nothing() -> None:
     ]
     assert acts[0] == acts[1]
     assert acts[0]["opens ebook2audiobook"] == 1
-
-
-@pytest.mark.parametrize("seed", [3, 6])
-def test_what_is_remembered_changes_nothing(seed: int) -> None:
-    plan = faults.draw(seed, days=0.25, density=20)
-    days = [simulate(plan, remembering=remembering) for remembering in (True, False)]
-    assert [str(line) for line in days[0].timeline.lines] == [str(line) for line in days[1].timeline.lines]
-    assert days[0].requests == days[1].requests

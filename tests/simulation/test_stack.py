@@ -1,20 +1,25 @@
-"""What a replay takes of a stack file, and what the program declares, are the same."""
+"""The simulation and a replay read from a stack file what the program declares."""
 
-from dataclasses import fields
+import json
 
 import pytest
 
-from simulation import stack as of_any
-from stacks import settings
-from tests.simulation.stack import CHANGES, stack
+from simulation.stack import environ_of
+from tenancy.ledger import Ledger
+from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
+from tests.simulation.stack import CHANGES, config, stack
 from tests.support import prod
+
+AGENTS = {RECONCILE: "capacity-cron-job", WATCHDOG: "watchdog-cron-job", GATE: "gate-cron-job"}
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_stack_without_the_engine_is_the_one_that_the_program_declares(kind: str) -> None:
-    config = prod.raw()
-    for change in CHANGES[kind]:
-        change(config)
-    read, built = of_any.declared(settings.parse(config)), stack(kind)
-    for field in fields(of_any.Stack):
-        assert getattr(read, field.name) == getattr(built, field.name)
+    objects, found = prod.declared(config(kind)), stack(kind)
+    (text,) = (each["data"][LEDGER_KEY] for each in objects.values() if LEDGER_KEY in each.get("data", {}))
+    cron_jobs = {agent: objects[name]["spec"] for agent, name in AGENTS.items()}
+    environ = {agent: environ_of(spec["jobTemplate"]["spec"]["template"]["spec"]) for agent, spec in cron_jobs.items()}
+    environ[SCHEDULER] = environ_of(objects["scheduler-deployment"]["spec"]["template"]["spec"], "extender")
+    assert (found.ledger_text, found.ledger) == (text, Ledger.from_data(json.loads(text)))
+    assert found.environ == environ
+    assert found.overlaps == {agent: spec.get("concurrencyPolicy") != "Forbid" for agent, spec in cron_jobs.items()}

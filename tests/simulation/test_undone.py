@@ -1,4 +1,4 @@
-"""Each kept plan breaks its promise with its fix taken out: no plan that cannot fail is kept."""
+"""Each plan of cases.py breaks its promise if its fix is taken out."""
 
 import pytest
 

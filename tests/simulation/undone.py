@@ -1,6 +1,6 @@
-"""Fixes taken out again, by the plan of cases.py that they belong to: that each breaks its promise shows that it can.
+"""Fixes taken out again, by the plan of cases.py that needs them.
 
-Each puts in the place of the agents' code what stood there before the fix, or what does the same.
+Each replaces the agents' code by the code before the fix, or by code that does the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from agents.exporter.pod_names import Registry
+from agents.exporter.registry import Registry
 from agents.extender.filter import Verbs
 from agents.extender.pending import PendingPods
+from agents.gate import headroom, seats
 from agents.gate import main as gate_main
-from agents.gate.seats import SeatClaims
+from agents.gate.seats import SeatNeed
 from agents.kube import pods as kube_pods
 from agents.kube.errors import ApiError
 from agents.kube.journal import Journal
@@ -21,14 +22,16 @@ from agents.reconcile import decide as reconcile_decide
 from agents.reconcile.main import Reconciler
 from agents.telemetry import reading
 from agents.watchdog import decide as watchdog_decide
-from agents.watchdog import evict
+from agents.watchdog import evict, spare
+from agents.watchdog.types import Blind, DeviceVerdict, Recycled, Target
+from agents.watchdog.view import View
 from tenancy.names import WATCHDOG
 from tests.simulation import system
 
 Patch = AbstractContextManager[Any]
 _plain_stack, _plain_parse = system.stack, reading.parse
 _plain_evict, _plain_journal_write = evict._evict, Journal.write
-_plain_claims, _plain_write, _plain_ended = SeatClaims.__init__, Reconciler._write, watchdog_decide._Pass._ended
+_plain_needs, _plain_write, _plain_doubt = headroom.seat_needs, Reconciler._write, watchdog_decide._doubt
 
 
 def _put(target: object, name: str, new: object) -> Patch:
@@ -36,7 +39,7 @@ def _put(target: object, name: str, new: object) -> Patch:
 
 
 def _stack(**changes: Callable[[Any], object]) -> Patch:
-    """With other fields of the stack, each made of what it was."""
+    """Changes fields of the stack."""
 
     def changed(kind: str) -> Any:
         found = _plain_stack(kind)
@@ -50,7 +53,7 @@ def _watchdog(**variables: str) -> Patch:
 
 
 def _evict(*given: Any) -> evict.EvictionResult:
-    """What the API refuses ends the pass."""
+    """Ends the pass at the first eviction that the API server refuses."""
     found = _plain_evict(*given)
     if found.outcome in (evict.EvictionOutcome.BLOCKED, evict.EvictionOutcome.REFUSED):
         raise ApiError("POST", 500, "InternalError", found.detail)
@@ -61,22 +64,20 @@ def _unreadable(*_: object) -> None:
     raise ApiError("GET", 403, "Forbidden", "forbidden")
 
 
-def _keeps_nothing(claims: SeatClaims, *given: Any) -> None:
-    _plain_claims(claims, *given)
-    claims.kept_mib.clear()
+def _keeps_nothing(*given: Any) -> Mapping[str, SeatNeed]:
+    return {uuid: replace(need, kept_mib=0) for uuid, need in _plain_needs(*given).items()}
 
 
 def _journal_write(journal: Journal, content: Mapping[str, Any], *, after: Any) -> Any:
-    """A conflict is somebody else's, whoever wrote."""
+    """Takes each conflict for another run's write."""
     with mock.patch.object(journal.api, "find", return_value=None):
         return _plain_journal_write(journal, content, after=after)
 
 
-def _ended(judged: Any, *given: Any) -> frozenset[str]:
-    found = _plain_ended(judged, *given)
-    if found:
-        raise watchdog_decide._UnbelievableError("a pod ended meanwhile")
-    return found
+def _doubt(view: View, found: DeviceVerdict) -> Blind | None:
+    """A device is not judged while one of its pods has just ended."""
+    ended = Blind(node=found.node, trouble=reading.Trouble.IMPLAUSIBLE, problem="a pod ended", gpu=found.device.gpu)
+    return ended if found.ended else _plain_doubt(view, found)
 
 
 def _blind(text: str) -> reading.Reading:
@@ -105,24 +106,23 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     "a seat is refused while all others keep to theirs": lambda: (
         _put(Verbs, "_short", lambda _verbs, _query, request, fits: (fits, request)),
     ),
-    "a resident that restarts finds its memory lent": lambda: (
-        _put(SeatClaims, "to_free_mib", lambda _claims, _free: {}),
-    ),
-    "gates open into the memory of residents that boot": lambda: (_put(SeatClaims, "__init__", _keeps_nothing),),
-    "a gate closes though what terminates is enough": lambda: (_put(SeatClaims, "_is_going", lambda *_: False),),
+    "a resident that restarts finds its memory lent": lambda: (_put(headroom, "_to_free_mib", lambda _: {}),),
+    "gates open into the memory of residents that boot": lambda: (_put(headroom, "seat_needs", _keeps_nothing),),
+    "a gate closes though what terminates is enough": lambda: (_put(seats, "_is_going", lambda *_: False),),
     "an eviction that is refused saves every other offender": lambda: (_put(evict, "_evict", _evict),),
     "a namespace that refuses saves every other offender": lambda: (_put(evict, "_evict", _evict),),
     "an agent stops with the node of its run": lambda: (_stack(overlaps=lambda agents: dict.fromkeys(agents, False)),),
     "a pod that takes an hour to end saves the next offender": lambda: (_watchdog(GRACE_SECONDS="3600"),),
-    "a disruption budget on one offender saves the other": lambda: (_put(watchdog_decide, "SPARED_SECONDS", 0),),
+    "a disruption budget on one offender saves the other": lambda: (_put(spare, "SPARED_SECONDS", 0),),
     "a lost answer makes the runaway immune": lambda: (
         _put(Journal, "write", _journal_write),
-        _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),  # which ends it after a minute
+        _put(View, "_was_in_vain", lambda *_: False),  # which ends it after a minute
     ),
     "one tenant's four recycles end everybody's protection": lambda: (
-        _watchdog(NODE_EVICTIONS_PER_HOUR="4", TOTAL_EVICTIONS_PER_HOUR="4"),
+        _put(Recycled, "tenant", property(lambda _: "everybody")),
+        _put(Target, "tenant", property(lambda _: "everybody")),
     ),
-    "pods of three seconds hide the offender": lambda: (_put(watchdog_decide._Pass, "_ended", _ended),),
+    "pods of three seconds hide the offender": lambda: (_put(watchdog_decide, "_doubt", _doubt),),
     "one namespace that refuses stops every gate": lambda: (_put(gate_main, "_unreadable", _unreadable),),
     "a process that NVML cannot tell blinds the other device": lambda: (_put(reading, "parse", _blind),),
     "a node whose write is refused keeps the next without capacity": lambda: (_put(Reconciler, "_write", _write),),
@@ -140,17 +140,17 @@ UNDONE: Mapping[str, Callable[[], tuple[Patch, ...]]] = {
     ),
     "an extender that restarts forgets whom it held back": lambda: (_put(PendingPods, "_begins", lambda _: False),),
     "a recycle that was written down and not done spares the offender": lambda: (
-        _put(watchdog_decide._Pass, "_was_in_vain", lambda *_: False),
+        _put(View, "_was_in_vain", lambda *_: False),
     ),
     "a recycle that came to nothing uses up the cap of the node": lambda: (
-        _put(watchdog_decide._Pass, "_recycled", lambda deciding: deciding._snapshot.recycled),
+        _put(View, "counted", property(lambda view: view.snapshot.recycled)),
     ),
 }
 
 
 @contextmanager
 def undone(name: str) -> Iterator[None]:
-    """Within the block the fix of that case is out."""
+    """Takes out the fix of that case."""
     with ExitStack() as stack:
         for patch in UNDONE[name]():
             stack.enter_context(patch)

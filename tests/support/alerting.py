@@ -1,4 +1,4 @@
-"""Alerting rules on a simulated time line: what fires, and how many seconds after a fault. By Prometheus' promtool."""
+"""Alerting rules over series, by Prometheus' promtool: what fires, and how many seconds after a fault."""
 
 import json
 import shutil
@@ -13,9 +13,11 @@ import pytest
 SCRAPE_SECONDS = 15
 # When the fault begins, right after a scrape, and how long after it the time line ends.
 FAULT, AFTER_SECONDS = 300, 180
+FIRING = 'ALERTS{alertstate="firing"}'
 
 # The value of each series at a second of the time line; None while it is not exposed.
 Series = Mapping[str, Callable[[int], float | None]]
+Rules = Mapping[str, Any]
 
 
 def promtool() -> str:
@@ -26,9 +28,50 @@ def promtool() -> str:
     return path
 
 
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """All samples of an expression by their labels, at a time in promtool's notation."""
+
+    expression: str
+    at: str
+    samples: Mapping[str, float]
+
+
+def contradiction(
+    rules: Rules, series: Mapping[str, str], expected: list[Expected], folder: Path, *, scrapes: str, evaluation: str
+) -> str | None:
+    """Returns promtool's report if it got other samples than expected, else None."""
+    tests = [
+        {
+            "expr": each.expression,
+            "eval_time": each.at,
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in each.samples.items()],
+        }
+        for each in expected
+    ]
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": evaluation,
+        "tests": [{"interval": scrapes, "input_series": inputs, "promql_expr_test": tests}],
+    }
+    (folder / "rules.yaml").write_text(json.dumps(rules))
+    (folder / "test.yaml").write_text(json.dumps(test))
+    done = subprocess.run(
+        [promtool(), "test", "rules", folder / "test.yaml"], capture_output=True, text=True, check=False
+    )
+    text = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:" in text, text[-2000:]
+    return text if done.returncode else None
+
+
+def written(at: list[float | None]) -> str:
+    """The values of a series at each scrape, in promtool's notation."""
+    return " ".join("stale" if value is None else repr(value) for value in at)
+
+
 def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
-    """The time of a CronJob's last success: three seconds into each minute, none after `until`. So the run that was
-    about to end when the fault began, and saw nothing of it, succeeds three seconds later."""
+    """Returns the times of a CronJob's last success: three seconds into each minute, none after `until`."""
 
     def last(second: int) -> float:
         return max(0, (min(second, until) - 3) // 60 * 60 + 3)
@@ -40,17 +83,23 @@ def beats(*, until: int = FAULT + AFTER_SECONDS) -> Callable[[int], float]:
 class TimeLine:
     """Rules, in the shape of PrometheusRule.spec, over series; `folder` takes promtool's files."""
 
-    rules: Mapping[str, Any]
+    rules: Rules
     series: Series
     folder: Path
 
     def assert_quiet_before(self) -> None:
         """No alert at all fires when the fault begins. Raises AssertionError with those that do."""
-        told = self._contradiction('ALERTS{alertstate="firing"}', FAULT, [])
+        told = self._contradiction(FIRING, FAULT, {})
         assert told is None, told
 
+    def ever_fires(self, alert: str) -> bool:
+        """True if the alert fires at any time of the line, however briefly."""
+        seconds = FAULT + AFTER_SECONDS
+        firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
+        return self._contradiction(firing, seconds, {}) is not None
+
     def seconds_until(self, alert: str) -> int | None:
-        """From the fault until the alert fires, in steps of the rules' evaluation; None where it does not."""
+        """The seconds from the fault until the alert fires, in steps of the rules' evaluation; None if it does not."""
         step = int(self.rules["groups"][0]["interval"].removesuffix("s"))
         low, high = 0, AFTER_SECONDS // step
         if not self.fires(alert, high * step):
@@ -61,35 +110,17 @@ class TimeLine:
         return low * step
 
     def fires(self, alert: str, after_seconds: int) -> bool:
-        """Whether the alert fires so long after the fault."""
+        """True if the alert fires so long after the fault."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
-        return self._contradiction(firing, FAULT + after_seconds, [{"labels": "{}", "value": 1}]) is None
+        return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None
 
-    def _contradiction(self, expression: str, second: int, samples: list[dict[str, Any]]) -> str | None:
-        """What promtool got instead of these samples; None where it got them."""
-        group = self.rules["groups"][0]
-        expected = {"expr": expression, "eval_time": f"{second}s", "exp_samples": samples}
-        test = {
-            "rule_files": ["rules.yaml"],
-            "evaluation_interval": group["interval"],
-            "tests": [
-                {
-                    "interval": f"{SCRAPE_SECONDS}s",
-                    "input_series": [{"series": name, "values": _values(at)} for name, at in self.series.items()],
-                    "promql_expr_test": [expected],
-                }
-            ],
-        }
-        (self.folder / "rules.yaml").write_text(json.dumps(self.rules))
-        (self.folder / "test.yaml").write_text(json.dumps(test))
-        told = subprocess.run(
-            [promtool(), "test", "rules", self.folder / "test.yaml"], capture_output=True, text=True, check=False
+    def _contradiction(self, expression: str, second: int, samples: Mapping[str, float]) -> str | None:
+        seconds = range(0, FAULT + AFTER_SECONDS + 1, SCRAPE_SECONDS)
+        return contradiction(
+            self.rules,
+            {name: written([at(second) for second in seconds]) for name, at in self.series.items()},
+            [Expected(expression=expression, at=f"{second}s", samples=samples)],
+            self.folder,
+            scrapes=f"{SCRAPE_SECONDS}s",
+            evaluation=self.rules["groups"][0]["interval"],
         )
-        said = told.stdout + told.stderr
-        assert told.returncode == 0 or "got:" in said, said
-        return said if told.returncode else None
-
-
-def _values(at: Callable[[int], float | None]) -> str:
-    shown = [at(second) for second in range(0, FAULT + AFTER_SECONDS + 1, SCRAPE_SECONDS)]
-    return " ".join("stale" if value is None else repr(value) for value in shown)

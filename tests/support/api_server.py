@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class QuietServer(ThreadingHTTPServer):
-    """A client that refuses our certificate is what some tests are about: no traceback for it."""
+    """Prints no traceback for a client that refuses our certificate, since some tests do that on purpose."""
 
     daemon_threads = True
 
@@ -92,7 +92,7 @@ def openssl(folder: Path, *arguments: str) -> None:
 
 @dataclass(kw_only=True)
 class ServedOverTls(Served):
-    """A cluster, where it is served, and what a client in any process needs to reach it."""
+    """A served cluster, and the environment by which a client in any process reaches it."""
 
     port: int
 
@@ -114,7 +114,7 @@ class ServedOverTls(Served):
 
 @contextmanager
 def served_over_tls(cluster: FakeCluster, certificates: Path, mount: Path) -> Iterator[ServedOverTls]:
-    """`mount` becomes the directory of the ServiceAccount."""
+    """Serves the cluster; `mount` becomes the directory of the ServiceAccount."""
     mount.mkdir(exist_ok=True)
     if mount != certificates:
         shutil.copy(certificates / "ca.crt", mount / "ca.crt")

@@ -22,7 +22,7 @@ T4_MIB = 15360
 
 @dataclass(frozen=True)
 class Use:
-    """What a pod has of the card, in MiB."""
+    """The MiB of the card that a pod uses."""
 
     namespace: str
     pod: str
@@ -32,7 +32,7 @@ class Use:
 
 
 def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, total_mib: int = T4_MIB) -> str:
-    """What an exporter says of one card with these users."""
+    """Returns the metrics of an exporter for one card with these users."""
     used_mib = driver_mib + sum(use.mib for use in uses)
     card = {"gpu": "0", "uuid": "GPU-0"}
     amounts = {
@@ -50,7 +50,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, tota
         )
         for use in uses
     ]
-    if not all(use.declares for use in uses):  # what an exporter says that knows the ledger
+    if not all(use.declares for use in uses):  # an exporter with the ledger serves these too
         samples.append(Sample(name=METRIC_POOL_FLOOR, labels={"pool": "t4"}, value=1536 * MIB))
         samples += [
             Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
@@ -61,7 +61,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, tota
 
 @dataclass
 class Script:
-    """Stands in for the exporter's gauge. `uses` is asked at each scrape; ages differ, as those of real readings do."""
+    """Stands in for the exporter's gauge. It calls `uses` at each scrape, and its ages differ as real ones do."""
 
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0

@@ -1,22 +1,24 @@
-"""Builders of placement's objects: Nodes, ResourceSlices, Pods, and what the ledger makes of them."""
+"""Builders of devices, Nodes, ResourceSlices and Pods, and of the cache that holds them."""
 
 from typing import Any
 
-from agents.extender.cache.cache import AssumedPod, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo
+from agents.telemetry.device import Device, Fault
 from tenancy.devices.allocate import Ask
+from tenancy.units import MIB
 from tests.support.fake_cluster import NAMES
 
 
 def inventory(node: str, *sizes: int, floor_mib: int = 0) -> NodeDevices:
-    """A node with devices of these MiB; the UUIDs tell node and index."""
+    """Returns a node with devices of these MiB. The UUIDs have the node and the index."""
     devices = tuple(NodeDevice(index, f"GPU-{node}-{index}", mib) for index, mib in enumerate(sizes))
     return NodeDevices(node=node, pool="t4", devices=devices, floor_mib=floor_mib)
 
 
 def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInfo:
-    """A bound pod with `mib` on each of the devices; without any, nobody knows where it is."""
+    """Returns a bound pod with `mib` on each of the devices. Without devices, its place is not known."""
     return PodInfo(
         uid=uid,
         namespace="tenant",
@@ -29,16 +31,16 @@ def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInf
     )
 
 
-def ledger_of(*nodes: NodeDevices) -> Cache:
+def cache_of(*nodes: NodeDevices) -> Cache:
     cache = Cache()
     for node in nodes:
         cache.update_node(node)
     return cache
 
 
-def take(cache: Cache, uid: str, ask: Ask, node: str, now: float = 0.0) -> AssumedPod:
+def take(cache: Cache, uid: str, ask: Ask, node: str, now: float = 0.0) -> PodInfo:
     chosen = cache.assume(uid, ask, node, now)
-    assert isinstance(chosen, AssumedPod), chosen
+    assert isinstance(chosen, PodInfo), chosen
     return chosen
 
 
@@ -70,3 +72,9 @@ def pod_object(
         "spec": spec | ({"nodeName": node} if node else {}),
         "status": status,
     }
+
+
+def card(gpu: int = 0, mib: int = 15360, fault: Fault | None = None) -> Device:
+    """A device as NVML reads it: its UUID has its index, and its bytes are not always whole MiB."""
+    total = mib * MIB + 17
+    return Device(gpu=gpu, uuid=f"GPU-{gpu}", total_bytes=total, used_bytes=0, free_bytes=total, fault=fault)

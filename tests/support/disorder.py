@@ -1,4 +1,4 @@
-"""Any order of events on a few GPU nodes, as the watchdog would see them, and what it must never do about them.
+"""Events in any order on a few GPU nodes, as the watchdog would read them, and the acts that it must never do.
 
 The dice are a random.Random, so that the same events come from a seed, in bulk, or from hypothesis, which shrinks.
 """
@@ -16,7 +16,8 @@ from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse, Trouble
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Decision, DeviceVerdict, HourlyCaps, Limits, PassInput, PassState, Recycled, Target
+from agents.watchdog.seats import WAITING_SECONDS
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, Target
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Pool, Seat
@@ -26,15 +27,13 @@ T = TypeVar("T")
 TENANTS = ("immich", "frigate", "team-a")
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 TOTAL_MIB, FLOOR_MIB = 1000, 100
-CAPS = HourlyCaps(tenant=2, node=3, total=4)
+PER_HOUR = 2
 LIMITS = Limits(
     minimum_age_seconds=60,
     cool_down_seconds=300,
     grace_seconds=30,
-    caps=CAPS,
-    waiting_seconds=30,
-    bare_pods=False,
-    tenants=frozenset(TENANTS[:2]),
+    evictions_per_hour=PER_HOUR,
+    tenants=TENANTS[:2],
 )
 
 
@@ -48,7 +47,7 @@ def pick(dice: Random, options: Sequence[T]) -> T:
 
 @dataclass
 class Disorder:
-    """The world between two passes; every step is a pass of some run of some watchdog."""
+    """The world between two passes. Each step is a pass of any run of any watchdog."""
 
     dice: Random
     nodes: int
@@ -59,7 +58,7 @@ class Disorder:
     pods: list[GpuPod] = field(default_factory=list)
     used: dict[tuple[str, str], int] = field(default_factory=dict)  # MiB by uid and uuid
     journal: list[Recycled] = field(default_factory=list)
-    memory: PassState = field(default_factory=PassState)
+    state: PassState = field(default_factory=PassState)
     last: tuple[NodeTelemetry, ...] = ()
 
     @classmethod
@@ -103,7 +102,7 @@ class Disorder:
         self.used[key] = max(self.used.get(key, 0) + min(below(self.dice, 651) - 150, free), 0)
 
     def turn(self) -> tuple[PassInput, datetime, Decision]:
-        """Things happen, then a pass."""
+        """Plays some events, then a pass."""
         self.happen()
         readings = self.readings()
         snapshot = PassInput(
@@ -114,11 +113,11 @@ class Disorder:
             recycled=tuple(self.journal),
             seats=self.waiting(),
             limits=LIMITS,
-            memory=self.memory,
+            state=self.state,
         )
         now = self.now + timedelta(seconds=pick(self.dice, (0, 0, 0, 0, 0, 1, 40)))
         decision = decide(snapshot, now)
-        self.memory = decision.memory if self.dice.random() < 0.9 else PassState()  # a run ends, another begins
+        self.state = decision.state if self.dice.random() < 0.9 else PassState()  # a run ends, another begins
         self.last = readings
         return snapshot, now, decision
 
@@ -145,7 +144,7 @@ class Disorder:
             self.journal.append(Recycled(at=self.now, workload=pod.workload, pods=(pod.uid,), node=pod.node))
 
     def waiting(self) -> tuple[WaitingSeat, ...]:
-        """Now and then a pod waits for its seat, some of them so long that the gates had their time."""
+        """Returns at times a pod that waits for its seat, perhaps for longer than the gates need."""
         if self.dice.random() < 0.7:
             return ()
         mib = self.dice.randint(50, 400)
@@ -156,7 +155,7 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Deleted with that grace; a negative one was over so long ago."""
+        """Returns a deleted pod whose grace period ends in so many seconds, or has ended so long ago."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:
@@ -210,7 +209,7 @@ class Disorder:
         )
 
     def obey(self, decision: Decision, now: datetime) -> None:
-        """What was decided is done, or meets another watchdog's write and is not."""
+        """Does what was decided, or fails since another watchdog wrote first."""
         if self.dice.random() < 0.2:
             return
         for target in _recycled(decision):
@@ -223,11 +222,11 @@ class Disorder:
 
 
 def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
-    """The invariants of one decision, said independently of how it was made; how many it recycles."""
+    """Checks the invariants of a decision without its code. Returns the number of its recycles."""
     hour = _ends(snapshot, now)
     targets = _recycled(decision)
     if targets:
-        _check_caps([(each.tenant, each.node) for each in hour], [(each.tenant, each.first.node) for each in targets])
+        _check_caps([each.tenant for each in hour], [each.tenant for each in targets])
         assert abs((now - snapshot.local_now).total_seconds()) <= 30, "by a clock that is wrong"
         assert all(each.at - now <= timedelta(seconds=5) for each in snapshot.recycled), "by a clock that went back"
     uids = [pod.uid for target in targets for pod in target.pods]
@@ -242,19 +241,17 @@ def check(snapshot: PassInput, now: datetime, decision: Decision) -> int:
 
 
 def _ends(snapshot: PassInput, now: datetime) -> Collection[Recycled]:
-    """The hour's recycles, each pod's last one; not those that their pods have outlived by a minute."""
+    """Returns the last recycle of each pod within the hour, unless a pod outlived it by a minute."""
     alive = {pod.uid for pod in snapshot.pods if pod.gone_by is None and not pod.stops_with_its_job}
     since, minute = now - timedelta(hours=1), timedelta(minutes=1)
     done = [each for each in snapshot.recycled if each.at + minute > now or alive.isdisjoint(each.pods)]
     return {each.pods: each for each in sorted(done, key=lambda each: each.at) if each.at > since}.values()
 
 
-def _check_caps(hour: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> None:
-    """By tenant and node of each recycle."""
-    assert len(hour) + len(now) <= CAPS.total, "beyond the brake"
-    for tenant, node in now:
-        assert sum(tenant == each for each, _ in (*hour, *now)) <= CAPS.tenant, "beyond the tenant's cap"
-        assert sum(node == each for _, each in (*hour, *now)) <= CAPS.node, "beyond the node's cap"
+def _check_caps(hour: Sequence[str], now: Sequence[str]) -> None:
+    """Counts recycles by tenant."""
+    for tenant in now:
+        assert (*hour, *now).count(tenant) <= PER_HOUR, "beyond the tenant's cap"
 
 
 def _recycled(decision: Decision) -> list[Target]:
@@ -264,12 +261,12 @@ def _recycled(decision: Decision) -> list[Target]:
 def _check_device(
     snapshot: PassInput, now: datetime, reading: NodeTelemetry, verdict: DeviceVerdict, earlier: tuple[Target, ...]
 ) -> None:
-    before = snapshot.memory.readings.get(reading.node)
+    before = snapshot.state.readings.get(reading.node)
     assert reading.problem is None, "without telemetry"
     assert not reading.unknown_uses, "by partial telemetry"
     assert before is not None, "after one sample"
     assert before.read_at < reading.read_at, "twice the same sample"
-    waited = [seat for seat in snapshot.seats if (now - seat.created).total_seconds() >= LIMITS.waiting_seconds]
+    waited = [seat for seat in snapshot.seats if (now - seat.created).total_seconds() >= WAITING_SECONDS]
     (device,) = (each for each in reading.devices if each.uuid == verdict.device.uuid)
     wanted_mib = FLOOR_MIB + max((seat.ask.mib for seat in waited), default=0)
     assert device.free_bytes < wanted_mib * MIB, "above the floor, and of what a seat needs"
@@ -297,7 +294,7 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
 
 
 def _is_ending(now: datetime, pod: GpuPod) -> bool:
-    """Within a minute of the grace that a recycle would have given it."""
+    """Returns True until a minute after the grace period that a recycle would have given the pod."""
     if pod.gone_by is None:
         return False
     began = pod.gone_by - timedelta(seconds=pod.going_seconds)
@@ -317,7 +314,7 @@ def _goes(snapshot: PassInput, now: datetime, pod: GpuPod) -> bool:
 def _check_smallest(
     snapshot: PassInput, now: datetime, verdict: DeviceVerdict, used: dict[str, dict[str, int]]
 ) -> None:
-    """No smaller set of those that may be recycled restores the floor, and this one does if it says so."""
+    """Checks that no smaller set of recycles restores the floor, and that this one does if it claims to."""
     amounts = [target.overshoot_mib for target in verdict.recycle]
     assert all(amount > 0 for amount in amounts)
     there = {pod.uid for pod in snapshot.pods}
@@ -334,7 +331,7 @@ def _check_smallest(
 
 
 def live(dice: Random, passes: int) -> int:
-    """So many passes in one world, each checked; how many recycles there were."""
+    """Plays and checks so many passes in one world. Returns the number of recycles."""
     world, recycles = Disorder.begin(dice), 0
     for _ in range(passes):
         snapshot, now, decision = world.turn()

@@ -70,11 +70,11 @@ class Graph:
         return self._by_urn.get(resource.parent_urn)
 
     def children(self, resource: Recorded) -> list[Recorded]:
-        """The resources whose parent it is."""
+        """Returns the children of a resource."""
         return [r for r in self.resources if r.parent_urn == resource.urn]
 
     def depends_on(self, later: Recorded, earlier: Recorded) -> bool:
-        """Whether the engine makes `later` only after `earlier`, through however many steps, and deletes it before.
+        """Returns True if the engine creates `later` after `earlier`, directly or not, and deletes it before.
 
         A child depends on its parent: pulumi pkg/resource/graph/dependency_graph.go, DependenciesOf.
         """
@@ -87,7 +87,7 @@ class Graph:
         return earlier.urn in seen
 
     def outputs_of(self, component: Recorded) -> Mapping[str, Any]:
-        """What the component registered as its outputs. Raises KeyError when it registered none."""
+        """Returns the registered outputs of a component. Raises KeyError if there are none."""
         return self.outputs[component.urn]
 
     @cached_property
@@ -138,7 +138,7 @@ class Recorder(mocks.MockMonitor):
                 request=request,
             )
         )
-        # What the mock answers, without taking the inputs apart and putting them together again in a loop of its own.
+        # The mock's own answer would convert the inputs twice.
         custom_id, outputs = (f"{request.name}-id", request.object) if request.custom else ("", None)
         return resource_pb2.RegisterResourceResponse(urn=urn, id=custom_id, object=outputs)
 
@@ -150,7 +150,7 @@ class Recorder(mocks.MockMonitor):
 
 
 def build(program: Callable[[], object]) -> Graph:
-    """Runs a program against a recorder, lets it drain, and returns its graph. What the program raises is raised."""
+    """Runs a program against a recorder to its end, and returns its graph. Raises the program's exceptions."""
     settings.reset_options()
     recorder = Recorder()
     exports: dict[str, Any] = {}
@@ -158,7 +158,7 @@ def build(program: Callable[[], object]) -> Graph:
 
     @pulumi.runtime.test
     def run() -> pulumi.Output[None]:
-        # What a task raises is raised here; asyncio must not log it again when the garbage collector finds the task.
+        # `build` raises a task's exception. asyncio must not log it too when the garbage collector finds the task.
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         program()
         root = settings.get_root_resource()

@@ -1,4 +1,4 @@
-"""Exporters for the agents that read them, in memory, over devices that a test makes up."""
+"""Exporters in memory, over devices that a test makes up, for the agents that scrape them."""
 
 import io
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.main import Gauge
-from agents.exporter.pod_names import Registrar, Registry
+from agents.exporter.registry import Registry, RegistryInformer
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.telemetry.device import Device
@@ -25,8 +25,10 @@ def card(free_mib: int, gpu: int = 0) -> Device:
 def gauge(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
 ) -> Gauge:
-    """A gauge whose last reading of these devices is so old, and unless it is `frozen` a millisecond more with each
-    look; a bare device is one that nobody uses."""
+    """Returns a gauge whose last reading of these devices is so old; a bare device has no users.
+
+    Unless it is `frozen`, its age grows by a millisecond at each scrape.
+    """
     now = FakeTime()
 
     def later() -> float:
@@ -35,10 +37,10 @@ def gauge(
 
     uses = tuple(card if isinstance(card, DeviceUse) else DeviceUse(device=card, used_bytes={}) for card in cards)
     log = Log("test", io.StringIO())
-    registrar = Registrar(
+    informer = RegistryInformer(
         api=None, node="", ledger_namespace="", clock=now.clock(), log=log, last=registry or Registry()
     )
-    shown = Gauge(read=lambda: NodeUse(uses), registrar=registrar, clock=Clock(monotonic=later), interval_seconds=60)
+    shown = Gauge(read=lambda: NodeUse(uses), registry=informer, clock=Clock(monotonic=later), interval_seconds=60)
     shown.sample()
     now.seconds = age_seconds
     return shown

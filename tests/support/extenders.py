@@ -1,4 +1,4 @@
-"""The extender as it is shipped: a process before a served cluster, and a client of each of its two doors."""
+"""The shipped extender: a process that uses a served cluster, and clients of its two ports."""
 
 import http.client
 import json
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agents.kube.slices import SLICES
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
+from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
-from tests.support.fake_cluster import NAMES, SYSTEM, T4, FakeCluster
+from tests.support.fake_cluster import NAMES, SYSTEM, FakeCluster
 from toolchain.cluster.process import free_ports
 
 PATIENCE_SECONDS = 60.0
@@ -33,7 +34,7 @@ class Extender:
     process: "subprocess.Popen[bytes]"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Of the open door; status 0 where nobody answers."""
+        """Asks the open port. The status is 0 without an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
@@ -45,7 +46,7 @@ class Extender:
             connection.close()
 
     def post(self, verb: str, arguments: object, client: Path | None = None) -> Any:
-        """What the scheduler is told, or whoever has that client's certificate in a folder. Raises OSError."""
+        """Returns the answer to the scheduler, or to the client with the certificate in that folder. Raises OSError."""
         folder = client or self.certificates
         context = ssl.create_default_context(cafile=self.certificates / "ca.crt")
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
@@ -66,17 +67,17 @@ class Extender:
 
 
 def pod(mib: int, uid: str = "u") -> dict[str, Any]:
-    """A pod that asks for so much."""
+    """Returns a pod that requests so much."""
     return {"metadata": {"uid": uid}, "spec": {"containers": [{"resources": {"limits": {NAMES.gpumem: str(mib)}}}]}}
 
 
 def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
-    """A slice with devices of these sizes."""
+    """Publishes a slice with devices of these sizes."""
     devices = tuple(
         Device(gpu=index, uuid=f"GPU-{index}", total_bytes=size * MIB, used_bytes=0, free_bytes=0)
         for index, size in enumerate(mib)
     )
-    host = PublishingNode(name=node, uid=f"uid-{node}", pool=T4)
+    host = PublishingNode(name=node, uid=f"uid-{node}")
     found: dict[str, Any] = {**slice_of(Survey(devices=devices), host, NAMES, None)}
     found["metadata"] = {**found["metadata"], "resourceVersion": cluster.next_version()}
     cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found
@@ -85,7 +86,7 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 @contextmanager
 def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
-    """One that is alone, once it is ready or has ended; its variables can be given."""
+    """Yields an extender without others, after it is ready or has ended."""
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True
     environ = {
@@ -97,6 +98,8 @@ def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: st
         "SCORING": "best_fit",
         "HOLD_SECONDS": "60",
         "LEDGER_NAMESPACE": SYSTEM,
+        "EXPORTER_NAMESPACE": "nodes",
+        "EXPORTER_PORT": "9401",
         "POD_NAME": "scheduler-0",
         **served.environ(),
         **environment,

@@ -17,13 +17,13 @@ from agents.kube.transport import Transport
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Pool
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, Names
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, SYSTEM_NAMESPACE, Names
 from tenancy.quantity import canonical, whole
 from tests.support.in_memory import InMemory
 
 DOMAIN = "viktorbarzin.me"
 NAMES = Names(DOMAIN)
-SYSTEM = "gpu-tenancy-system"
+SYSTEM = SYSTEM_NAMESPACE
 TOKEN = "token-1"
 T4 = Pool(
     name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360, floor_mib=1536
@@ -33,12 +33,12 @@ LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 
 @dataclass
 class FakeTime:
-    """A clock that moves only when somebody sleeps."""
+    """A clock that moves only during sleeps."""
 
     seconds: float = 0.0
     slept: list[float] = field(default_factory=list)
 
-    meanwhile: Callable[[], None] = lambda: None  # what happens while somebody sleeps
+    meanwhile: Callable[[], None] = lambda: None  # called during each sleep
 
     def clock(self) -> Clock:
         return Clock(monotonic=lambda: self.seconds, sleep=self.sleep)
@@ -79,7 +79,7 @@ class FakeCluster:
     held_by_budget: set[str] = field(default_factory=set)  # pods that no eviction may take now
     now: datetime | None = None  # the server's clock, where a test holds it
     ignores_patches: bool = False
-    counts: bool = True  # says of a page of a list without selectors how many objects are left
+    counts: bool = True  # a page of a list without selectors has remainingItemCount
     before_patch: Callable[[], None] = lambda: None
     version: int = 100
     # Watches: all that happened, in order. Where they do not `last`, the server ends each at once.
@@ -152,7 +152,7 @@ class FakeCluster:
         return self.now or datetime.now(UTC)
 
     def end_open_watches(self) -> None:
-        """Those that are open now; new ones last."""
+        """Ends the watches that are open now; new ones last."""
         with self.happened:
             self.watches_ended += 1
             self.happened.notify_all()
@@ -160,7 +160,7 @@ class FakeCluster:
     def events_after(
         self, path: str, query: Mapping[str, str], reader_waits: Callable[[], float] = lambda: math.inf
     ) -> Generator[dict[str, Any]]:
-        """What a watch reports until its time is over or its reader waits no longer: so many seconds, now."""
+        """Yields the events of a watch until its time is over, or its reader stops waiting."""
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
 
         ended = self.watches_ended
@@ -285,7 +285,7 @@ class FakeCluster:
     def end_pod(
         self, pod: dict[str, Any], options: dict[str, Any], *, deleted: bool = False
     ) -> tuple[int, dict[str, Any]]:
-        """An eviction or a deletion; the pod terminates for 30 s and is not taken away."""
+        """Evicts or deletes a pod: it terminates for 30 s, and is never removed."""
         metadata = pod["metadata"]
         if metadata["uid"] != options["preconditions"]["uid"]:
             return 409, status(409, "Conflict", "the UID in the precondition does not match")
@@ -328,7 +328,7 @@ class FakeCluster:
 
 
 def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    """By name, where that is asked for."""
+    """Returns True unless the query asks for another name."""
     key, _, value = query.get("fieldSelector", "").partition("=")
     return key != "metadata.name" or found["metadata"].get("name", value) == value
 
@@ -366,7 +366,7 @@ class Served:
         return InMemory(self.cluster)
 
     def api(self, *, clock: Clock | None = None, jitter: float = 0.5, attempts: int = ATTEMPTS) -> Api:
-        """On the fake clock unless another is given; closed when the test ends."""
+        """Returns a client, by default on the fake clock. It is closed when the test ends."""
         api = Api(
             self.endpoint(),
             clock=clock or self.time.clock(),

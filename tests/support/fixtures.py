@@ -9,7 +9,7 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# How long a machine that runs other tests beside these may take for what is promised within 2 s.
+# Tests wait so long for events that need 2 s, since other tests run on the same machine.
 LOADED_SECONDS = 60
 
 
@@ -45,7 +45,7 @@ def node_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def nvml_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the fake library is."""
+    """Returns the path of the fake library."""
     folder = tmp_path_factory.mktemp("nvml")
     if not fake_nvml.build(folder):
         pytest.skip("NO C COMPILER: the exporter's way to NVML is not tested here")

@@ -1,7 +1,7 @@
-"""An attacker of an HTTP server, in a process of its own: `python -m tests.support.flood PORT`.
+"""An attacker of an HTTP server, as a process: `python -m tests.support.flood PORT`.
 
-It holds many connections that never get to the end of a request, opens each again that the server closes, and asks
-whole requests as often as it is told, some of them far too large. Prints what it came to as JSON.
+It holds many connections that never end their request, and opens each one again that the server closes. It also sends
+whole requests at a rate, some of them far too large. It prints its counters as JSON.
 """
 
 import argparse
@@ -148,8 +148,8 @@ class Follower:
     last, age_seconds = {}, 0.0
 
 clock = Clock()
-census = ProcessIndex(clock, Path("/proc")).take
-sweeper = Sweeper(census=census, hold=None, follower=Follower(), clock=clock, log=Log("guard", sys.stderr))
+scan = ProcessIndex(clock, Path("/proc")).scan
+sweeper = Sweeper(scan=scan, hold=None, follower=Follower(), clock=clock, log=Log("guard", sys.stderr))
 
 def sweep():
     while True:

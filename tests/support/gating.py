@@ -1,4 +1,4 @@
-"""Gates for tests: one as it is declared, as it was found, and the devices that it decides on."""
+"""Gates for tests: their settings, their state, and the devices that they decide on."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,7 +34,7 @@ TTS = GateConfig(
     cool_down_seconds=300,
     demand=HttpJson(url="http://queue/status", field="pending"),
 )
-NIGHTLY = replace(TTS, name="nightly", deployment="nightly", demand=Window(between="02:00-06:00"))
+NIGHTLY = replace(TTS, name="nightly", deployment="nightly", demand=Window(between="02:00-06:00", time_zone="Etc/UTC"))
 NEEDED_MIB = 2048 + 1536 + 256
 OPEN_NEXT = Streak(act=Action.OPEN, cause=Cause.ROOM, samples=2)
 PRESSED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.PRESSURE, samples=1)
@@ -46,7 +46,7 @@ def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
 
 
 def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | None = None) -> NodeTelemetry:
-    """A node whose devices have so much free memory, in the order of their index."""
+    """Returns a node whose devices have so many free MiB, by index."""
     devices = tuple(device(free, gpu) for gpu, free in enumerate(free_mib))
     return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
 
@@ -60,23 +60,23 @@ def entry(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> JournalEn
     return JournalEntry(**{"uid": f"uid-{gate.deployment}", "generation": 1, "replicas": replicas, **fields})
 
 
-def entrance(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
+def state(gate: GateConfig = TTS, replicas: int = 0, **fields: Any) -> GateState:
     """The gate's own; fields named changed_at and idle_since are its entry's."""
     times = {name: fields.pop(name) for name in ("changed_at", "idle_since") if name in fields}
-    standing = Ownership(entry=entry(gate, replicas, **times))
+    ownership = Ownership(entry=entry(gate, replicas, **times))
     found = deployment(gate, replicas=replicas)
-    return GateState(**{"gate": gate, "deployment": found, "standing": standing, "answer": YES, **fields})
+    return GateState(**{"gate": gate, "deployment": found, "ownership": ownership, "answer": YES, **fields})
 
 
 def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 3600, **fields: Any) -> BoundPod:
-    """A resident's pod, which is long since at its use."""
+    """Returns a resident's pod that loaded long ago."""
     return BoundPod(
         **{"uid": name, "namespace": name, "node": node, "declared_mib": mib, "running_since": since, **fields}
     )
 
 
 def waiting(name: str, mib: int, pool: str = "t4", created: int = NOW, **fields: Any) -> WaitingSeat:
-    """A resident's pod that waits to be placed."""
+    """Returns a resident's pod without a node."""
     seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
     at = datetime.fromtimestamp(created, UTC)
     given = {"uid": name, "namespace": name, "name": name, "ask": Ask(mib), "seats": (seat,), "priority": 0}
@@ -84,12 +84,12 @@ def waiting(name: str, mib: int, pool: str = "t4", created: int = NOW, **fields:
 
 
 def seat(name: str, mib: int, pool: str = "t4") -> Seat:
-    """Of a tenant of its name."""
+    """Returns a seat of a tenant with the same name."""
     return Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
 
 
 def used(found: NodeTelemetry, **mib: int) -> NodeTelemetry:
-    """The reading with what pods hold of its first device, by uid."""
+    """Returns the reading with the use of its first device by pods, by UID."""
     uuid = found.devices[0].uuid
     uses = (PodUse(uid=uid, namespace="", pod="", uuid=uuid, used_bytes=each * MIB) for uid, each in mib.items())
     return replace(found, uses=tuple(uses))
@@ -103,7 +103,7 @@ def path_of(gate: GateConfig = TTS) -> str:
 
 
 def add_deployment(cluster: FakeCluster, gate: GateConfig = TTS, *, owners: Any = (), **spec: Any) -> None:
-    """At 0, unless `spec` says otherwise."""
+    """Adds a Deployment, by default with 0 replicas."""
     template = {"spec": {"containers": [{"name": "main", "resources": spec.pop("resources", {})}]}}
     cluster.objects[path_of(gate)] = {
         "kind": "Deployment",
@@ -125,7 +125,7 @@ def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
 
 
 def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: GateConfig = TTS) -> None:
-    """As somebody else does it."""
+    """Scales the Deployment in the name of another manager."""
     found = cluster.objects[path_of(gate)]
     found["spec"]["replicas"] = replicas
     found["metadata"]["generation"] += 1

@@ -1,4 +1,4 @@
-"""What the tests of several components start from: one small platform."""
+"""A small platform for the tests of several components."""
 
 from typing import Any
 
@@ -34,7 +34,6 @@ NODE_4 = HostMemoryPool(
     memory_mib=62464,
     allocatable_mib=61440,
     eviction_threshold_mib=512,
-    eviction_interval_seconds=10,
     guard=True,
     workloads=(
         Workload(
@@ -95,7 +94,7 @@ def pod(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def rights(graph: Graph) -> set[tuple[str, str, str, tuple[str, ...]]]:
-    """What a graph's accounts may do: reach (a namespace or *), resource with its group, verb, resource names."""
+    """Returns the rights of a graph's accounts: namespace or *, resource with its group, verb, resource names."""
     return {
         (r.inputs["metadata"].get("namespace", "*"), f"{group}/{resource}", verb, tuple(rule.get("resourceNames", ())))
         for kind in ("Role", "ClusterRole")

@@ -11,15 +11,28 @@ from pulumi_policy import PolicyResource, StackValidationArgs
 from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 
 from policy.pack import stack_policy
-from tenancy import names
-from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
-from tenancy.ledger import Ledger, OnDemand, PodSecurity, Pool, QueueQuota, Seat, Sharing, Tenant, Unbudgeted
+from policy.rule import an_object
+from tenancy import names, policy_names
+from tenancy.host_memory.pool import HostMemoryPool
+from tenancy.ledger import (
+    ConsumableShares,
+    Ledger,
+    OnDemand,
+    PodSecurity,
+    Pool,
+    QueueQuota,
+    Seat,
+    Sharing,
+    Tenant,
+    Unbudgeted,
+)
+from tests.support.memory_pools import NODE_4, host_memory_object
 
 Manifest = dict[str, Any]
 Program = dict[str, Manifest]
 
 UNKNOWN = UNKNOWN_STRING_VALUE
-SYSTEM = "gpu-tenancy-system"
+SYSTEM = names.SYSTEM_NAMESPACE
 NODES = names.node_agent_namespace(SYSTEM)
 GPUMEM = "viktorbarzin.me/gpumem"
 IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
@@ -63,47 +76,7 @@ LEDGER = Ledger(
     ),
     exempt_namespaces=("kube-system", "nvidia"),
 )
-
-
-INFERENCE = Workload(
-    name="inference",
-    tenant="inference",
-    priority="homelab-critical",
-    request_mib=8192,
-    limit_mib=32768,
-    steady_mib=5120,
-    peak_mib=20480,
-    growth_mib_per_second=1024,
-)
-CLICKHOUSE = Workload(
-    name="clickhouse",
-    tenant="signoz",
-    priority="homelab-critical",
-    request_mib=5120,
-    limit_mib=6144,
-    steady_mib=5120,
-    peak_mib=5120,
-)
-MICROVM = Disposable(
-    name="agent-microvm",
-    tenant="agents",
-    priority="homelab-disposable",
-    pods_least=1,
-    pods_most=24,
-    resident_least_mib=512,
-    resident_most_mib=1024,
-)
-NODE_4 = HostMemoryPool(
-    name="node-4",
-    node_selector={"kubernetes.io/hostname": "node-4"},
-    memory_mib=62464,
-    allocatable_mib=62364,
-    eviction_threshold_mib=100,
-    eviction_interval_seconds=10,
-    guard=True,
-    workloads=(INFERENCE, CLICKHOUSE),
-    disposable=(MICROVM,),
-)
+CLAIMED = replace(LEDGER, claimed=ConsumableShares.MEMORY)
 
 
 def seat(name: str, **changes: Any) -> Ledger:
@@ -121,11 +94,6 @@ def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
     return {**an_object("v1", "ConfigMap", names.LEDGER, SYSTEM), "data": data}
 
 
-def host_memory_object(*pools: HostMemoryPool) -> Manifest:
-    data = {names.HOST_MEMORY_POOLS_KEY: json.dumps(HostMemoryPools(pools=pools or (NODE_4,)).to_data())}
-    return {**an_object("v1", "ConfigMap", names.HOST_MEMORY_POOLS, SYSTEM), "data": data}
-
-
 def guard_object(pool: HostMemoryPool) -> Manifest:
     template = agent_pod(names.GUARD)
     container = template["spec"]["containers"][0]
@@ -139,11 +107,6 @@ def guard_object(pool: HostMemoryPool) -> Manifest:
     container["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
     template["spec"] |= {"hostPID": True, "nodeSelector": dict(pool.node_selector)}
     return an_object("apps/v1", "DaemonSet", names.guard(pool.name), NODES, spec={"template": template})
-
-
-def an_object(api_version: str, kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
-    metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
 def deployment(name: str, namespace: str, mib: object, *, replicas: int = 1) -> Manifest:
@@ -213,10 +176,10 @@ def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -
 
 
 def claim_template(
-    namespace: str, seat: str, gpumem: str | None, *, first_available: bool = False, **fields: Any
+    namespace: str, seat: str, memory: str | None, *, first_available: bool = False, **fields: Any
 ) -> Manifest:
-    """A ResourceClaimTemplate for so much of the seat."""
-    capacity = {} if gpumem is None else {"capacity": {"requests": {"gpumem": gpumem}}}
+    """A ResourceClaimTemplate for so much of the seat's device."""
+    capacity = {} if memory is None else {"capacity": {"requests": {"memory": memory}}}
     asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
     request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
     spec = {"spec": {"devices": {"requests": [request]}}}
@@ -287,8 +250,8 @@ def _priorities() -> Program:
     }
     program = {name: an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=v) for name, v in values.items()}
     program["homelab-disposable"]["preemptionPolicy"] = "Never"
-    program["stamp"] = stamp(names.STAMP_PRIORITY, "gpu-workload")
-    program["stamp tts"] = stamp(f"{names.STAMP_PRIORITY}-tier-2-gpu", "tier-2-gpu")
+    program["stamp"] = stamp(policy_names.STAMP_PRIORITY, "gpu-workload")
+    program["stamp tts"] = stamp(f"{policy_names.STAMP_PRIORITY}-tier-2-gpu", "tier-2-gpu")
     return program
 
 
@@ -321,8 +284,8 @@ def _agents() -> Program:
         "watchdog": cron_job(names.WATCHDOG, **exporter),
         "gate": cron_job(names.GATE, **exporter, GATES=json.dumps(gates)),
         "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter_pod}),
-        **limit("reconcile writes", names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
-        **limit("exporter writes", names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
+        **limit("reconcile writes", policy_names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
+        **limit("exporter writes", policy_names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
         **role(names.EXPORTER, [rule("nodes", "list"), slices], home=NODES),
         **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
@@ -361,9 +324,9 @@ def _scheduler() -> Program:
         "scheduler config": an_object(
             "v1", "ConfigMap", "scheduler-config", SYSTEM, data={"config.json": json.dumps(config)}
         ),
-        "device stamp": an_object(ADMISSION, "MutatingAdmissionPolicy", names.DEVICE_STAMP, spec={}),
+        "device stamp": an_object(ADMISSION, "MutatingAdmissionPolicy", policy_names.DEVICE_STAMP, spec={}),
         "device binding": an_object(
-            ADMISSION, "ValidatingAdmissionPolicy", names.DEVICE_BINDING, spec={"matchConditions": [stranger]}
+            ADMISSION, "ValidatingAdmissionPolicy", policy_names.DEVICE_BINDING, spec={"matchConditions": [stranger]}
         ),
         **role(names.SCHEDULER, [rule("pods/binding", "create")]),
     }
@@ -402,7 +365,7 @@ def _floats(value: Any) -> Any:
 
 
 def judge(program: Mapping[str, Manifest], config: Mapping[str, Any] | None = None) -> list[str]:
-    """What the mandatory policy reports, message by message; each has the URN of a resource of the program, or none."""
+    """Returns the messages of the mandatory policy. Each has the URN of a resource of the program, or none."""
     messages = []
 
     def report(message: str, urn: str | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Histories of use for replays, made of curves. `python -m tests.support.histories` prints 2026-07-07's as CSV."""
+"""Histories of use for replays, made of curves. `python -m tests.support.histories` prints one as CSV."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,18 +17,18 @@ from tests.support.replay import CRASH_LOOP, Replay
 BEGIN = 1_780_000_020.0  # a whole minute
 STEP_SECONDS = 5
 DAY, NOON, LEAKS = 86400, 43200, 900  # seconds
-# The tenants of support/replay.py that share prod's namespace.
+# Tenants of support/replay.py have another name than their namespace here.
 _NAMESPACES = {"immich-server": "immich", "immich-ml": "immich"}
 
 
 @cache
 def today() -> Stack:
-    """Prod's."""
+    """Returns prod's stack."""
     return stack.declared(settings.parse(prod.raw()))
 
 
 def changed(*changes: Change) -> Stack:
-    """Prod's after changes."""
+    """Returns prod's stack after changes."""
     config = prod.raw()
     for change in changes:
         change(config)
@@ -45,7 +45,7 @@ def pod(
     gpu: str = "GPU-0",
     number: int = 1,
 ) -> PodHistory:
-    """A pod of a workload, from `after` the begin on; `mib` by seconds since then."""
+    """Returns a pod of a workload that starts `after` seconds; `mib` is by the seconds since then."""
     wants = mib if callable(mib) else lambda _: mib
     samples = ((BEGIN + after + age, wants(age)) for age in range(0, seconds + 1, STEP_SECONDS))
     space = namespace or _NAMESPACES.get(workload, workload)
@@ -53,15 +53,17 @@ def pod(
 
 
 def of(replay: Replay, phase: int = 0) -> list[PodHistory]:
-    """What an exporter would have shown of it, had nobody lacked memory."""
-    return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants()]
+    """Returns what an exporter would have shown if memory had not been short."""
+    return [pod(each.name, each.wants, seconds=replay.seconds, after=phase) for each in replay.tenants]
 
 
-def days(count: int, *, restless: bool = False) -> tuple[list[PodHistory], Counter[str]]:
-    """So many days of prod's residents, and what a replay must make of them: how often who is recycled, let in and put
-    out. Everybody holds more in each second hour, within his budget; `restless`, also a little more or less each
-    minute. At noon immich-ml leaks for a quarter of an hour, after which the history has its next pod; at three in the
-    night ytdlp has work for ten minutes; and at one of each third night llama-swap is rolled out."""
+def days(count: int) -> tuple[list[PodHistory], Counter[str]]:
+    """Returns days of prod's residents, and how often a replay must recycle, let in and put out each workload.
+
+    Each resident uses more in each second hour, within its budget. At noon immich-ml leaks for 15 minutes, then the
+    history has its next pod. At 3:00 ytdlp has work for ten minutes. At 1:00 of each third night llama-swap is rolled
+    out.
+    """
     made, end = [], count * DAY
     restarts = {"immich-ml": range(NOON + LEAKS, end, DAY), "llama-swap": range(3600, end, 3 * DAY)}
     for name, mib in {**STEADY, "frigate": 1900}.items():
@@ -70,7 +72,7 @@ def days(count: int, *, restless: bool = False) -> tuple[list[PodHistory], Count
             def wants(age: int, start: int = start, name: str = name, mib: int = mib) -> int:
                 at = start + age
                 leaked = 6 * (at % DAY - NOON) if name == "immich-ml" and 0 <= at % DAY - NOON < LEAKS else 0
-                return mib - 200 + 150 * (at // 3600 % 2) + 40 * (restless and at // 60 % 2) + leaked
+                return mib - 200 + 150 * (at // 3600 % 2) + leaked
 
             made.append(pod(name, wants, seconds=until - start - 30, after=start, number=number))
     made += [pod("ytdlp", 900, seconds=600, after=day * DAY + 3 * 3600, number=day) for day in range(count)]
@@ -78,7 +80,7 @@ def days(count: int, *, restless: bool = False) -> tuple[list[PodHistory], Count
 
 
 def lines(pods: Iterable[PodHistory]) -> Iterator[str]:
-    """As CSV."""
+    """Yields the lines of a CSV file."""
     yield "time,namespace,pod,gpu,mib"
     for each in pods:
         yield from (f"{at:.0f},{each.namespace},{each.pod},{each.gpu},{mib}" for at, mib in each.samples)

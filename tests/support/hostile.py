@@ -1,8 +1,8 @@
 """An API server full of pods as large as etcd takes them.
 
 `python -m tests.support.hostile <kind> <pods>` lists them and follows their events as an agent does, and prints the
-peak of its process in MiB. Each kind was created on a real API server under prod's policies: etcd takes 1.5 MiB, the
-larger JSON is what the server makes of it.
+peak of its process in MiB. Each kind was created on a real API server under prod's policies. etcd takes 1.5 MiB, of
+which the server makes more JSON.
 """
 
 import json
@@ -75,7 +75,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
 
 
 class Hostile:
-    """A Transport to it, whose pods differ by their names alone: beside what the client reads it holds one of them."""
+    """A Transport to that server. Its pods differ only by name, so that it keeps only one of them in memory."""
 
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods
@@ -91,7 +91,7 @@ class Hostile:
         start = int(query.get("continue", 0))
         end = min(start + int(query["limit"]), self._pods)
         token = f',"continue":"{end}"' if end < self._pods else ""
-        # As on a connection, of which nobody reads the rest.
+        # The client never reads the rest of a connection.
         fitting = request.most_bytes // len(self._rest) + 1
         parts = [f'{{"metadata":{{"resourceVersion":"1"{token}}},"items":['.encode()]
         for number in range(start, min(end, start + fitting)):
@@ -144,11 +144,11 @@ def followed(kind: str, pods: int) -> None:
         while taken < EVENTS:
             taken += applied(watches.take(30), log)
         watches.close()
-        time.sleep(0.3)  # of those that nobody takes any more, none is decoded
+        time.sleep(0.3)  # later events are not decoded
 
 
 def applied(events: list[Object], log: Log) -> int:
-    """How many, with a moment for each."""
+    """Returns the number of pods among the events, after a moment for each."""
     pods = [event["object"] for event in events if event["type"] != "BOOKMARK"]
     for pod in pods:
         node_pod(pod, None, log)

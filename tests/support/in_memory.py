@@ -1,4 +1,4 @@
-"""The Transport to a FakeCluster in the same process: no socket, no TLS, no thread of its own."""
+"""The Transport to a FakeCluster in the same process, without socket, TLS and threads."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InMemory:
-    """What a wire would carry is text here as well: no object is shared between a cluster and its clients."""
+    """Sends text, as a wire does, so that a cluster and its clients share no object."""
 
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""What a node agent serves, on a port that exists in this process only: agents' `fetch` finds it without a socket."""
+"""The pages of a node agent, on a port of this process only: agents fetch them without a socket."""
 
 import errno
 import http.client

@@ -1,4 +1,4 @@
-"""An informer while its thread runs, and a watch alone, on a real clock whose pauses are short."""
+"""A running informer, and a single watch, on a real clock with short pauses."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class HurriedTime:
-    """Real time, which tests may put ahead; who sleeps really waits, but never for long."""
+    """Real time, which tests may put ahead. A sleep really waits, but never for long."""
 
     ahead_seconds: float = 0.0
     slept: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What `kubectl gpumem` reads, in memory: objects by path, and which of them are refused."""
+"""The objects that `kubectl gpumem` reads, in memory, and those that the API server refuses."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -6,20 +6,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from agents.extender.cache.informers import SLICES
 from agents.kube.client import ApiError, Object
 from agents.kube.nodes import NODES
 from agents.kube.pods import PODS
+from agents.kube.slices import SLICES
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing
-from tenancy.names import EXPORTER, LABEL_NAME, LEDGER, LEDGER_KEY, Names, node_agent_namespace
+from tenancy.names import EXPORTER, LABEL_NAME, LEDGER, LEDGER_KEY, node_agent_namespace
+from tests.support.fake_cluster import NAMES, SYSTEM, T4
 
-NAMES = Names("viktorbarzin.me")
-SYSTEM = "gpu-tenancy-system"
 EXPORTERS = node_agent_namespace(SYSTEM)
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-T4 = Pool(
-    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360, floor_mib=1536
-)
 BATCH = Pool(name="batch", node_selector={"gpu": "whole"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
 LEDGER_OF_PROD = Ledger(
     domain=NAMES.domain,
@@ -37,7 +33,7 @@ LEDGER_OF_PROD = Ledger(
 
 @dataclass
 class FakeApi:
-    """Objects by path; lists by theirs. What is in neither is a 404, what is in `refused` a 403."""
+    """Objects and lists by path. Other paths are a 404, and those in `refused` a 403."""
 
     objects: dict[str, Object] = field(default_factory=dict)
     lists: dict[str, list[Object]] = field(default_factory=dict)
@@ -74,7 +70,7 @@ def api(
     ledger: Ledger = LEDGER_OF_PROD,
     slices: Iterable[Object] | None = None,
 ) -> FakeApi:
-    """A cluster with these pods: a node of one T4, and one whose GPU is handed out whole."""
+    """Returns a cluster with these pods. By default it has a node with a T4, and one with a whole device."""
     shown_nodes = [*nodes] if nodes is not None else [node("k8s-node1"), node("k8s-node2", "whole")]
     shown_slices = [*slices] if slices is not None else [device_slice("k8s-node1", 15360)]
     path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{LEDGER}"
@@ -131,7 +127,7 @@ def pod(
     status: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A pod of 10 minutes; bound where `on` says so, to these devices."""
+    """Returns a pod of 10 minutes. With `on` it is bound, to these devices."""
     wanted = ({NAMES.gpumem: str(mib)} if mib else {}) | (limits or {})
     if len(devices) > 1:
         wanted[NAMES.gpu_count] = str(len(devices))
@@ -177,7 +173,7 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int], total_mib: int = 15360) -> str:
-    """What an exporter serves of a node with one device; `uses` is MiB by "namespace/pod"."""
+    """Returns an exporter's page for a node with one device; `uses` is MiB by "namespace/pod"."""
     mib, device = 2**20, f'gpu="0",uuid="GPU-{on}-0"'
     used = total_mib - free_mib
     lines = [

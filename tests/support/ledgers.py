@@ -7,7 +7,7 @@ from tenancy.names import GPU
 
 DOMAIN = "example.com"
 GPUMEM = f"{DOMAIN}/gpumem"
-# Of each length that the chart has to print; which letters they have is nothing to a ledger.
+# Names of each length that the chart has to print.
 NAMES = st.sampled_from(["abcdefghijklmnopqrstuv"[:length] for length in range(1, 23)])
 TENANTS = st.sampled_from(["team-a", "team-b", "team-c"])
 

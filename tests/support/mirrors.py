@@ -1,4 +1,4 @@
-"""The mirror of a static pod: what a node's kubelet writes, and what a tenant may forge of it."""
+"""The mirror of a static pod, as a kubelet writes it and as a tenant may forge it."""
 
 from typing import Any
 

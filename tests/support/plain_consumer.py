@@ -1,4 +1,4 @@
-"""The program of examples/consumer without our package, so that a test can make each mistake in it."""
+"""The program of examples/consumer without our package, in which tests make mistakes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 
 def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
-    """What the pods must carry, from the platform's stack; from our own configuration where none is named."""
+    """Returns the fields that the pods need, from the platform's stack, or else from our own configuration."""
     platform, resident = config.get("platform"), config.require("resident")
     if not platform:
         return pulumi.Output.from_input(config.require_object("stanza"))
@@ -15,7 +15,7 @@ def seat(config: pulumi.Config) -> pulumi.Output[dict[str, Any]]:
 
 
 def pod_spec(image: str, seat: pulumi.Output[dict[str, Any]]) -> dict[str, Any]:
-    # One nvidia.com/gpu is one turn on a shared device; the memory is what the seat says.
+    # One nvidia.com/gpu is one time slice of a shared device; the seat has the memory.
     resources = seat.apply(
         lambda seat: {name: {**amounts, "nvidia.com/gpu": "1"} for name, amounts in seat["resources"].items()}
     )
@@ -49,7 +49,7 @@ def main() -> None:
         spec={
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            # A rolling update would need a second seat for its extra pod, and wait for it for ever.
+            # A rolling update would wait forever for a second seat for its extra pod.
             "strategy": {"type": "Recreate"},
             "template": {"metadata": {"labels": labels}, "spec": pod_spec(config.require("image"), ours)},
         },

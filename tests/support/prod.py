@@ -1,11 +1,16 @@
 """Prod's configuration as plain data, to be broken by tests."""
 
+import json
 import pickle
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stacks import platform, settings, stackfile
+from tenancy.names import PROJECT
 from tests.support import engine
 from tests.support.graphs import Program
 from tests.support.paths import ROOT
@@ -37,6 +42,19 @@ def put(path: str, value: object) -> Change:
         config[last] = value
 
     return change
+
+
+def as_the_engine(values: Raw) -> dict[str, str]:
+    """The configuration as the engine hands it over: JSON by the project's keys."""
+    return {f"{PROJECT}:{name}": json.dumps(value) for name, value in values.items()}
+
+
+def of_the_engine(monkeypatch: pytest.MonkeyPatch, config: dict[str, str], folder: Path) -> settings.StackSettings:
+    """The settings that the program of the stack `x` reads in this folder."""
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    monkeypatch.setattr("pulumi.get_stack", lambda: "x")
+    monkeypatch.chdir(folder)
+    return settings.load()
 
 
 def drop(path: str) -> Change:

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from stacks.__main__ import EXAMPLE
+from stacks.commands import EXAMPLE
 from tests.support.prod import PROD
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project's folder with prod and an example in it."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns a project's folder with prod, an example, and a state of its own."""
+    monkeypatch.delenv("PULUMI_BACKEND_URL", raising=False)
     (tmp_path / EXAMPLE).parent.mkdir(parents=True)
     (tmp_path / EXAMPLE).write_text(PROD.read_text())
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
     (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Random pods that may reach a GPU, by every route and combination of them, with amounts at the borders."""
+"""Random pods that may reach a GPU by any combination of routes, with amounts at the limits."""
 
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ _HARMLESS = ["example.com/team", "cdi.k8s.io.example.com/x", "prometheus.io/scra
 
 
 def pod(random: Random, names: Names, mib: list[int]) -> Pod:
-    """A pod whose budgets are at, above or below one of the sizes `mib`."""
+    """Returns a pod with budgets at, above or below one of the sizes `mib`."""
     count = random.choice([0, 0, 0, 0, 0, 1, 2, 3])
     containers = [_container(random, names, mib, f"c{n}", count if not n else 0) for n in range(_few(random, 1))]
     starting = [_container(random, names, mib, f"i{n}", 0) for n in range(_few(random, 0))]

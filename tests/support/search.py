@@ -33,7 +33,7 @@ def dice(name: object) -> Random:
 
 
 def cases(quick: int, *, soak: int) -> int:
-    """How many a search tries now."""
+    """Returns the number of cases that a search tries now."""
     return soak if os.environ.get(SOAK) else quick
 
 

@@ -1,8 +1,8 @@
-"""Why tests may be skipped in CI. Any other skip fails there: what is not installed is not tested, unseen."""
+"""The reasons for which tests may be skipped in CI. Any other skip fails there, since it would hide a missing tool."""
 
 from collections.abc import Mapping
 
-# How the reason of a skip begins, and why CI cannot do without.
+# The beginning of the reason, and why CI needs the skip.
 ALLOWED: Mapping[str, str] = {
     "NO NVIDIA GPU": "hosted runners have none",
     "this machine has an NVIDIA driver": "one with a GPU shows what the others cannot, and the reverse",
@@ -21,7 +21,7 @@ def is_ci(environ: Mapping[str, str]) -> bool:
 
 
 def refusal(reason: str) -> str:
-    """What the report of the failed test says."""
+    """Returns the report of the failed test."""
     return (
         f"{reason}\nIn CI a skip fails unless tests/support/skips.py lists its reason: install what is missing there."
     )

@@ -20,7 +20,7 @@ def component(kind: str, name: str) -> str:
 
 
 def step(op: str, at: str, parent: str = STACK, **given: Any) -> Event:
-    """A step of the resource at a URN. Of what is deleted there is only the old state."""
+    """Returns a step of the resource at a URN. A deletion has only the old state."""
     state = {"urn": at, "parent": parent}
     states = {"old": state, "new": None} if op.startswith("delete") else {"old": None, "new": state}
     return {"resourcePreEvent": {"metadata": {"op": op, "urn": at, "type": "any", **states, **given}}}

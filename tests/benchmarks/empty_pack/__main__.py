@@ -1,4 +1,4 @@
-"""A pack whose one stack policy looks at nothing: what any gate costs."""
+"""A policy pack that reads nothing. Its cost is the least cost of any pack."""
 
 from pulumi_policy import EnforcementLevel, PolicyPack, StackValidationPolicy
 

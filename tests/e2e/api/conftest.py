@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.api.server import ApiServer, api_server
+from tests.support.e2e.server import ApiServer, api_server
 
 
 @pytest.fixture(scope="package")

@@ -6,7 +6,7 @@ import pytest
 
 from components.host_memory import pod_fragments
 from stacks import platform, settings
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     DEVICE,
     GPU,
     GPUMEM,
@@ -23,8 +23,8 @@ from tests.e2e.api.admitted import (
     pod,
     put_into_force,
 )
-from tests.e2e.api.server import SCHEDULER, ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
 from tests.support.prod import PROD, drop
 
 PARTS = ("requests", "limits")
@@ -38,7 +38,7 @@ NODE_4 = {**WHOLE, "kubernetes.io/hostname": "node-4"}
 
 
 def inference(*, memory: bool = True, **spec: Any) -> Pod:
-    """Record 0001's pod as its deployer makes it: what the stack's outputs say of its seat and of its memory."""
+    """Returns record 0001's pod, with the stanzas of the stack's outputs for its seat and its host memory."""
     prod = settings.load_file(PROD)
     seat = platform.resident_stanzas(prod.ledger())["inference"]
     host = pod_fragments(prod.memory_pools["node-4"])["inference"]
@@ -200,22 +200,6 @@ def test_a_gpu_pod_stays_in_the_pool_of_its_tenants_seats(cluster: ApiServer) ->
     assert "nodeSelector" not in create(cluster, "immich", pod()).body["spec"]
 
 
-@pytest.mark.parametrize("kind", ["Container", "Pod"])
-def test_a_limit_range_could_not_do_this(cluster: ApiServer, kind: str) -> None:
-    """Why a device's size is a policy: as a LimitRange it gives every container a device, or asks every pod for one."""
-    namespace = f"limited-{kind.lower()}"
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, "namespaces")
-    limits = {"metadata": {"name": "device"}, "spec": {"limits": [{"type": kind, "max": {GPUMEM: "14k"}}]}}
-    path = f"/api/v1/namespaces/{namespace}/limitranges"
-    assert cluster.request("POST", path, {"apiVersion": "v1", "kind": "LimitRange", **limits}).refusal is None
-
-    def is_in_force() -> bool:
-        said = "No limit is specified" if kind == "Pod" else "this namespace is no tenant's"
-        return said in (create(cluster, namespace, pod()).refusal or "")
-
-    eventually(is_in_force, "the LimitRange is in force")
-
-
 @pytest.mark.parametrize(
     ("manifest", "node_selector"),
     [
@@ -231,30 +215,6 @@ def test_queued_gpu_pods_go_to_the_pool_of_whole_devices(
     cluster: ApiServer, manifest: Pod, node_selector: dict[str, str] | None
 ) -> None:
     assert create_queued(cluster, "team-a", manifest).body["spec"].get("nodeSelector") == node_selector
-
-
-def test_the_device_is_the_schedulers_binding_and_nobody_changes_it(cluster: ApiServer) -> None:
-    assert create(cluster, "immich", gpu_pod(), dry_run=False).refusal is None
-    path = "/api/v1/namespaces/immich/pods/pod"
-
-    def annotate(subresource: str, value: str | None) -> str | None:
-        merge = {"metadata": {"annotations": {DEVICE: value}}}
-        return cluster.request("PATCH", path + subresource, merge, content_type="application/merge-patch+json").refusal
-
-    def bind(where: str, user: str) -> str | None:
-        metadata = {"name": "pod", "annotations": {DEVICE: "GPU-1"}}
-        target = {"kind": "Node", "name": "node"}
-        manifest = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        return cluster.request("POST", where, manifest, user=user).refusal
-
-    for subresource in ("", "/status"):
-        assert ANNOTATIONS in (annotate(subresource, "GPU-2") or "")
-    for where in (f"{path}/binding", "/api/v1/namespaces/immich/bindings"):
-        assert ANNOTATIONS in (bind(where, "admin") or "")
-    assert bind(f"{path}/binding", SCHEDULER) is None
-    assert cluster.request("GET", path).body["metadata"]["annotations"][DEVICE] == "GPU-1"
-    for value in ("GPU-2", None):
-        assert ANNOTATIONS in (annotate("", value) or "")
 
 
 def test_a_bound_pod_still_reports_its_status_and_is_debugged_but_not_with_a_device(cluster: ApiServer) -> None:

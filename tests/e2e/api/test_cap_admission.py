@@ -1,10 +1,10 @@
-"""Caps in a real API server: what a container in a pool with enforce: driver says, and who else may say it."""
+"""Caps in a real API server: the variables of a container in a pool with enforce: driver, and their refusals."""
 
 from typing import Any
 
 import pytest
 
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     GPU_COUNT,
     GPUMEM,
     SEATLESS,
@@ -16,8 +16,8 @@ from tests.e2e.api.admitted import (
     reorder,
     spec_of,
 )
-from tests.e2e.api.server import ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
 from tests.support.prod import put
 
 LIMIT, REQUEST = "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST"

@@ -1,4 +1,4 @@
-"""Placement by device in a real API server: what a pod with a budget becomes, what only its scheduler may say."""
+"""Placement by device in a real API server: the stamps on a pod with a budget, and the scheduler's own rights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     DEVICE,
     GPU,
     GPU_COUNT,
@@ -23,10 +23,11 @@ from tests.e2e.api.admitted import (
     put_into_force,
     spec_of,
 )
-from tests.e2e.api.server import SCHEDULER as CLUSTERS_SCHEDULER
-from tests.e2e.api.server import ApiAnswer, ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import SCHEDULER as CLUSTERS_SCHEDULER
+from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.prod import put
+from toolchain.cluster.api import MERGE
 
 ACCOUNT = f"system:serviceaccount:gpu-tenancy-system:{names.SCHEDULER}"
 ITS_DEVICE = {"name": "NVIDIA_VISIBLE_DEVICES", **field(f"metadata.annotations['{DEVICE}']")}
@@ -148,7 +149,7 @@ def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value:
 
 
 SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
-CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # two policies refuse it, and the API server tells of either
+CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse it, and the API server names one of them.
 EVENLY = "is shared evenly by the pod's"
 
 REFUSED: dict[str, tuple[Pod, str]] = {
@@ -214,27 +215,27 @@ def test_only_the_schedulers_own_account_writes_the_device_and_nobody_changes_it
     cluster_role_binding(cluster)
     assert create(cluster, "immich", gpu_pod(), dry_run=False).refusal is None
     path = "/api/v1/namespaces/immich/pods/pod"
-    written = {DEVICE: "GPU-1"}
 
-    def bind(user: str, annotations: dict[str, str]) -> str | None:
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": "pod", "annotations": annotations},
-            "target": {"kind": "Node", "name": "node"},
-        }
-        return cluster.request("POST", f"{path}/binding", manifest, user=user).refusal
+    def bind(where: str, user: str) -> str | None:
+        metadata = {"name": "pod", "annotations": {DEVICE: "GPU-1"}}
+        target = {"kind": "Node", "name": "node"}
+        manifest = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        return cluster.request("POST", where, manifest, user=user).refusal
 
-    def annotate(key: str, value: str) -> str | None:
-        merge = {"metadata": {"annotations": {key: value}}}
-        return cluster.request("PATCH", path, merge, content_type="application/merge-patch+json").refusal
+    def annotate(value: str | None, subresource: str = "") -> str | None:
+        merge = {"metadata": {"annotations": {DEVICE: value}}}
+        return cluster.request("PATCH", path + subresource, merge, content_type=MERGE).refusal
 
     message = "annotations under device.viktorbarzin.me/ are the scheduler's"
+    for subresource in ("", "/status"):
+        assert message in (annotate("GPU-2", subresource) or "")
     for user in ("admin", CLUSTERS_SCHEDULER):
-        assert message in (bind(user, {DEVICE: "GPU-1"}) or "")
-    assert bind(ACCOUNT, written) is None
-    assert cluster.request("GET", path).body["metadata"]["annotations"] == written
-    assert message in (annotate(DEVICE, "1") or "")
+        for where in (f"{path}/binding", "/api/v1/namespaces/immich/bindings"):
+            assert message in (bind(where, user) or "")
+    assert bind(f"{path}/binding", ACCOUNT) is None
+    assert cluster.request("GET", path).body["metadata"]["annotations"] == {DEVICE: "GPU-1"}
+    for value in ("GPU-2", None):
+        assert message in (annotate(value) or "")
 
 
 def cluster_role_binding(server: ApiServer) -> None:

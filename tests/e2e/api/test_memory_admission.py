@@ -8,8 +8,8 @@ from components.admission.host_memory import policies
 from components.admission.policy import binding
 from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
-from tests.e2e.api.server import ApiAnswer, ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiAnswer, ApiServer
 
 CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
 PLURALS = {
@@ -43,7 +43,6 @@ POOL = HostMemoryPool(
     memory_mib=62464,
     allocatable_mib=62364,
     eviction_threshold_mib=100,
-    eviction_interval_seconds=10,
     guard=True,
     workloads=(workload("inference"), workload("mixed")),
     disposable=(victims("agents"), victims("sandboxes", request_mib=64), victims("mixed")),
@@ -82,7 +81,7 @@ def cluster(server: ApiServer) -> ApiServer:
     burst = pod(None, memory("1Gi", "2Gi"))
 
     def in_force() -> bool:
-        """The API server takes policies up one by one."""
+        """Returns True once the API server has loaded all policies."""
         return all(create(server, tenant, burst).refusal for tenant in TENANTS)
 
     eventually(in_force, "the policies are in force for every tenant")

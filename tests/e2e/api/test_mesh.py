@@ -1,11 +1,11 @@
-"""Under a service mesh, whose sidecars come after the stamp: the pod is admitted, and the sidecars see no device."""
+"""A service mesh adds sidecars after our stamps: the pod is admitted, and the sidecars see no device."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     DEVICE,
     GPU,
     GPUMEM,
@@ -17,9 +17,9 @@ from tests.e2e.api.admitted import (
     pod,
     put_into_force,
 )
-from tests.e2e.api.mesh import LABEL, mesh
-from tests.e2e.api.server import ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.mesh import LABEL, mesh
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
 from toolchain.cluster.api import MERGE
 
 QUEUE_TENANT = "team-a"
@@ -42,7 +42,7 @@ def cluster(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def seen(server: ApiServer, namespace: str, manifest: Pod) -> dict[str, Any]:
-    """What each container that has the variable has it from."""
+    """Returns the source of the variable in each container that has it."""
     answer = (create_queued if namespace == QUEUE_TENANT else create)(server, namespace, manifest)
     if answer.refusal is not None:
         return {"refused": answer.refusal}

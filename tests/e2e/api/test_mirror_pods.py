@@ -1,15 +1,14 @@
-"""What a tenant may forge of a static pod's mirror, by whose annotation agents name a control group: prod's policies
-in a real API server."""
+"""A tenant cannot forge the mirror of a static pod, whose annotation names a control group to agents."""
 
 from typing import Any
 
 import pytest
 
 from agents.kube.pods import Pod
-from tests.e2e.api.admitted import pod, put_into_force
-from tests.e2e.api.server import ApiAnswer, ApiServer
-from tests.e2e.api.tenant import TENANT, let_edit
-from tests.e2e.rollout import eventually
+from tests.support.e2e.admitted import pod, put_into_force
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiAnswer, ApiServer
+from tests.support.e2e.tenant import TENANT, let_edit
 from tests.support.mirrors import mirror, owner
 from tests.support.prod import drop
 
@@ -27,7 +26,7 @@ def cluster(server: ApiServer) -> ApiServer:
 
 
 def forged(server: ApiServer) -> dict[str, Any]:
-    """All that a kubelet writes on a mirror, by who may read the node's UID."""
+    """Returns a pod with everything that a kubelet writes on a mirror."""
     node = server.request("GET", "/api/v1/nodes/node").body["metadata"]["uid"]
     made = pod(nodeName="node")
     made["metadata"] |= mirror(VICTIM, "node", node)
@@ -46,7 +45,7 @@ def test_a_tenant_makes_no_mirror_of_a_static_pod(cluster: ApiServer) -> None:
 
 
 def test_a_hash_and_an_owner_alone_are_admitted_and_believed_by_nobody(cluster: ApiServer) -> None:
-    """A backup that is restored has them: who is refused for these would not know why."""
+    """A restored backup has both, and its owner could not explain a refusal."""
     manifest = forged(cluster)
     del manifest["metadata"]["annotations"]["kubernetes.io/config.mirror"]
     answer = posted(cluster, manifest)
@@ -73,7 +72,7 @@ def test_a_kubelet_mirrors_its_static_pod_and_agents_know_it(cluster: ApiServer)
 
 
 def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -> None:
-    """By the id of a container its memory is shown; a pod is created without any status."""
+    """Memory is shown by a container's id, and a pod is created without any status."""
     manifest = pod()
     manifest["metadata"]["name"] = "stated"
     stated = {"phase": "Running", "containerStatuses": [{"name": "main", "containerID": "containerd://aaa"}]}
@@ -85,7 +84,7 @@ def test_a_tenant_writes_no_status_and_so_no_containers_id(cluster: ApiServer) -
 
 
 def test_a_pods_uid_is_the_api_servers_and_not_its_authors(cluster: ApiServer) -> None:
-    """Agents keep pods by it."""
+    """Agents identify pods by their UID."""
     manifest = pod()
     manifest["metadata"] |= {"uid": VICTIM, "ownerReferences": owner("ReplicaSet", "somebody")}
     assert posted(cluster, manifest).body["metadata"]["uid"] != VICTIM

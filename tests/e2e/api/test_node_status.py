@@ -1,4 +1,4 @@
-"""Who may write a node's capacity, and what: prod's two policies on nodes/status in a real API server."""
+"""The writers of a node's capacity: prod's two policies on nodes/status in a real API server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 from components.admission import node_status
 from components.admission.policy import binding
 from tenancy.names import Names
-from tests.e2e.api.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiServer
 
 SYSTEM = "gpu-tenancy-system"
 NAMES = Names("example.org")

@@ -21,11 +21,11 @@ import pytest
 from tenancy import reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
-from tests.e2e.api.admitted import LAX, configuration, create, create_queued, put_into_force, reorder
-from tests.e2e.api.server import ApiServer
-from tests.e2e.api.test_reach import SOMEWHERE, in_force
-from tests.e2e.rollout import eventually
 from tests.support import reaching_pods, search
+from tests.support.e2e.admitted import LAX, configuration, create, create_queued, put_into_force, reorder
+from tests.support.e2e.reaching import SOMEWHERE, in_force
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
 from tests.support.prod import Change, Raw, drop, put
 
 HANDLERS = {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}

@@ -1,11 +1,11 @@
-"""What a tenant tries to reach a GPU that is not his, in a real API server with prod's policies; docs/security.md."""
+"""A tenant's attempts to reach another tenant's GPU, in a real API server with prod's policies; docs/security.md."""
 
 from typing import Any
 
 import pytest
 
 from tenancy import names
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     GPU,
     GPUMEM,
     Pod,
@@ -18,15 +18,11 @@ from tests.e2e.api.admitted import (
     pod,
     put_into_force,
 )
-from tests.e2e.api.server import ApiAnswer, ApiServer
-from tests.e2e.rollout import eventually
+from tests.support.e2e.reaching import HIDDEN, RESOURCE_API, SOMEWHERE, claim, configure, environments, in_force
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
 from tests.support.prod import put
 from toolchain.cluster.api import MERGE
-
-HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
-RESOURCE_API = "/apis/resource.k8s.io/v1"
-# Of no tenant, as an agent of the cluster's has one.
-SOMEWHERE = "monitoring"
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +34,6 @@ def cluster(server: ApiServer) -> ApiServer:
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEWHERE}}, "namespaces")
     eventually(lambda: in_force(server), "the API server has taken up every policy")
     return server
-
-
-def in_force(server: ApiServer) -> bool:
-    """The API server takes policies up in its own time, and not all at once."""
-    return (
-        environments(create(server, "immich", pod())) == [[HIDDEN]]
-        and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
-        and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
-        and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
-        and claim(server, "immich", "gpu.nvidia.com").refusal is not None
-    )
-
-
-def environments(answer: ApiAnswer, field: str = "containers") -> list[list[dict[str, Any]]]:
-    assert answer.refusal is None, answer.refusal
-    return [each.get("env", []) for each in answer.body["spec"].get(field, [])]
 
 
 def _volumes(path: str) -> dict[str, Any]:
@@ -80,13 +60,6 @@ def test_other_runtimes_and_whole_devices_are_left_alone(cluster: ApiServer) -> 
 
 
 # T3: what the device plugin sets, widened
-
-
-def configure(server: ApiServer, namespace: str, kind: str, name: str, key: str) -> ApiAnswer:
-    data = {"data" if kind == "configmaps" else "stringData": {key: "all"}}
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap" if kind == "configmaps" else "Secret", **data}
-    path = f"/api/v1/namespaces/{namespace}/{kind}?dryRun=All"
-    return server.request("POST", path, {**manifest, "metadata": {"name": name}})
 
 
 @pytest.mark.parametrize("kind", ["configmaps", "secrets"])
@@ -140,16 +113,6 @@ def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
     ]
 
 
-def test_a_debugger_sees_no_device_in_whichever_pod(cluster: ApiServer) -> None:
-    manifest = pod()
-    manifest["metadata"]["name"] = "debugged"
-    assert create(cluster, "tts", manifest, dry_run=False).refusal is None
-    patch = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "nvidia/cuda"}]}}
-    path = "/api/v1/namespaces/tts/pods/debugged/ephemeralcontainers"
-    answer = cluster.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
-    assert environments(answer, "ephemeralContainers") == [[HIDDEN]]
-
-
 def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
     assert environments(create(cluster, "nvidia", pod(container(**env(value="all"))))) == [env(value="all")["env"]]
     assert environments(create(cluster, "nvidia", pod())) == [[]]
@@ -186,18 +149,6 @@ def test_a_list_of_devices_as_mounts_needs_a_budget(cluster: ApiServer) -> None:
 
 
 # T13: claims
-
-
-def claim(
-    server: ApiServer, namespace: str, device_class: str, *, template: bool = False, first: bool = False
-) -> ApiAnswer:
-    asked: dict[str, Any] = {"deviceClassName": device_class}
-    request = {"firstAvailable": [{"name": "one", **asked}]} if first else {"exactly": asked}
-    spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpu", **request}]}}
-    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
-    manifest = {"apiVersion": names.RESOURCE_API, "kind": kind, "metadata": {"name": "mine"}}
-    path = f"{RESOURCE_API}/namespaces/{namespace}/{kind.lower()}s?dryRun=All"
-    return server.request("POST", path, {**manifest, "spec": {"spec": spec} if template else spec})
 
 
 @pytest.mark.parametrize("template", [False, True])
@@ -247,11 +198,6 @@ def test_the_system_and_our_agents_have_them(cluster: ApiServer, namespace: str)
     manifest = pod(container(securityContext=secure), priorityClassName="system-cluster-critical")
     manifest["spec"]["securityContext"] = restricted
     assert create(cluster, namespace, manifest).refusal is None
-
-
-def test_a_gpu_pod_of_the_systems_class_is_given_its_own(cluster: ApiServer) -> None:
-    spec = create(cluster, "immich", gpu_pod(priorityClassName="system-node-critical")).body["spec"]
-    assert (spec["priorityClassName"], spec["priority"]) == ("gpu-workload", 1200000)
 
 
 def test_a_large_pod_is_within_what_expressions_may_cost(cluster: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""What the role gpumem-viewer lets a tenant see with kubectl gpumem, and what it does not. A real API server."""
+"""The limits of the role gpumem-viewer for a tenant with kubectl gpumem. A real API server."""
 
 import json
 from subprocess import CompletedProcess
@@ -7,10 +7,10 @@ import pytest
 
 from components.readers import binding, viewer_role
 from tenancy import names
-from tests.e2e.api.server import ApiServer
-from tests.e2e.api.tenant import TENANT, let_edit
-from tests.e2e.plugin import gpumem
-from tests.e2e.rollout import eventually
+from tests.support.e2e.plugin import gpumem
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
+from tests.support.e2e.tenant import TENANT, let_edit
 from tests.support.kubectl import LEDGER_OF_PROD, SYSTEM, device_slice, node, pod
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -16,14 +16,14 @@ from components.admission import node_status
 from components.admission.policy import binding
 from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
 from components.base import identity, zipapp
-from components.base.identity import IdentityArgs
+from components.base.identity import Account
 from components.base.system import ClusterSpec
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Source
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
-from tests.e2e.api.server import ApiServer
-from tests.e2e.proxy import Fault, Proxy, proxied
-from tests.e2e.rollout import becomes, eventually
+from tests.support.e2e.proxy import Fault, Proxy, proxied
+from tests.support.e2e.rollout import becomes, eventually
+from tests.support.e2e.server import ApiServer
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from toolchain.cluster.paths import Folder
 
@@ -41,16 +41,16 @@ OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "1"}
 ENDS_SECONDS = 120
 
 
-def reconcile_identity(ledger: Ledger) -> IdentityArgs:
+def reconcile_identity(ledger: Ledger) -> Account:
     """Its account, and the rights that it has with this ledger."""
     cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
     args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
-    return reconcile_agent(args, ReconcileSpec(), run_seconds=0).identity
+    return reconcile_agent(args, ReconcileSpec(), run_seconds=0)
 
 
 @pytest.fixture(scope="module")
 def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a pod of reconcile has mounted: code, token and CA; under the rights and policies of prod's."""
+    """The folder that a pod of reconcile mounts, with code, token and CA, under prod's rights and policies."""
     ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
     agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
@@ -112,7 +112,6 @@ def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds
         "SERVICE_ACCOUNT_DIRECTORY": str(account),
         "LEDGER_NAMESPACE": SYSTEM,
         "POD_NAME": "gpumem-reconcile-1",
-        "DRY_RUN": "false",
         "INTERVAL_SECONDS": str(interval_seconds),
         "RUN_SECONDS": str(run_seconds),
     }
@@ -121,7 +120,7 @@ def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds
 
 
 def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
-    """Its exit status, and what it logged."""
+    """Returns the exit status and the log."""
     try:
         said, _ = agent.communicate(timeout=ENDS_SECONDS)
     finally:
@@ -130,7 +129,7 @@ def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
 
 
 def stop(agent: "subprocess.Popen[str]") -> None:
-    """As the kubelet does it. Raises AssertionError where it does not end by that."""
+    """Ends the agent by SIGTERM, as the kubelet does."""
     agent.send_signal(signal.SIGTERM)
     code, log = end(agent)
     assert code == 143
@@ -142,7 +141,7 @@ def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:
     return status["capacity"], status["allocatable"]
 
 
-# What happens to which request, and how that request is answered until it is over.
+# A fault of one request, and the statuses that this request gets.
 FAULTS: dict[str, tuple[Fault, list[int | None]]] = {
     "too many requests": (
         Fault(method="PATCH", path=NODE, times=2, status=429, headers={"Retry-After": "1"}),

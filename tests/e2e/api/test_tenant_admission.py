@@ -1,20 +1,20 @@
-"""What tenants are held to besides their budgets, on a real API server: each attack, and who is like it and may."""
+"""The limits of tenants besides their budgets, on a real API server: attacks, and similar pods that are admitted."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from components.admission.exemptions import exemption
+from components.admission.namespaces import exemption
 from tenancy import names
-from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS
-from tests.e2e.api.admitted import (
+from tests.support.e2e.admitted import (
     GPU,
     GPU_COUNT,
     GPUMEM,
+    GPUS,
     LAX,
+    QUEUES,
     Pod,
+    asks,
     container,
     create,
     create_queued,
@@ -24,17 +24,15 @@ from tests.e2e.api.admitted import (
     put_into_force,
     queued,
 )
-from tests.e2e.api.server import ApiAnswer, ApiServer
-from tests.e2e.api.tenant import TENANT, let_edit
-from tests.e2e.rollout import eventually
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ApiServer
+from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
-RBAC = "rbac.authorization.k8s.io"
 EVE = "eve"  # she may do what she likes with namespaces
-KUEUE = names.kueue_account("kueue-system")
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
-NAMESPACES, JOBS = "/api/v1/namespaces", "/apis/batch/v1/namespaces/{}/jobs"
+NAMESPACES = "/api/v1/namespaces"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 
@@ -51,38 +49,14 @@ def cluster(server: ApiServer) -> ApiServer:
     )
     for name, labels in (("found", {}), ("nobodys", {})):
         server.apply(namespace(name, labels), "namespaces")
-    allow(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
-    allow(server, KUEUE, ["jobs"], "batch")
-    allow(server, JOB_CONTROLLERS[1], ["pods"], "")
-    for tenant in ("team-a", "team-b"):
-        let_edit(server, tenant)
+    may_write(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
     eventually(lambda: all(create(server, *attack).refusal for attack in ATTACKS.values()), "every policy is in force")
-    eventually(lambda: submit(server, job(GPUS)).refusal, "the policy on Jobs is in force")
     eventually(lambda: create(server, "found", pod()).refusal, "the policy on levels is in force")
     return server
 
 
 def namespace(name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def allow(server: ApiServer, user: str, resources: list[str], group: str) -> None:
-    name = user.replace(":", "-")
-    rule = {"apiGroups": [group], "resources": resources, "verbs": ["create", "get", "update", "patch", "delete"]}
-    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]}
-    bound = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}],
-    }
-    server.apply(role, "clusterroles")
-    server.apply(bound, "clusterrolebindings")
-
-
-def asks(**limits: str) -> Pod:
-    return pod(container(limits={{"gpu": GPU, "mib": GPUMEM, "count": GPU_COUNT}[key]: n for key, n in limits.items()}))
 
 
 def privileged(**context: Any) -> Pod:
@@ -97,13 +71,12 @@ def start(limits: dict[str, str]) -> dict[str, Any]:
     return container("start", limits=limits)
 
 
-GPUS, SHARED = {GPU: "1"}, "nvidia.com/gpu.shared"
+SHARED = "nvidia.com/gpu.shared"
 DEVICES = f"is on one device, or on as many as its {GPU_COUNT} says"
 SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
 COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
 NOBODYS = "this namespace is no tenant's"
 BUDGET = "this pod reaches a GPU without a budget"
-QUEUES = "GPUs of this namespace are handed out by its queue"
 
 PRIVILEGES: dict[str, Pod] = {
     "a privileged container": privileged(privileged=True),
@@ -268,224 +241,6 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
     replica = asks(gpu="1") | {"metadata": {"name": "pod", "ownerReferences": [owner]}}
     for manifest in (replica, queued(asks(gpu="1"))):
         assert QUEUES in (create(cluster, "team-a", manifest, user=REPLICA_SETS).refusal or "")
-
-
-def job(limits: dict[str, str], name: str = "job", **spec: Any) -> dict[str, Any]:
-    template = {"spec": {"restartPolicy": "Never", "containers": [container(limits=limits)]}}
-    labels = {names.KUEUE_QUEUE_LABEL: "team-a-gpu"}
-    metadata = {"name": name, "labels": labels}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template, **spec}}
-
-
-def submit(server: ApiServer, manifest: dict[str, Any], where: str = "team-a") -> ApiAnswer:
-    return server.request("POST", f"{JOBS.format(where)}?dryRun=All", manifest)
-
-
-def change(server: ApiServer, spec: dict[str, Any], *, user: str = "admin", name: str = "job") -> str | None:
-    path = f"{JOBS.format('team-a')}/{name}"
-    return server.request("PATCH", path, {"spec": spec}, user=user, content_type=MERGE).refusal
-
-
-@pytest.mark.parametrize(
-    ("manifest", "where", "message"),
-    [
-        (job(GPUS), "team-a", f"{QUEUES}: give the Job the label {names.KUEUE_QUEUE_LABEL}"),
-        (job(GPUS, suspend=False), "team-a", QUEUES),
-        (job({GPU_COUNT: "1"}), "team-a", QUEUES),
-        (job({GPUMEM: "400"}), "team-b", QUEUES),
-        (job(GPUS, suspend=True), "team-a", None),  # as Kueue's webhook leaves it
-        (job({}), "team-a", None),
-        (job({GPUMEM: "500"}), "team-b", None),
-        (job(GPUS), "tts", None),
-    ],
-    ids=["not queued", "not suspended", "devices", "no seat", "queued", "no GPU", "a seat", "another tenant"],
-)
-def test_a_gpu_job_of_a_queue_tenant_waits_for_its_queue(
-    cluster: ApiServer, manifest: dict[str, Any], where: str, message: str | None
-) -> None:
-    refusal = submit(cluster, manifest, where).refusal
-    assert refusal is None if message is None else message in (refusal or "")
-
-
-@pytest.fixture
-def waiting(cluster: ApiServer) -> Iterator[ApiServer]:
-    """A Job that waits in the queue."""
-    with made(cluster, job(GPUS, suspend=True, parallelism=2)):
-        yield cluster
-
-
-@contextmanager
-def made(server: ApiServer, manifest: dict[str, Any]) -> Iterator[None]:
-    path = JOBS.format("team-a")
-    assert server.request("POST", path, manifest).refusal is None
-    yield
-    name = f"{path}/{manifest['metadata']['name']}"
-    assert server.request("DELETE", f"{name}?propagationPolicy=Background").refusal is None
-    assert server.request("GET", name).code == 404
-
-
-def test_only_kueue_starts_a_job_of_its_queue(waiting: ApiServer) -> None:
-    assert "only Kueue starts it" in (change(waiting, {"suspend": False}) or "")
-    assert change(waiting, {"parallelism": 3}) is None
-    assert change(waiting, {"suspend": False}, user=KUEUE) is None
-
-
-def test_a_job_that_runs_takes_no_more_than_its_queue_gave_it(waiting: ApiServer) -> None:
-    assert change(waiting, {"suspend": False}, user=KUEUE) is None
-    assert "spec.parallelism may only shrink" in (change(waiting, {"parallelism": 3}) or "")
-    assert change(waiting, {"parallelism": 1}) is None
-    assert change(waiting, {"suspend": True}) is None
-    assert "only Kueue starts it" in (change(waiting, {"suspend": False}) or "")
-
-
-def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") -> str:
-    """A pod of a Job's on its node; returns its path."""
-    counted = {"batch.kubernetes.io/controller-uid": "1", names.KUEUE_POD_SET_LABEL: "main"}
-    bound = queued({**manifest, "spec": {**manifest["spec"], "nodeName": "node"}})
-    bound["metadata"] |= {"name": name, "labels": counted}
-    assert create(server, where, bound, user=JOB_CONTROLLERS[0], dry_run=False).refusal is None
-    return f"/api/v1/namespaces/{where}/pods/{name}"
-
-
-def rewrite(server: ApiServer, path: str, metadata: dict[str, Any], *, user: str = TENANT) -> str | None:
-    return server.request("PATCH", path, {"metadata": metadata}, user=user, content_type=MERGE).refusal
-
-
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
-KEEPER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "kube-root-ca.crt", "uid": "2"}
-RELEASES: dict[str, dict[str, Any]] = {
-    "no owner": {"ownerReferences": None},
-    "an owner that does not control it": {"ownerReferences": [{**JOB, "controller": False}]},
-    "another owner, for when the Job is gone": {"ownerReferences": [JOB, KEEPER]},
-    "no label of its Job": {"labels": {"batch.kubernetes.io/controller-uid": None}},
-    "the label of another Job": {"labels": {"batch.kubernetes.io/controller-uid": "2"}},
-    "the label of an older Kubernetes": {"labels": {"controller-uid": "2"}},
-    "no label of Kueue's": {"labels": {names.KUEUE_POD_SET_LABEL: None}},
-    "another label of Kueue's": {"labels": {"kueue.x-k8s.io/managed": "true"}},
-}
-
-
-def test_a_running_pod_stays_its_jobs(cluster: ApiServer) -> None:
-    path = running(cluster, "runs", asks(gpu="1"))
-    for release, metadata in RELEASES.items():
-        for user in (TENANT, "admin"):
-            assert "that its queue gave to its Job" in (rewrite(cluster, path, metadata, user=user) or ""), release
-    unseen = {"labels": {"team": "a"}, "annotations": {"note": "1"}, "finalizers": ["example.com/mine"]}
-    assert rewrite(cluster, path, unseen) is None
-    assert rewrite(cluster, path, {"finalizers": None}) is None
-
-
-@pytest.mark.parametrize("account", [*JOB_CONTROLLERS, GARBAGE_COLLECTOR])
-@pytest.mark.parametrize("release", ["no owner", "another owner, for when the Job is gone", "no label of its Job"])
-def test_controllers_let_it_go(cluster: ApiServer, account: str, release: str) -> None:
-    path = running(cluster, "let-go", asks(gpu="1"))
-    assert rewrite(cluster, path, RELEASES[release], user=account) is None
-    assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
-
-
-@pytest.mark.parametrize(
-    ("where", "manifest"), [("team-a", pod()), ("team-b", asks(mib="500"))], ids=["no GPU", "a seat"]
-)
-def test_a_pod_that_has_nothing_of_its_queue_may_be_let_go(cluster: ApiServer, where: str, manifest: Pod) -> None:
-    path = running(cluster, "own", manifest, where)
-    assert rewrite(cluster, path, RELEASES["no owner"] | RELEASES["no label of its Job"]) is None
-
-
-def delete_job(server: ApiServer, name: str = "job", **options: Any) -> str | None:
-    path = f"{JOBS.format('team-a')}{f'/{name}' if name else ''}?dryRun=All"
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"], **options}
-    return server.request("DELETE", path, body, user=TENANT).refusal
-
-
-@pytest.mark.parametrize("options", [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}, {}])
-@pytest.mark.parametrize("name", ["job", ""], ids=["by its name", "with all others"])
-def test_a_job_goes_with_its_pods(waiting: ApiServer, options: dict[str, Any], name: str) -> None:
-    assert "delete it with its pods" in (delete_job(waiting, name, **options) or "")
-
-
-@pytest.mark.parametrize(
-    "options", [{"propagationPolicy": "Background"}, {"propagationPolicy": "Foreground"}, {"orphanDependents": False}]
-)
-def test_and_may_go(waiting: ApiServer, options: dict[str, Any]) -> None:
-    assert delete_job(waiting, **options) is None
-
-
-def test_a_job_without_gpus_may_leave_its_pods(cluster: ApiServer) -> None:
-    with made(cluster, job({}, name="plain")):
-        assert delete_job(cluster, "plain", propagationPolicy="Orphan") is None
-
-
-def orphaning(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {**manifest, "metadata": {**manifest["metadata"], "finalizers": ["orphan"]}}
-
-
-def selecting(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Known by a label that its pods lose as they like."""
-    selected = {"manualSelector": True, "selector": {"matchLabels": {"known": "as"}}}
-    template = {**manifest["spec"]["template"], "metadata": {"labels": {"known": "as"}}}
-    return {**manifest, "spec": {**manifest["spec"], **selected, "template": template}}
-
-
-def test_no_job_is_made_to_leave_its_pods(waiting: ApiServer) -> None:
-    finalizer, select = "the finalizer orphan", "remove spec.manualSelector"
-    assert finalizer in (submit(waiting, orphaning(job(GPUS, suspend=True))).refusal or "")
-    assert select in (submit(waiting, selecting(job(GPUS, suspend=True))).refusal or "")
-    assert submit(waiting, orphaning(selecting(job({}, name="plain")))).refusal is None
-    path = f"{JOBS.format('team-a')}/job"
-    assert finalizer in (rewrite(waiting, path, {"finalizers": ["orphan"]}) or "")
-    assert rewrite(waiting, path, {"finalizers": ["example.com/mine"]}) is None
-    assert rewrite(waiting, path, {"finalizers": None}, user=KUEUE) is None
-
-
-def test_a_finalizer_from_before_the_job_used_a_gpu_is_refused_as_well(cluster: ApiServer) -> None:
-    with made(cluster, orphaning(job({}, name="early", suspend=True))):
-        refusal = change(cluster, {"template": {"spec": {"containers": [container(limits=GPUS)]}}}, name="early")
-        assert "the finalizer orphan" in (refusal or "")
-
-
-GRACE, YEARS = "ends within 600 s", 2147483647
-
-
-@pytest.mark.parametrize("seconds", [600, 601, YEARS])
-def test_a_gpu_pod_without_a_seat_goes_soon(cluster: ApiServer, seconds: int) -> None:
-    def is_long(answer: ApiAnswer) -> bool:
-        return GRACE in (answer.refusal or "")
-
-    slow = asks(gpu="1")
-    slow["spec"]["terminationGracePeriodSeconds"] = seconds
-    waits = job(GPUS, suspend=True)
-    waits["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
-    refused = seconds > 600
-    assert is_long(create(cluster, "tts", slow)) is refused
-    assert is_long(create_queued(cluster, "team-a", slow)) is refused
-    assert is_long(submit(cluster, waits)) is refused
-    for where, manifest in (("immich", asks(mib="3000")), ("team-b", asks(mib="500")), ("tts", pod())):
-        manifest["spec"]["terminationGracePeriodSeconds"] = seconds
-        assert create(cluster, where, manifest).refusal is None
-
-
-@pytest.mark.parametrize("seconds", [None, 0, 600, 601, YEARS])
-def test_nobody_deletes_it_later_than_that(cluster: ApiServer, seconds: int | None) -> None:
-    options = {} if seconds is None else {"gracePeriodSeconds": seconds}
-
-    def delete(path: str) -> str | None:
-        return cluster.request("DELETE", path, {"dryRun": ["All"], **options}, user=TENANT).refusal
-
-    def evict(path: str) -> str | None:
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": path.rpartition("/")[2]}}
-        body = {**eviction, "deleteOptions": {"dryRun": ["All"], **options}}
-        return cluster.request("POST", f"{path}/eviction?dryRun=All", body, user=TENANT).refusal
-
-    gpus, plain = running(cluster, "gpus", asks(gpu="1")), running(cluster, "plain", pod())
-    seat = running(cluster, "seat", asks(mib="500"), "team-b")
-    try:
-        for refusal in (delete(gpus), delete(gpus.rpartition("/")[0]), evict(gpus)):
-            assert (GRACE in (refusal or "")) is (seconds is not None and seconds > 600), refusal
-        for own in (plain, seat):
-            assert delete(own) is None
-    finally:
-        for path in (gpus, plain, seat):
-            assert cluster.request("DELETE", f"{path}?gracePeriodSeconds=0").refusal is None
 
 
 def counted(server: ApiServer, tenant: str) -> None:

@@ -1,4 +1,4 @@
-"""The agents' pods are killed at moments that nobody chose: nothing is left half done, and the next run completes."""
+"""The agents' pods are killed at random moments: nothing is left half done, and the next run completes."""
 
 import os
 import signal
@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.e2e.faults.agents import ended, give, pod_of, pods_of, run_once, succeeds, without_runs
-from tests.e2e.processes import assert_ends_in_time_by_sigterm
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from tests.support import search
+from tests.support.e2e.agents import ended, give, pod_of, pods_of, run_once, succeeds, without_runs
+from tests.support.e2e.processes import assert_ends_in_time_by_sigterm
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
 WHOLE, NOTHING = ("14k", "1"), (None, None)
-DEAD = "dead"  # no kubelet keeps it, and kwok does not play it
+DEAD = "dead"  # A node without a kubelet, and not kwok's.
 KILLS = 4
 STOPPED = 143
 LONGEST_RUN_SECONDS = 4.0  # from the Job's creation to the end of a single pass, pod's start included
@@ -75,7 +75,7 @@ def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Ro
     prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5100))
     with ThreadPoolExecutor() as background:
         up = background.submit(prod.up)
-        (job,) = eventually(lambda: set(rollout_jobs(prod)) - old, "the rollout's Job is there")
+        (job,) = eventually(lambda: set(rollout_jobs(prod)) - old, "the rollout's Job is there", pause_seconds=0.2)
         delete_at_once(prod, pod_of(prod, job)["metadata"]["name"])
         up.result()
     done = prod.get(jobs(SYSTEM, job))["status"]
@@ -84,7 +84,7 @@ def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Ro
 
 
 def rollout_jobs(prod: Rollout) -> list[str]:
-    """Of reconcile, and no CronJob's nor made by hand."""
+    """Returns the rollout's own Jobs of reconcile."""
     return [
         found["metadata"]["name"]
         for found in prod.items(f"{jobs(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
@@ -113,7 +113,7 @@ def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, p
 
 
 def listening(prod: Rollout, program: str) -> int | None:
-    """The agent's process, once it has a handler for SIGTERM: the first of a container is not ended without one."""
+    """Returns the agent's PID once it handles SIGTERM. A container's first process ignores unhandled signals."""
     pid = prod.cluster.pid_on_node(program, "-I")
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
@@ -136,8 +136,7 @@ def exit_codes(prod: Rollout, program: str) -> dict[str, int]:
 
 @contextmanager
 def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list[str]]:
-    """The CronJobs' own runs, once they are bound to a node that no kubelet keeps; the runs after them are as ever, and
-    of one pass."""
+    """Binds the CronJobs' next runs to a node without a kubelet. Later runs are normal, and of one pass."""
     declared = {agent: prod.get(cron_job(agent))["spec"]["jobTemplate"]["spec"] for agent in agents}
 
     def have(agent: str, change: Callable[[dict[str, Any]], object]) -> None:

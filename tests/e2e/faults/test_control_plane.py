@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenancy import names
-from tests.e2e.faults.agents import run_once, succeeds
-from tests.e2e.rollout import (
+from tests.support.e2e.agents import run_once, succeeds
+from tests.support.e2e.rollout import (
     GPUMEM,
     SYSTEM,
     Rollout,
@@ -40,7 +40,7 @@ def seats(prod: Rollout, tenant: str) -> str:
 
 
 def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
-    """The provider repeats no request. What it had made is neither lost nor made twice."""
+    """The provider repeats no request. Nothing is lost or made twice."""
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
@@ -49,7 +49,8 @@ def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one
     prod.workspace.change(change)
     with ThreadPoolExecutor() as background:
         up = background.submit(prod.attempt_up)
-        eventually(lambda: prod.cluster.api.get(f"/api/v1/namespaces/{GUESTS[0]}"), "the first of the new objects")
+        first = f"/api/v1/namespaces/{GUESTS[0]}"
+        eventually(lambda: prod.cluster.api.get(first), "the first of the new objects", pause_seconds=0.2)
         prod.cluster.restart("kube-apiserver")
         interrupted = up.result()
     address = prod.cluster.api.server.removeprefix("https://")
@@ -105,13 +106,17 @@ def without_kueue(prod: Rollout) -> Iterator[None]:
         eventually(lambda: not refused(), "Kueue answers again")
 
 
-def test_without_kueue_a_queue_tenants_job_is_refused_and_all_others_go_on(prod: Rollout) -> None:
+def test_without_kueue_its_jobs_and_queues_are_refused_and_all_others_go_on(prod: Rollout) -> None:
     resident = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "seat"},
         "spec": {"containers": [container({GPUMEM: "2000"})]},
     }
+
+    def change_preemption(config: Any) -> None:
+        config["queues"]["cluster_queues"]["gpu-cq"]["preemption"]["within_cluster_queue"] = "LowerOrNewerEqualPriority"
+
     with without_kueue(prod):
         answer = prod.create(jobs("team-a"), job("queued", "team-a-gpu"))
         assert answer.code == 500
@@ -122,16 +127,6 @@ def test_without_kueue_a_queue_tenants_job_is_refused_and_all_others_go_on(prod:
         becomes(lambda: prod.get(pods("frigate", "seat"))["status"].get("phase"), "Running", "a resident runs")
         for agent in AGENTS:
             succeeds(prod, run_once(prod, agent))
-    await_running(prod, "team-a", submit(prod, "team-a", job("queued", "team-a-gpu")))
-    for path in (jobs("default", "plain"), jobs("team-a", "queued"), pods("frigate", "seat")):
-        prod.delete(path)
-
-
-def test_an_up_without_kueue_changes_budgets_names_the_webhook_for_queues_and_finishes_later(prod: Rollout) -> None:
-    def change_preemption(config: Any) -> None:
-        config["queues"]["cluster_queues"]["gpu-cq"]["preemption"]["within_cluster_queue"] = "LowerOrNewerEqualPriority"
-
-    with without_kueue(prod):
         prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5200))
         prod.up()
         assert seats(prod, "llama-swap") == "5200"
@@ -139,5 +134,8 @@ def test_an_up_without_kueue_changes_budgets_names_the_webhook_for_queues_and_fi
         refused = prod.attempt_up()
         assert refused.code != 0
         assert 'failed calling webhook "vclusterqueue.kb.io"' in refused.text, refused.text
+    await_running(prod, "team-a", submit(prod, "team-a", job("queued", "team-a-gpu")))
+    for path in (jobs("default", "plain"), jobs("team-a", "queued"), pods("frigate", "seat")):
+        prod.delete(path)
     prod.up()
     assert prod.get(CLUSTER_QUEUE)["spec"]["preemption"]["withinClusterQueue"] == "LowerOrNewerEqualPriority"

@@ -1,4 +1,4 @@
-"""A node is made anew, and the kubelet of the real one is restarted under a pod with GPU memory."""
+"""The kubelet of the real node is restarted while a pod with GPU memory runs."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.faults.agents import forget_nodes
-from tests.e2e.rollout import (
+from tests.support.e2e.agents import forget_nodes
+from tests.support.e2e.rollout import (
     GPU_COUNT,
     GPUMEM,
     Object,
@@ -17,7 +17,6 @@ from tests.e2e.rollout import (
     container,
     eventually,
     pods,
-    register_anew,
 )
 from toolchain.cluster import simulated
 from toolchain.cluster.api import MERGE, ClusterApi
@@ -36,12 +35,6 @@ T4 = {
     "nvidia.com/gpu.memory": "15360",
     "nvidia.com/gpu.count": "1",
 }
-
-
-def test_a_node_that_comes_back_is_advertised_again(prod: Rollout) -> None:
-    created = register_anew(prod, "k8s-node1")
-    assert GPUMEM not in created["status"]["capacity"]
-    becomes(lambda: prod.capacity("k8s-node1").get(GPUMEM), "14k", "a later run advertises it")
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +81,17 @@ def run(prod: Rollout, name: str, limits: Mapping[str, str]) -> None:
 
 
 def started(prod: Rollout, name: str) -> Object:
-    """The state of the pod's container; empty before the kubelet has told of it."""
+    """Returns the state of the pod's container; empty before the kubelet has reported it."""
     statuses = prod.get(pods(NAMESPACE, name))["status"].get("containerStatuses", [{"state": {}}])
     state: Object = statuses[0]["state"]
     return state
 
 
 def restart_kubelet(prod: Rollout, *, probe: str) -> None:
-    """Killed, and started again by the node. It looks at its pods from the oldest on, so that when it has started
-    `probe`, a new one, it has judged all the others."""
+    """Kills the kubelet, which the node starts again, and waits until it has started the new pod `probe`.
+
+    The kubelet handles its oldest pods first, so that it has then handled all others.
+    """
     kubelet = program("kubelet")
     old = prod.cluster.pid_on_node(kubelet)
     os.kill(old, signal.SIGKILL)
@@ -106,8 +101,10 @@ def restart_kubelet(prod: Rollout, *, probe: str) -> None:
 
 @pytest.mark.parametrize("registrations", ["kept", "wiped"])
 def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, registrations: str) -> None:
-    """Wiped as by a reimage. Then a kubelet that registers sets all extended resources to 0 and refuses what runs,
-    unless something is in the folder; that of 1.36 has its own socket there before it registers."""
+    """A kubelet that finds the folder empty sets all extended resources to 0 and refuses running pods.
+
+    A reimage wipes the folder. The kubelet of 1.36 creates its own socket there before it registers.
+    """
     prod = real_gpu_node
     folder = prod.cluster.folder.path / "node" / "kubelet" / "device-plugins"
     for file in folder.iterdir():
@@ -124,7 +121,7 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
 
 
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:
-    """The kubelet registers its node anew when it starts, without the keys and with the labels that it knows."""
+    """The kubelet registers its node again when it starts, without our keys and with its own labels."""
     prod = real_gpu_node
     before = prod.get(pods(NAMESPACE, "resident"))
     node = prod.get(REAL)

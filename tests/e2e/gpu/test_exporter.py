@@ -1,4 +1,4 @@
-"""On a machine with an NVIDIA GPU: the exporter's figures are nvidia-smi's."""
+"""The exporter's figures equal nvidia-smi's, on a machine with an NVIDIA GPU."""
 
 import shutil
 import subprocess

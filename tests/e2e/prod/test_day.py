@@ -1,5 +1,6 @@
-"""The day of record 0000 on the real node, with prod's own settings: what each tenant's processes hold is what the
-fake NVML shows, and a process that asks for more than is left dies of it, as under CUDA. A real Prometheus judges.
+"""The day of record 0000 on the real node, with prod's own settings and a real Prometheus.
+
+The fake NVML shows the memory of the tenants' processes. A process that asks for more than is left is killed.
 
 Each test is an hour of the day and goes on from the one before. It takes a quarter of an hour: `make day`.
 """
@@ -16,32 +17,22 @@ from typing import Any
 
 import pytest
 
-from agents.gate.pods import STARTING_SECONDS
+from components.agents.gate import GateSpec
 from tenancy import names
-from tests.e2e.faults.agents import run_once, succeeded
-from tests.e2e.prod.prometheus import Prometheus, prometheus
-from tests.e2e.prod.real_gpu import real_gpu
-from tests.e2e.rollout import (
+from tests.support.e2e.prometheus import Prometheus, prometheus
+from tests.support.e2e.real_gpu import real_gpu
+from tests.support.e2e.rollout import (
     GPUMEM,
     SYSTEM,
     Object,
     Rollout,
-    await_running,
-    await_waiting,
     becomes,
-    complete,
     condition,
     eventually,
-    job,
-    jobs,
     pods,
-    running_pods,
-    submit,
 )
-from toolchain.cluster import node
 from toolchain.cluster.api import until
 from toolchain.cluster.card import TOTAL_MIB, TURN_SECONDS, Card, deployment
-from toolchain.cluster.paths import program
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
 from toolchain.cluster.turning import turning
 
@@ -90,7 +81,7 @@ class Day(Card):
     def took(
         self, cause: str, cure: str, cured: Callable[[], Any], *, since: float, seconds: float = ALERT_SECONDS
     ) -> Any:
-        """What cured it, once it has; the seconds since the cause go into the table."""
+        """Waits for the cure and returns it; the seconds since the cause go into the table."""
         found = until(cured, seconds, f"{cause}: {cure}", lambda: (self.held, self.died, self.alerts.since))
         self.table.append((cause, cure, time.monotonic() - since))
         print(f"\n{cause} | {cure} | {self.table[-1][2]:.1f}", flush=True)
@@ -152,59 +143,9 @@ def test_the_five_residents_load_to_their_steady_use(day: Day) -> None:
     assert day.died == []
 
 
-def test_a_batch_job_is_queued_and_preempted(day: Day) -> None:
-    """Before the night: so long the gate keeps the whole budgets of residents that have just started."""
-    prod = day.prod
-    began = time.monotonic()
-    submit(prod, "team-a", job("nightly", "team-a-gpu"))
-    await_running(prod, "team-a", "nightly")
-    day.took("a batch Job is submitted", "it runs", lambda: True, since=began)
-    submit(prod, "team-b", job("later", "team-b-gpu"))
-    await_waiting(prod, "team-b", "later", "insufficient unused quota")
-    began = time.monotonic()
-    submit(prod, "team-b", job("urgent", "team-b-gpu", priority="gpu-urgent"))
-    running = lambda name, team: running_pods(prod, team, name)  # noqa: E731
-    day.took(
-        "an urgent Job is submitted",
-        "the batch Job is preempted, the urgent one runs",
-        lambda: running("urgent", "team-b") and not running("nightly", "team-a"),
-        since=began,
-    )
-    complete(prod, "team-b", "urgent")
-    began, equals = time.monotonic(), {("nightly", "team-a"), ("later", "team-b")}
-    # Of two equal Workloads that were made in the same second Kueue takes the one of the lower UID.
-    (turn,) = day.took(
-        "the urgent Job is complete",
-        "one of the two batch Jobs runs",
-        lambda: [each for each in equals if running(*each)],
-        since=began,
-    )
-    complete(prod, *reversed(turn))
-    began, (last,) = time.monotonic(), equals - {turn}
-    day.took("the first batch Job is complete", "the other runs", lambda: running(*last), since=began)
-    complete(prod, *reversed(last))
-    for team, name in (("team-a", "nightly"), ("team-b", "urgent"), ("team-b", "later")):
-        prod.delete(jobs(team, name))
-
-
-def test_all_outlive_the_kubelet_of_their_node(day: Day) -> None:
-    before, cause = day.uids(), "the node's kubelet is killed"
-    kubelet = program("kubelet")
-    old = day.prod.cluster.pid_on_node(kubelet)
-    began = time.monotonic()
-    os.kill(old, signal.SIGKILL)
-    day.took(cause, "another runs", lambda: day.prod.cluster.pid_on_node(kubelet) != old, since=began)
-    assert succeeded(day.prod, run_once(day.prod, names.WATCHDOG))
-    day.took(cause, "it has run a new pod to its end", lambda: True, since=began)
-    assert day.prod.capacity(node.NODE).get(GPUMEM) == "14k"
-    assert day.uids() == before
-    assert day.all_hold()
-    assert day.died == []
-
-
 def test_tts_is_let_in_by_night(day: Day) -> None:
     """Not before the residents have had their time to load."""
-    left = STARTING_SECONDS - (time.monotonic() - day.began)
+    left = GateSpec().starting_seconds - (time.monotonic() - day.began)
     assert day.replicas("tts") == 0
     time.sleep(max(left, 0))
     assert day.replicas("tts") == 0

@@ -1,5 +1,4 @@
-"""make demo, whole: it plays its day to the end, says what happened, and leaves nothing; also where somebody presses
-Ctrl-C."""
+"""make demo as a whole: it plays its day to the end and leaves nothing, also after Ctrl-C."""
 
 import os
 import signal
@@ -24,7 +23,7 @@ COMMAND = [sys.executable, "-m", "toolchain.demo"]
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """By a short name: sockets are below, whose path has at most 107 characters."""
+    """A folder with a short name, because a socket's path has at most 107 characters."""
     if reason := node.why_not():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +42,7 @@ def left_by(temporary: Path) -> list[str]:
 
 
 def untracked() -> list[str]:
-    """What is in the checkout and not in git; Python's own cache aside."""
+    """Returns the checkout's files that git does not track, without Python's cache."""
     command = ["git", "status", "--porcelain", "--ignored"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [line for line in said.splitlines() if "__pycache__" not in line]

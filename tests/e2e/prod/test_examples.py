@@ -1,4 +1,4 @@
-"""The examples, rolled out on prod as their READMEs tell."""
+"""The examples, rolled out on prod by the commands of their READMEs."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.rollout import (
+from tests.support.e2e.rollout import (
     GPUMEM,
     Object,
     Rollout,
@@ -26,7 +26,7 @@ from tests.e2e.rollout import (
 from tests.support.paths import ROOT
 from toolchain.workspace import Outcome
 
-# What the consumer declares, written out, so that a mistake can be made in it.
+# The consumer's Deployment as plain code, for a test with a mistake in it.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
@@ -38,7 +38,7 @@ class Example:
     folder: Path
 
     def follow_readme(self) -> str:
-        """Types every `pulumi` line of the README, with yes to its questions. Returns all that was said."""
+        """Runs every `pulumi` line of the README with --yes. Returns the output."""
         commands = re.findall(r"^pulumi [^\n#]*", (self.folder / "README.md").read_text(), flags=re.MULTILINE)
         said = []
         for command in commands:
@@ -100,8 +100,7 @@ def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
 
 
 def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
-    """The amount is written in full and the strategy left out: the API server answers with 13k and RollingUpdate. Of a
-    Deployment that is there it would keep the strategy."""
+    """The API server shortens the amount to 13k and adds RollingUpdate to a new Deployment."""
     budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
     selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
     consumer.configure("platform", None)
@@ -130,8 +129,10 @@ def demo(prod: Rollout) -> Iterator[Example]:
 
 
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
-    """Of two equal Workloads made in the same second Kueue takes the one of the lower UID: either may be the first.
-    On a busy machine it looks only when all three are there, and then the urgent one preempts nobody."""
+    """Of two equal Workloads made in the same second Kueue takes the one of the lower UID.
+
+    On a busy machine Kueue may see all three Jobs at once. The urgent one then preempts nobody.
+    """
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")
     preempted = {job for job in EQUALS if "Preempted" in conditions(workload(prod, *job))}

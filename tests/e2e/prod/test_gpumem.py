@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from agents.telemetry.resourceslice import SLICES
 from tenancy import names
-from tests.e2e import plugin
-from tests.e2e.rollout import (
+from tests.support.e2e import plugin
+from tests.support.e2e.rollout import (
     GPUMEM,
     SHARED,
     Rollout,
@@ -24,7 +23,7 @@ from tests.e2e.rollout import (
     submit,
     workload,
 )
-from toolchain.cluster import control_plane, simulated
+from toolchain.cluster import control_plane
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.image import agent_image
 
@@ -37,7 +36,6 @@ def suspended(name: str) -> dict[str, Any]:
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 NODE = "k8s-node1"
-SLICE = f"{SLICES}/gpumem.viktorbarzin.me-{NODE}"
 
 
 def shown(prod: Rollout, *arguments: str) -> dict[str, Any]:
@@ -145,7 +143,7 @@ def paused(name: str) -> dict[str, Any]:
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
 MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
-# By reason, what is made for it: where, and which object.
+# The object that leads to each reason, and its collection.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "runs": (pods("kube-system"), admins("fills", "10000")),
     "node-sum": (pods("kube-system"), admins("waits", "5000")),
@@ -206,50 +204,6 @@ def test_a_node_that_takes_no_pod_is_told(made: Rollout, reason: str, spec: dict
         made.cluster.api.patch(node, {"spec": {key: before.get(key) for key in spec}}, MERGE)
 
 
-def test_a_device_with_less_room_than_its_nodes_sum_is_told(made: Rollout) -> None:
-    """1000 are left of the 14000 that the node advertises; of the device, smaller by then, 640."""
-    small = [{**device, "capacity": {"memory": {"value": "15000Mi"}}} for device in made.get(SLICE)["spec"]["devices"]]
-    whole = made.get(SLICE)["spec"]["devices"]
-    place = pods("kube-system")
-    made.cluster.api.patch(SLICE, {"spec": {"devices": small}}, MERGE)
-    made.create(place, admins("between", "900"))
-
-    def told() -> list[str]:
-        """A pod that was quicker than the word of the smaller device is made anew."""
-        found = reasons(made, "between", "kube-system")
-        if found == ["runs"]:
-            made.delete(f"{place}/between")
-            eventually(lambda: made.cluster.api.get(f"{place}/between") is None, "the pod is gone")
-            made.create(place, admins("between", "900"))
-        return found
-
-    try:
-        becomes(told, ["device"], "device is told")
-    finally:
-        made.delete(f"{place}/between")
-        made.cluster.api.patch(SLICE, {"spec": {"devices": whole}}, MERGE)
-
-
-def test_a_node_that_is_not_there_yet_is_told(made: Rollout) -> None:
-    """It joins unready, then without devices, then with one that is smaller than its pool's."""
-    labels = {**simulated.gpu_labels(sharing="time-slicing", replicas=100), "nvidia.com/gpu.memory": "8192"}
-    joins = simulated.node("joins", labels=labels, resources={})
-    del joins["metadata"]["annotations"]  # or kwok would make it ready
-    api, place = made.cluster.api, pods("kube-system")
-    api.create("/api/v1/nodes", joins)
-    made.create(place, admins("early", nodeSelector={"kubernetes.io/hostname": "joins"}))
-    try:
-        becomes(lambda: reasons(made, "early", "kube-system"), ["not-ready"], "not-ready is told")
-        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-        api.patch("/api/v1/nodes/joins/status", {"status": ready}, MERGE)
-        becomes(lambda: reasons(made, "early", "kube-system"), ["unusable"], "unusable is told")
-        api.create(SLICES, simulated.devices("joins", "viktorbarzin.me"))
-        becomes(lambda: reasons(made, "early", "kube-system"), ["capacity"], "capacity is told")
-    finally:
-        for path in (f"{place}/early", "/api/v1/nodes/joins", SLICE.replace(NODE, "joins")):
-            made.delete(path)
-
-
 def test_a_pod_that_was_preempted_is_told(made: Rollout) -> None:
     """The last with those that are made: it takes the memory from the one that others wait for."""
     place = pods("kube-system")
@@ -282,9 +236,3 @@ def test_what_is_not_there_or_on_its_way_out_is_told(used: Rollout) -> None:
         becomes(lambda: reasons(used, "kept", "kube-system"), ["terminating"], "it is told to be going")
     finally:
         used.cluster.api.patch(f"{place}/kept", {"metadata": {"finalizers": None}}, MERGE)
-
-
-def test_a_tenant_without_rights_is_told_what_he_may_not_read(prod: Rollout) -> None:
-    done = plugin.gpumem(prod.cluster.kubeconfig, "who", "--as=somebody", "--as-group=team-a")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert 'User "somebody" cannot get resource "configmaps"' in done.stderr

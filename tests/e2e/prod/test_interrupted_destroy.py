@@ -1,10 +1,10 @@
 """The last of prod on a cluster: a `destroy` that is killed and taken back, and one that leaves nothing."""
 
 from tenancy import names
-from tests.e2e.faults.agents import run_once, without_runs
-from tests.e2e.prod.interrupting import LEDGER, is_retiring, kill_amid
-from tests.e2e.remains import left_behind
-from tests.e2e.rollout import SYSTEM, Rollout, await_running, job, submit
+from tests.support.e2e.agents import run_once, without_runs
+from tests.support.e2e.interrupting import LEDGER, is_retiring, kill_amid
+from tests.support.e2e.remains import left_behind
+from tests.support.e2e.rollout import SYSTEM, Rollout, await_running, job, submit
 
 
 def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rollout) -> None:

@@ -3,8 +3,9 @@
 From the exporter that publishes the device to the variable in the container nothing is simulated.
 """
 
-import json
+import math
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from agents.runtime import exposition
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tests.e2e import audit, plugin
-from tests.e2e.prod.real_gpu import real_gpu
-from tests.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, logged, pods
+from tenancy.units import MIB
+from tests.support.e2e import audit, plugin
+from tests.support.e2e.real_gpu import real_gpu
+from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, logged, pods
 from tests.support.prod import raw
 from toolchain.cluster import card, fake_nvml, node
 from toolchain.cluster.image import agent_image
@@ -24,11 +27,11 @@ from toolchain.cluster.paths import program
 
 TENANT, DEVICE = "immich", f"{names.Names('viktorbarzin.me').device_uuid}"
 EXEMPT = names.EXEMPT_BY_NAME
-# At least: hold_seconds, less the whole seconds in which the API server tells of the times.
+# hold_seconds, with some tolerance for timestamps in whole seconds.
 HELD_SECONDS = 55
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/{names.SCHEDULER}"
 TELL = "import os, time; print(repr(os.environ.get('NVIDIA_VISIBLE_DEVICES')), flush=True); time.sleep(1)"
-READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402{path}', timeout=60).read().decode())"
+READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402/metrics', timeout=60).read().decode())"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +42,7 @@ def gpu(prod: Rollout) -> Iterator[Path]:
 
 @pytest.fixture
 def tenant(prod: Rollout, gpu: Path) -> Iterator[Rollout]:
-    """A tenant whose pods are gone after the test."""
+    """A tenant; its pods are deleted after the test."""
     yield prod
     for found in prod.items(pods(TENANT)):
         prod.cluster.api.request("DELETE", f"{pods(TENANT, found['metadata']['name'])}?gracePeriodSeconds=0")
@@ -47,7 +50,7 @@ def tenant(prod: Rollout, gpu: Path) -> Iterator[Rollout]:
 
 
 def pod(name: str, mib: int) -> dict[str, Any]:
-    """It tells what it sees and ends, again and again."""
+    """Returns a pod that prints its devices and ends, again and again."""
     container = {
         "name": "model",
         "image": agent_image(),
@@ -75,13 +78,13 @@ def device(prod: Rollout, name: str) -> str | None:
 
 
 def told(prod: Rollout, name: str, *, previous: bool) -> str | None:
-    """What the container wrote since its start, or before that; None while it wrote nothing."""
+    """Returns the log of the container, or of the one before it; None while it is empty."""
     path = f"{pods(TENANT, name)}/log?previous={str(previous).lower()}"
     return logged(prod.cluster.api.request("GET", path))
 
 
 def reasons(prod: Rollout, name: str, namespace: str) -> str:
-    """Why the pod waits, as its Events say."""
+    """Returns the messages of the pod's Events."""
     path = f"/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name}"
     return "\n".join(str(event.get("message")) for event in prod.items(path))
 
@@ -104,11 +107,11 @@ def schedulers(prod: Rollout) -> list[Object]:
     return prod.items(f"{pods(SYSTEM)}?labelSelector=app.kubernetes.io%2Fname%3D{names.SCHEDULER}")
 
 
-def asked(prod: Rollout, path: str) -> str:
-    """What the leading extender answers to anybody in its pod."""
+def scraped(prod: Rollout) -> str:
+    """The leading extender's metrics."""
     leader, _, _ = prod.get(LEASE)["spec"]["holderIdentity"].partition("_")
     kubectl = [program("kubectl"), f"--kubeconfig={prod.cluster.kubeconfig}", f"--namespace={SYSTEM}"]
-    command = [*kubectl, "exec", leader, "--container=extender", "--", "python", "-c", READ.format(path=path)]
+    command = [*kubectl, "exec", leader, "--container=extender", "--", "python", "-c", READ]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -126,21 +129,39 @@ def test_the_container_sees_the_device_that_its_scheduler_chose_also_after_a_res
     assert {before, after} == {"'GPU-real'"}
 
 
-def test_anybody_may_ask_who_has_what_of_which_device(tenant: Rollout) -> None:
+def value(prod: Rollout, name: str) -> float | None:
+    """The sample of that name, of the real node where it is a node's."""
+    found = (each for each in exposition.parse(scraped(prod)) if each.name == name)
+    return next((each.value for each in found if each.labels.get("node", node.NODE) == node.NODE), None)
+
+
+def test_the_leader_counts_what_pods_hold_of_the_device(tenant: Rollout) -> None:
     submit(tenant, "shown", 1800)
     eventually(lambda: device(tenant, "shown"), "the pod is bound to a device")
-    (found,) = json.loads(asked(tenant, f"/inspect/{node.NODE}"))["nodes"]
-    (only,) = found["devs"]
-    assert (found["totalGPU"], found["usedGPU"], only["id"]) == (14000, 1800, 0)
-    assert [(p["namespace"], p["name"]) for p in only["pods"]] == [(TENANT, "shown")]
-    assert "gpu_extender_leading 1" in asked(tenant, "/metrics")
+    assert value(tenant, names.METRIC_EXTENDER_OFFERED) == 14000 * MIB
+    assert value(tenant, names.METRIC_EXTENDER_ALLOCATED) == 1800 * MIB
+    assert value(tenant, names.METRIC_EXTENDER_LEADING) == 1
 
 
 def shows(prod: Rollout, gpu: Path, free_mib: int) -> None:
     """The card has so much free, and the extender knows."""
     fake_nvml.write(gpu, card.shown(free_mib))
-    measured = f'"measuredFreeGPU": {free_mib}'
-    eventually(lambda: measured in asked(prod, f"/inspect/{node.NODE}"), "the extender knows what is measured")
+    eventually(lambda: exported_free_mib(prod) == free_mib, "the exporter shows it")
+    began = time.monotonic()
+    eventually(lambda: measured_for(prod) + 1 < time.monotonic() - began, "the extender has asked since")
+
+
+def exported_free_mib(prod: Rollout) -> int | None:
+    rows = plugin.shown(prod.cluster.kubeconfig, "who")["nodes"]
+    row = next(row for row in rows if row["node"] == node.NODE)
+    free_mib: int | None = row["devices"][0]["measured_free_mib"]
+    return free_mib
+
+
+def measured_for(prod: Rollout) -> float:
+    """Seconds since the extender's last measurement; infinite before the first."""
+    age = value(prod, names.METRIC_EXTENDER_MEASURED_AGE)
+    return math.inf if age is None else age
 
 
 def test_a_device_that_somebody_uses_unasked_takes_no_pod_without_a_seat_until_it_is_free_again(
@@ -177,7 +198,7 @@ def test_a_seat_that_could_not_load_is_held_back_and_then_placed_all_the_same(te
     shows(tenant, gpu, 2000)
     submit(tenant, "seat", 3000)
     eventually(lambda: "GpuSeatHeldBack" in event_reasons(tenant, "seat"), "the seat is told that it is held back")
-    assert 'gpu_extender_held_seats{pool="t4"} 1' in asked(tenant, "/metrics")
+    assert 'gpu_extender_held_seats{pool="t4"} 1' in scraped(tenant)
     assert plugin.reasons(tenant.cluster.kubeconfig, "seat", TENANT) == ["held"]
     assert device(tenant, "seat") is None
     assert eventually(lambda: device(tenant, "seat"), "the seat is placed all the same") == "GPU-real"
@@ -216,11 +237,12 @@ def remove(prod: Rollout, namespace: str, name: str) -> None:
     eventually(lambda: prod.cluster.api.get(pods(namespace, name)) is None, "the pod is gone")
 
 
-def test_each_of_prods_seats_comes_back_while_the_others_are_exactly_at_their_budgets(
+def test_the_smallest_and_the_largest_seat_come_back_while_the_others_are_at_their_budgets(
     prod: Rollout, gpu: Path, residents: Mapping[tuple[str, str], int]
 ) -> None:
     """600 MiB that nobody budgeted, of a reserve of 1360, kept every one of them out by measurement."""
-    for (namespace, name), mib in residents.items():
+    by_size = sorted(residents.items(), key=lambda seat: seat[1])
+    for (namespace, name), mib in (by_size[0], by_size[-1]):
         remove(prod, namespace, name)
         shows(prod, gpu, 15360 - 600 - sum(residents.values()) + mib)
         prod.create(pods(namespace), pod(name, mib))
@@ -230,7 +252,7 @@ def test_each_of_prods_seats_comes_back_while_the_others_are_exactly_at_their_bu
 
 
 def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod: Rollout) -> None:
-    """The two share an account; the audit log tells them apart by what they call themselves."""
+    """The two share an account and differ in their user agent in the audit log."""
     account = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
     asked = {
         (entry["verb"], entry["objectRef"].get("apiGroup", ""), _resource(entry["objectRef"]))

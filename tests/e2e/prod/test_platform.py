@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.e2e.remains import left_behind
-from tests.e2e.rollout import Rollout, changes, eventually
+from tests.support.e2e.remains import left_behind
+from tests.support.e2e.rollout import Rollout, changes, eventually
 from tests.support.paths import ROOT
 from toolchain.cluster import kubeconfig
 from toolchain.workspace import Outcome, Workspace, workspace
@@ -85,23 +85,21 @@ def test_it_is_rolled_out_and_advertises_where_the_configuration_says(cluster: R
     assert cluster.get("/apis/scheduling.k8s.io/v1/priorityclasses/gpu-workload")["value"] == 1_000_000
 
 
-def test_a_changed_budget_changes_the_ledger_and_takes_nothing_off(cluster: Rollout, space: Workspace) -> None:
+def test_a_changed_budget_changes_the_ledger_and_a_changed_priority_is_a_new_class(
+    cluster: Rollout, space: Workspace
+) -> None:
+    """The preview of the class is no dry run, which a value that cannot be changed would fail (docs/adr/0009)."""
     before = cluster.get(LEDGER)["metadata"]
     edit(space, "gpumem_mib: 4096", "gpumem_mib: 6144")
+    edit(space, "value: 1000000", "value: 1000001")
+    outcome = run(space, "preview", "--stack", "dev", *QUIET)
+    assert outcome.code == 0, outcome.text
     outcome = up(space)
     assert "deleted" not in changes(outcome), outcome.text
     after = cluster.get(LEDGER)
     assert after["metadata"]["uid"] == before["uid"]
     assert after["metadata"]["resourceVersion"] != before["resourceVersion"]
     assert cluster.capacity(NODE)[GPUMEM] == "23040"
-
-
-def test_a_changed_priority_is_made_anew_in_the_same_cluster(cluster: Rollout, space: Workspace) -> None:
-    """Its preview is no dry run, which a value that cannot be changed would fail (docs/adr/0009)."""
-    edit(space, "value: 1000000", "value: 1000001")
-    outcome = run(space, "preview", "--stack", "dev", *QUIET)
-    assert outcome.code == 0, outcome.text
-    up(space)
     assert cluster.get("/apis/scheduling.k8s.io/v1/priorityclasses/gpu-workload")["value"] == 1_000_001
 
 

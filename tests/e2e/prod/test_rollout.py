@@ -1,17 +1,17 @@
-"""What an `up` advertises, and what a further one changes.
+"""The capacity that an `up` advertises, and the changes of a further one.
 
-That one without a change finds nothing to do, and that a refresh sees no drift, is shown where it is harder: after runs
-that were killed (test_interrupted_up.py), and after the agents have written (tests/e2e/faults/test_wrong_acts.py).
+test_interrupted_up.py shows that an `up` without a change does nothing; tests/e2e/faults/test_wrong_acts.py shows that
+a refresh finds no drift.
 """
 
 from datetime import datetime, timedelta
 from typing import Any
 
 from tenancy import names
-from tests.e2e import audit
-from tests.e2e.faults.agents import start, without_runs
-from tests.e2e.remains import SOMEBODYS
-from tests.e2e.rollout import (
+from tests.support.e2e import audit
+from tests.support.e2e.agents import start, without_runs
+from tests.support.e2e.remains import SOMEBODYS
+from tests.support.e2e.rollout import (
     GPU_COUNT,
     GPUMEM,
     SYSTEM,
@@ -27,6 +27,7 @@ from tests.e2e.rollout import (
 )
 
 T4_NODE = "/api/v1/nodes/k8s-node1"
+TIER_2 = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 WHOLE_WITHIN, TRIES = timedelta(seconds=10), 3
 PLAIN = {
@@ -56,10 +57,11 @@ def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:
 
 
 def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> None:
-    """As are a stricter level of a tenant whose pod runs on, and a namespace that is exempted; in the same `up`."""
+    """A stricter level of a tenant and an exempted namespace are updates too. A changed PriorityClass is replaced."""
     answer = prod.create(pods("frigate"), PLAIN)
     assert answer.refusal is None, answer.refusal
     before, job = prod.get(LEDGER)["metadata"]["uid"], advertise_job(prod)
+    priority = prod.get(TIER_2)["metadata"]["uid"]
     removals = len(prod.events("default", names.EVENT_REMOVED))  # of other files' rollouts: they share the cluster
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEBODYS}}
     prod.cluster.api.create("/api/v1/namespaces", namespace)
@@ -67,7 +69,9 @@ def test_a_changed_budget_is_an_update_and_the_capacity_stays(prod: Rollout) -> 
     outcome = prod.gated_up()
     assert prod.get(LEDGER)["metadata"]["uid"] == before
     assert advertise_job(prod) != job
-    assert changes(outcome)["replaced"] == 1
+    assert changes(outcome)["replaced"] == 2  # the Job and the PriorityClass
+    after = prod.get(TIER_2)
+    assert (after["value"], after["metadata"]["uid"] != priority) == (500000, True)
     assert len(prod.events("default", names.EVENT_REMOVED)) == removals
     quota = prod.get(f"/api/v1/namespaces/llama-swap/resourcequotas/{names.SEATS}")
     assert quota["spec"]["hard"] == {f"requests.{GPUMEM}": "5500", f"requests.{GPU_COUNT}": "1"}
@@ -82,20 +86,12 @@ def changed_in_place(config: dict[str, Any]) -> None:
     config["residents"]["llama-swap"].update(gpumem_mib=5500)
     config["tenants"]["frigate"] = {"pod_security": "restricted"}
     config["admission"]["exempt_namespaces"] = [SOMEBODYS]
+    config["priorities"]["tier-2-gpu"].update(value=500000)
 
 
 def labels(prod: Rollout, namespace: str) -> Object:
     found: Object = prod.get(f"/api/v1/namespaces/{namespace}")["metadata"]["labels"]
     return found
-
-
-def test_a_changed_priority_is_a_new_class(prod: Rollout) -> None:
-    path = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"
-    before = prod.get(path)["metadata"]["uid"]
-    prod.workspace.change(lambda config: config["priorities"]["tier-2-gpu"].update(value=500000))
-    prod.gated_up()
-    after = prod.get(path)
-    assert (after["value"], after["metadata"]["uid"] != before) == (500000, True)
 
 
 def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten_seconds(prod: Rollout) -> None:
@@ -111,7 +107,7 @@ def test_a_node_that_registers_again_while_a_run_is_active_is_whole_in_under_ten
             took.append(advertised_at(whole) - datetime.fromisoformat(whole["metadata"]["creationTimestamp"]))
         assert min(took) < WHOLE_WITHIN, took
         said = eventually(lambda: told_it_wrote(prod, pod), "the run says that it wrote")
-        assert "polls:" not in said  # it was told, and did not come by
+        assert "polls:" not in said  # The watch reported the node, and no poll.
         prod.delete(jobs(SYSTEM, run))
 
 
@@ -124,7 +120,7 @@ def watching(prod: Rollout, run: str) -> str | None:
 
 
 def told_it_wrote(prod: Rollout, pod: str) -> str | None:
-    """The run's log, once it has that: it is written after the node, and after the event of it."""
+    """Returns the run's log once it reports the write."""
     said = str(prod.get(f"{pods(SYSTEM, pod)}/log")["message"])
     return said if '"message": "wrote"' in said else None
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tenancy import names
-from tests.e2e.faults.agents import run_once, succeeds
-from tests.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
+from tests.support.e2e.agents import run_once, succeeds
+from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
 from tests.support.paths import ROOT
 
-# Made anew before what was before goes.
+# Objects that are replaced before the old ones are deleted.
 NAMED_BY_CONTENT = {
     "v1:ConfigMap scheduler-config",
     "v1:ConfigMap system-code",
@@ -62,7 +62,6 @@ def test_up_over_the_last_release_touches_nobody_who_runs(stack: Rollout) -> Non
     for agent in (names.RECONCILE, names.WATCHDOG, names.GATE):
         succeeds(stack, run_once(stack, agent))
     run(stack, "immich", "3000")
-    stack.expect_no_changes()
 
     for namespace in (*RESIDENTS, "immich"):
         stack.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{namespace}")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.e2e import plugin
-from tests.e2e.faults.agents import start
-from tests.e2e.rollout import (
+from tests.support.curves import T4_MIB, Use, answer
+from tests.support.e2e import plugin
+from tests.support.e2e.agents import give, start
+from tests.support.e2e.rollout import (
     GPUMEM,
     SHARED,
     SYSTEM,
@@ -26,29 +27,29 @@ from tests.e2e.rollout import (
     jobs,
     pods,
 )
-from tests.e2e.scripted import PORT, Scripted
-from tests.support.curves import T4_MIB, Use, answer
+from tests.support.e2e.scripted import PORT, Scripted
 from toolchain.cluster.turning import turning
 
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
 TURN_SECONDS = 0.7
-# How long two runs last that must both be there, and one that is to say something.
+# The seconds of two runs that must overlap, and of a single run.
 TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
 RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))  # namespace, app, MiB
+COOL_DOWN = "COOL_DOWN_SECONDS"
+CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 def quick(config: dict[str, Any]) -> None:
-    """A watchdog that need not wait, and a queue for GPU memory beside prod's own for whole devices."""
+    """Sets a watchdog without waiting times, and a queue for GPU memory next to prod's own for whole devices."""
     config["watchdog"] = {
         "armed": True,
         "interval_seconds": 2,
         "minimum_age_seconds": 1,
-        "cool_down_seconds": 1,
-        **dict.fromkeys(("evictions_per_hour", "node_evictions_per_hour", "total_evictions_per_hour"), 100),
+        "evictions_per_hour": 100,
     }
     config["exporter"]["port"] = PORT
     config["tenants"]["lab"] = {}
@@ -109,9 +110,23 @@ class Card:
 
 
 @pytest.fixture(scope="module")
-def prod(stack: Rollout) -> Rollout:
+def prod(stack: Rollout) -> Iterator[Rollout]:
+    """Prod with a watchdog that may act on a device again after a second."""
     stack.settle(quick)
-    return stack
+    given = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"]
+    usual = next(each["value"] for each in given if each["name"] == COOL_DOWN)
+    cool_down(stack, "1")
+    yield stack
+    cool_down(stack, usual)
+
+
+def cool_down(prod: Rollout, seconds: str) -> None:
+    """Sets the cool-down of the watchdog's runs from the next one on."""
+    pod = prod.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]
+    give(pod["spec"], **{COOL_DOWN: seconds})
+    prod.cluster.api.patch(
+        CRON_JOB, {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": pod["spec"]["containers"]}}}}}}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +161,7 @@ def quota_used(prod: Rollout) -> str:
 
 
 def last_words(prod: Rollout, name: str) -> str | None:
-    """What a run ended with: "succeeded", or its last log line; None until it has ended."""
+    """Returns "succeeded" or the last log line of a run; None until it has ended."""
     found = job_pods(prod, SYSTEM, name)
     for state in (status["state"] for pod in found for status in pod["status"].get("containerStatuses", ())):
         if "terminated" in state:
@@ -228,6 +243,6 @@ def test_without_the_right_to_evict_in_one_namespace_a_run_says_so_on_the_pod(ca
     assert card.pod("immich", "immich-ml") == uid
     metadata = {key: binding["metadata"][key] for key in ("name", "labels")}
     card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
-    # Who refused is left alone for a minute: as long as the test above waits. Without the journal it is not.
+    # The watchdog tries a pod again only a minute after a refusal, unless its journal is empty.
     card.prod.cluster.api.patch(JOURNAL, {"data": None})
     card.await_replaced("immich", "immich-ml", uid)

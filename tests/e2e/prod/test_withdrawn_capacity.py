@@ -1,8 +1,7 @@
 """The ledger is replaced on a live cluster: reconcile takes the old keys off the nodes before anything follows."""
 
 from tenancy import names
-from tests.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
-from tests.integration.preview.mistakes import Config
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
 
 NODE = "k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
@@ -16,7 +15,7 @@ def ledger(prod: Rollout) -> Object:
 
 
 def keys(prod: Rollout) -> dict[str, str]:
-    """What the node advertises of ours, under whichever domain."""
+    """Returns our capacity keys of the node, under any domain."""
     suffixes = (names.GPUMEM_SUFFIX, names.GPU_COUNT_SUFFIX)
     return {key: amount for key, amount in prod.capacity(NODE).items() if key.endswith(suffixes)}
 
@@ -42,23 +41,3 @@ def test_a_changed_domain_takes_the_old_keys_off_and_advertises_the_new_beside_a
     assert "kueue-release" not in outcome.text  # restarted, it would let Jobs start out of turn
     assert prod.get(pods("immich", "runs"))["status"]["phase"] == "Running"
     prod.delete(pods("immich", "runs"))
-    prod.expect_no_changes()
-
-
-def test_without_reconcile_the_ledger_stays_and_nothing_is_advertised(prod: Rollout) -> None:
-    """The residents and the scheduler go with it: nobody would advertise what they ask for, and it places."""
-
-    def leave_out(config: Config) -> None:
-        for key in ("reconcile", "residents", "scheduler"):
-            del config[key]
-
-    before = ledger(prod)
-    prod.workspace.change(leave_out)
-    prod.up()
-    after = ledger(prod)
-    assert (after["uid"] != before["uid"], "finalizers" in after) == (True, False)
-    assert keys(prod) == {}
-    assert names.RECONCILE not in {
-        item["metadata"]["name"] for item in prod.items(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs")
-    }
-    prod.expect_no_changes()

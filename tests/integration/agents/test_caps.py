@@ -1,4 +1,4 @@
-"""What NVML says of a control group, through its own bindings: by both of the driver's ways to hold one."""
+"""Limits of control groups through NVML's own bindings, for both kinds of accounting of the driver."""
 
 import os
 import subprocess

@@ -1,7 +1,6 @@
-"""The keys of the scheduler's pod, made by the real openssl and tried in a real handshake."""
+"""The certificates of the scheduler's pod, made by the real openssl and tried in a real handshake."""
 
 import io
-import shutil
 import ssl
 import stat
 from pathlib import Path
@@ -57,27 +56,6 @@ def test_keys_are_for_the_owner_and_the_pods_group_alone(tmp_path: Path) -> None
     run(tmp_path)
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert modes == {name: 0o640 if name.endswith(".key") else 0o644 for name in FILES}
-
-
-def test_what_is_valid_stays_as_it_is(tmp_path: Path) -> None:
-    run(tmp_path)
-    before = contents(tmp_path)
-    run(tmp_path)
-    assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("file", sorted(FILES))
-def test_what_is_missing_or_another_authoritys_is_made_anew(tmp_path: Path, file: str) -> None:
-    other, mine = tmp_path / "other", tmp_path / "mine"
-    for folder in (other, mine):
-        folder.mkdir()
-        run(folder)
-    shutil.copy(other / file, mine / file)
-    assert not certs.is_valid(mine)
-    run(mine)
-    assert certs.is_valid(mine)
-    (mine / file).unlink()
-    assert not certs.is_valid(mine)
 
 
 def test_an_image_without_openssl_is_told_of_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

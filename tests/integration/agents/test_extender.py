@@ -1,10 +1,15 @@
 """The extender as a process, as it is shipped."""
 
-import json
+import socket
+import ssl
+import threading
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agents.extender import certs
 from tests.support.api_server import ServedOverTls
 from tests.support.exporters import add_exporter
 from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
@@ -27,13 +32,10 @@ def test_it_places_by_the_rule_of_its_environment(
     served.cluster.add_pod("usual", "other", "4000")
     with running(served, zipapp, tmp_path, SCORING=scoring) as extender:
         assert extender.filter(4000, nodes=("even", "tight"))["NodeNames"] == [best]
-        inspected = json.loads(extender.get("/inspect")[1])["nodes"]
-    (promised,) = (n["name"] for n in inspected for d in n["devs"] for p in d["pods"] if p["standing"] == "reserved")
-    assert promised == best
 
 
 def refusal(extender: Extender, mib: int) -> str | None:
-    """Why the node does not take the pod; None where it does. It is always the same pod, so that its promise goes."""
+    """The reason why the node does not take the pod, or None. It is always the same pod, which gives its room back."""
     answer = extender.filter(mib)
     assert not answer["FailedAndUnresolvableNodes"]
     reasons: dict[str, str] = answer["FailedNodes"]
@@ -43,8 +45,7 @@ def refusal(extender: Extender, mib: int) -> str | None:
 def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
     served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
 ) -> None:
-    """The exporter reads the card and publishes it, the extender reads the exporter, the scheduler asks the extender.
-    Nobody's pod is on the card, but something uses it."""
+    """The exporter publishes the card, and the extender reads the exporter. No pod is on the card, but it is in use."""
 
     def use(mib: int) -> None:
         nvml.show(f"device GPU-11 {15360 * MIB} {(15360 - mib) * MIB} {mib * MIB}")
@@ -60,18 +61,75 @@ def test_free_as_measured_and_less_the_floor_is_what_a_pod_can_have(
             for used_mib in (6000, 12000):
                 use(used_mib)
                 free_mib = 15360 - used_mib
-                eventually(lambda free_mib=free_mib: f'"measuredFreeGPU": {free_mib}' in extender.get("/inspect")[1])
                 largest_mib = free_mib - T4.floor_mib
                 why = (
                     f"its largest GPU has {largest_mib} MiB free, not {largest_mib + 1}, as measured and less the floor"
                 )
-                assert refusal(extender, largest_mib + 1) == why
+                eventually(lambda mib=largest_mib + 1, why=why: refusal(extender, mib) == why)
                 assert refusal(extender, largest_mib) is None
 
 
 def test_where_one_of_its_threads_ends_the_process_does(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
-    """It would refuse every pod for ever, and look well: here the Lease is answered by what is no list."""
+    """It would refuse every pod and look healthy. Here the answer about the Lease is no list."""
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
     with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
         assert extender.process.wait(PATIENCE_SECONDS) == 1
+
+
+def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
+    """The first bytes of the answer; none if the server ends the connection instead."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS) as plain:
+        client = plain if context is None else context.wrap_socket(plain, server_hostname="127.0.0.1")
+        with client:
+            client.sendall(b"POST /bind HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            return client.recv(100)
+    return b""
+
+
+def test_only_the_pods_own_scheduler_may_call_bind(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
+    """Another scheduler's certificate is refused, and no other host reaches the port."""
+    served.cluster.add_ledger(T4)
+    own_folder, other_folder = tmp_path / "own", tmp_path / "other"
+    for folder in (own_folder, other_folder):
+        folder.mkdir()
+    certs.make(other_folder)
+    with running(served, zipapp, own_folder) as extender:
+        nobody, other, own = (ssl.create_default_context(cafile=own_folder / "ca.crt") for _ in range(3))
+        for context, folder in ((other, other_folder), (own, own_folder)):
+            context.load_cert_chain(folder / "client.crt", folder / "client.key")
+        for refused in (None, nobody, other):
+            assert b"HTTP" not in answer_to_a_bind(extender.verbs_port, refused)
+        assert answer_to_a_bind(extender.verbs_port, own).startswith(b"HTTP/1.1 200 OK")
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", extender.verbs_port), PATIENCE_SECONDS)
+
+
+def test_every_verb_is_answered_while_a_bind_waits_for_the_api(
+    served: ServedOverTls, zipapp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, may_go_on, answer = threading.Event(), threading.Event(), served.cluster.answer
+
+    def slow(method: str, url: str, body: Any) -> Any:
+        if url.endswith("/slow/binding"):
+            waits.set()
+            may_go_on.wait(PATIENCE_SECONDS)
+        return answer(method, url, body)
+
+    monkeypatch.setattr(served.cluster, "answer", slow)
+    served.cluster.add_ledger(T4)
+    served.cluster.add_node()
+    publish(served.cluster, 8000 + T4.reserve_mib, 4000 + T4.reserve_mib)
+    with running(served, zipapp, tmp_path) as extender:
+        extender.filter(8000, "slow")
+        binding = threading.Thread(target=extender.bind, args=("slow",))
+        binding.start()
+        try:
+            assert waits.wait(PATIENCE_SECONDS)
+            assert extender.filter(4000, "quick")["NodeNames"] == ["k8s-node1"]
+            assert extender.bind("quick") == {"Error": ""}
+            assert extender.get("/metrics")[0] == 200
+            assert not may_go_on.is_set()
+        finally:
+            may_go_on.set()
+            binding.join(PATIENCE_SECONDS)

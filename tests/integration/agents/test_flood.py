@@ -27,7 +27,7 @@ ROUNDS = 60
 SETTLED_SECONDS = 4.0  # by then the attacker has opened what it wants
 # Of these agents' containers (components/base/agent.py, components/agents/scheduler.py), in MiB.
 NODE_AGENT_MIB, EXTENDER_MIB = 64, 256
-# What a busy machine alone adds now and then to what takes a millisecond.
+# A busy machine may delay work of a millisecond by this much.
 NOISE_SECONDS = 0.01
 PATIENCE_SECONDS = 60.0
 
@@ -44,8 +44,10 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def under_attack(pid: int, port: int, seconds: Callable[[], float], sources: int = 1) -> tuple[Cost, Cost]:
-    """What the process costs before and during an attack in which its work takes at most twice its usual time, in one
-    comparison of three: a machine that is busy otherwise makes each take longer."""
+    """Returns the process's cost before and during an attack. Its work may take twice its usual time.
+
+    One of three comparisons is enough, because a busy machine makes any work slow.
+    """
     before, pairs = cost(pid), []
     for _ in range(3):
         usual = seconds()

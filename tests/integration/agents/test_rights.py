@@ -66,7 +66,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Right:
-    """What a role allows; everywhere where `reach` is *, for any name where `name` is empty."""
+    """A rule of a role. `reach` is a namespace or *; an empty `name` is any name."""
 
     reach: str
     resource: str
@@ -114,7 +114,7 @@ def calls(busy: ServedOverTls) -> set[Call]:
 
 
 def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
-    """What the CronJob gives its agent, for one pass against the served cluster."""
+    """The CronJob's environment, for one pass against the served cluster."""
     given = environment(dict(graph.one("CronJob").inputs))
     return {**given, "POD_NAME": "pod", "RUN_SECONDS": "0", **busy.environ(), **changes}
 
@@ -127,35 +127,32 @@ def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
 
 
 def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Advertised by slices and, where pools say who places on them, by claims, which one that goes by labels may not
-    read; kept in mind, watched, retired."""
+    """Reads slices, writes its journal, watches, and retires the ledger."""
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
-    given_by = {"source": Source.DECLARED, "placement": PlacementMode.EXTENDER}
-    moving = replace(LEDGER, pools=tuple(replace(pool, **given_by) for pool in LEDGER.pools))
-    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=moving, reconcile=ReconcileSpec())
+    by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
+    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=by_slices, reconcile=ReconcileSpec())
     graph = declared(Capacity, "c", args)
     stored = Ledger.from_data(json.loads(busy.cluster.objects[busy.cluster.ledger_path]["data"][names.LEDGER_KEY]))
     busy.cluster.add_ledger(*(replace(pool, source=Source.DECLARED) for pool in stored.pools))
     assert reconcile.start(environ(busy, graph, RUN_SECONDS="0", INTERVAL_SECONDS="60"), busy.log()) == 0
-    busy.cluster.add_ledger(*(replace(pool, **given_by) for pool in stored.pools))
     given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
     busy.cluster.watches_last = True
     with ThreadPoolExecutor() as pool:
         run = pool.submit(reconcile.start, given, busy.log())
-        busy.cluster.await_watches(5)
+        busy.cluster.await_watches(4)
         busy.cluster.delete_ledger()
         assert run.result() == 0
     return graph, calls(busy)
 
 
 def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """Armed and told to delete: a pod that a disruption budget holds, then a queued Job, has run away."""
+    """Armed: a pod that a disruption budget holds, then a queued Job, has run away."""
     args = WatchdogArgs(
         cluster=CLUSTER,
         code=CODE,
         exporter=ExporterSpec(),
-        spec=WatchdogSpec(armed=True, delete_blocked=True),
+        spec=WatchdogSpec(armed=True),
         budgeted=["team-a"],
         queued=["team-a"],
     )
@@ -184,8 +181,8 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     now, hour = datetime.now(UTC), timedelta(hours=1)
     always = WindowDemand(between=f"{now - hour:%H:%M}-{now + hour:%H:%M}")
     on_demand = {
-        "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=1, samples=1, window=always),
-        "books": OnDemandSpec(tenant="media", pool="t4", need_mib=1, samples=1, window=always, deployment="worker"),
+        "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=1, window=always),
+        "books": OnDemandSpec(tenant="media", pool="t4", need_mib=1, window=always, deployment="worker"),
     }
     for each in (GATE, replace(GATE, namespace="media", deployment="worker")):
         add_deployment(busy.cluster, each)
@@ -193,6 +190,7 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     args = GateArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=GateSpec(armed=True), on_demand=on_demand)
     graph = declared(Gate, "g", args)
     given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
+    given["GATES"] = given["GATES"].replace('"samples":3', '"samples":1')
     assert gate.start(given, busy.log()) == 0
     return graph, calls(busy)
 
@@ -216,7 +214,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
-    busy.cluster.watches_last = True  # or it learns of what it published by a list, after a backoff of seconds
+    busy.cluster.watches_last = True  # else it sees its own slice by a list, seconds later
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
         deadline = time.monotonic() + 60
         while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
@@ -230,7 +228,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    """A protected pod, whose process its sweep finds too high."""
+    """Its sweep finds a process of a protected pod too high."""
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
@@ -246,7 +244,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     with running(follower.informer, busy.cluster):
         pass
     sweeping = guard.Sweeper(
-        census=lambda: {7: Container("uid-llm", "c")},
+        scan=lambda: {7: Container("uid-llm", "c")},
         hold=lambda pid, container, adj: Held.LOWERED,
         follower=follower,
         clock=busy.time.clock(),
@@ -274,39 +272,17 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
     assert made, "the run called nothing"
     assert {c for c in made if not any(right.covers(c) for right in held)} == set(), "no right for these calls"
     assert {right for right in held if not any(right.covers(c) for c in made)} == set(), "rights that nothing uses"
+    assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
 
 
-@pytest.mark.parametrize("agent", AGENTS)
-def test_the_gate_allows_an_agent_what_it_does_and_no_more(agent: str, busy: ServedOverTls) -> None:
-    graph, _ = AGENTS[agent](busy)
-    held = {(right.resource, right.verb, bool(right.name)) for right in granted(graph)}
-    assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
+def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
+    """The rights as the policy pack lists them: resource, verb, and whether on named objects only."""
+    return {(right.resource, right.verb, bool(right.name)) for right in held}
 
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """What it asks of the API is judged on the real control plane, by the audit log (tests/e2e/prod)."""
+    """Its requests are judged by the audit log of the real control plane (tests/e2e/prod)."""
     spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
     args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
-    held = {(right.resource, right.verb, bool(right.name)) for right in granted(declared(Scheduler, "s", args))}
-    assert held == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}
-
-
-@pytest.mark.parametrize(
-    ("method", "url", "expected"),
-    [
-        ("GET", "/api/v1/nodes?limit=100", Call("list", "/nodes", "", "")),
-        ("GET", "/api/v1/nodes?watch=1", Call("watch", "/nodes", "", "")),
-        ("GET", "/api/v1/namespaces/a/pods?limit=1", Call("list", "/pods", "a", "")),
-        ("GET", "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%21%3D", Call("watch", "/pods", "", "")),
-        (
-            "GET",
-            "/api/v1/namespaces/a/configmaps?watch=1&fieldSelector=metadata.name%3Db",
-            Call("watch", "/configmaps", "a", "b"),
-        ),
-        ("GET", "/api/v1/namespaces/a/configmaps/b", Call("get", "/configmaps", "a", "b")),
-        ("PATCH", "/api/v1/nodes/n/status", Call("patch", "/nodes/status", "", "n")),
-        ("GET", "/apis/apps/v1/namespaces/a/deployments/d/scale", Call("get", "apps/deployments/scale", "a", "d")),
-    ],
-)
-def test_a_request_is_read_as_rbac_reads_it(method: str, url: str, expected: Call) -> None:
-    assert call(method, url) == expected
+    held = granted(declared(Scheduler, "s", args))
+    assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}

@@ -1,4 +1,4 @@
-"""Watches against a server over real TLS and chunked answers."""
+"""Watches over real TLS and chunked answers; what needs no wire is in tests/unit/agents/kube."""
 
 import threading
 import time
@@ -11,20 +11,7 @@ from agents.kube.nodes import NODES
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
 from tests.support.api_server import ServedOverTls
-from tests.support.fake_cluster import Fault
 from tests.support.informing import watched
-
-
-def test_what_happens_after_the_list_is_told_in_order(served: ServedOverTls) -> None:
-    served.cluster.add_node("before")
-    with watched(served, resource_version=str(served.cluster.version)) as events:
-        served.cluster.add_node("after")
-        served.cluster.add_node("after")
-        told = [next(events), next(events)]
-    assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [
-        ("ADDED", "after"),
-        ("MODIFIED", "after"),
-    ]
 
 
 def test_an_event_larger_than_a_read_is_whole(served: ServedOverTls) -> None:
@@ -50,16 +37,10 @@ def test_requests_go_on_beside_a_watch(served: ServedOverTls) -> None:
         assert api.get("/x") == {}
 
 
-def test_a_watch_that_the_server_ends_is_over(served: ServedOverTls) -> None:
-    with watched(served) as events:
-        served.cluster.end_watches()
-        assert list(events) == []
-
-
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # what the server is told
+    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)  # the limit in the request
     began = time.monotonic()
     with watched(served, seconds=0.3) as events:
         assert list(events) == []
@@ -72,14 +53,6 @@ def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) 
         threading.Timer(0.1, events.stop).start()
         assert list(events) == []
     assert time.monotonic() - began < 10
-
-
-@pytest.mark.parametrize("code", [403, 410, 429, 500])
-def test_a_refused_watch_is_an_error_at_once(served: ServedOverTls, code: int) -> None:
-    served.cluster.faults = [Fault("GET", NODES, code, "Because", "no", times=9)]
-    with pytest.raises(ApiError, match=f"GET /api/v1/nodes: {code} Because: no"):
-        watched(served)
-    assert len(served.cluster.requests) == 1
 
 
 def test_a_server_that_is_away_is_no_answer(served: ServedOverTls) -> None:

@@ -1,15 +1,15 @@
-"""What is imported starts nothing."""
+"""The import of a module has no effects."""
 
 import subprocess
 import sys
 
+from tests.support.imports import PACKAGES, modules
 from tests.support.paths import ROOT
-from tests.unit.contract.test_layers import PACKAGES, modules
 
 
 def test_importing_a_module_does_nothing() -> None:
     names = [
-        str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for package in PACKAGES
         for path in modules(package)
         if path.name != "__main__.py"

@@ -1,4 +1,4 @@
-"""What git tracks is meant for everybody."""
+"""Tracked files contain nothing of one developer's machine."""
 
 import subprocess
 

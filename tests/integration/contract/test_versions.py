@@ -1,4 +1,4 @@
-"""What is installed is what is pinned."""
+"""The installed tools have the pinned versions."""
 
 import subprocess
 

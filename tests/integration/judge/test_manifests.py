@@ -61,7 +61,7 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    """Raises what the judge has to say."""
+    """Raises the judge's error."""
     if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
         schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
         jsonschema.Draft202012Validator(schema).validate(dict(manifest))

@@ -1,21 +1,22 @@
-"""The engine's reading of stack files: what ours takes without a word is the same to `pulumi config`."""
+"""The engine's reading of stack files: what the settings accept is the same to `pulumi config`, and to an editor."""
 
 import json
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
+from jsonschema import Draft7Validator
 
-from stacks import problems, stackfile
-from stacks.settings import StackSettings
+from stacks import schema, settings, stackfile
 from tenancy.names import PROJECT
 from tests.support import search
 from tests.support.stack_texts import stack_texts
 from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Workspace, workspace
+
+VALIDATOR = Draft7Validator(schema.stack_file_schema())
 
 
 @pytest.fixture(scope="module")
@@ -26,29 +27,21 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return space
 
 
-@search.examples(8, soak=500)
+@search.examples(20, soak=500)
 @given(stack_texts())
-def test_the_engine_reads_what_we_read(engine: Workspace, text: str) -> None:
+def test_the_engine_and_an_editor_read_what_the_settings_accept(engine: Workspace, text: str) -> None:
     path = engine.project / "generated.yaml"
     path.write_text(text)
-    ours = _ours(path)
-    assume(ours is not None)
-    theirs = _theirs(engine, path)
-    assert {name: theirs.get(name) for name in ours or {}} == ours
-
-
-def _ours(path: Path) -> Mapping[str, Any] | None:
-    """Keys that have a value; None for a file of which we say something. The engine fills empty maps in, and what is
-    encrypted it does not show: both are refused before anything is compared."""
     try:
-        contents = stackfile.read(path)
-    except stackfile.StackFileError:
-        return None
-    known = contents.values.keys() <= StackSettings.model_fields.keys()
-    strange = contents.problems or problems.foreign(contents.foreign, StackSettings)
-    if strange or not known or list(stackfile.encrypted(contents.values)):
-        return None
-    return {name: value for name, value in contents.values.items() if value not in ({}, None)}
+        declared = settings.load_file(path)
+    except settings.ConfigError:
+        return
+    ours = stackfile.read(path).values
+    assert [error.message for error in VALIDATOR.iter_errors({"config": ours})] == []
+    theirs = _theirs(engine, path)
+    said = {name for name, value in ours.items() if value != {}}  # the engine fills empty maps in
+    assert {name: theirs.get(name) for name in said} == {name: ours[name] for name in said}
+    assert _in_a_file_of_its_own(path, text).model_copy(update={"files": []}) == declared
 
 
 def _theirs(engine: Workspace, path: Path) -> dict[str, Any]:
@@ -69,3 +62,12 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
+    """The project's keys go into a file that the stack file names; a provider's key stays."""
+    lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
+    stays = [line for line in lines if line.startswith("kubernetes:")]
+    path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))
+    path.write_text("\n  ".join(["config:", "files: [parts.yaml]", *stays]))
+    return settings.load_file(path)

@@ -13,7 +13,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Path]:
-    """A memory cgroup of the module's own; those that a test makes below it go with it."""
+    """A memory cgroup for the module. It is removed with the cgroups that tests make below it."""
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux makes memory cgroups")
     unified = (CGROUPS / "cgroup.controllers").exists()

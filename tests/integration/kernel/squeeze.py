@@ -1,7 +1,7 @@
-"""A program of its own: processes in a memory cgroup of their own, one more that takes what is left, and who died.
+"""Exhausts the memory of a cgroup with several processes, and prints which of them the kernel killed.
 
-`python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>` prints what each process had before the
-last one began, in KiB, and the positions of those that the kernel killed; the last position is that of the last one.
+Usage: `python -I -S squeeze.py <cgroup> <limit in MiB> <[[oom_score_adj, MiB], ...]>`. One more process then takes the
+rest and OVER_MIB. The output has each process's KiB before that, and the positions of the killed ones.
 """
 
 import json
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MIB = 2**20
-# More than is left, and less than what any of the processes gives back when it dies.
+# More than is left, and less than any of the processes frees by its death.
 OVER_MIB = 2
 
 
 def main(group: Path, limit_mib: int, sizes: list[tuple[int, int]]) -> None:
     _limit(group, limit_mib * MIB)
-    alive, held = os.pipe()  # its end tells the processes to end, also when this one is killed
+    alive, held = os.pipe()  # when this end closes, the processes end, even if this process is killed
     members = [_member(group, alive, held, adj, mib) for adj, mib in sizes]
     states = [state(pid) for pid in members]
     left_kib = limit_mib * 1024 - _usage(group) // 1024
     members.append(_member(group, alive, held, 0, left_kib // 1024 + OVER_MIB))
-    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # what the dead one had is given back before it is seen to be dead
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     for pid in members:
-        os.kill(pid, signal.SIGTERM)  # whom the kernel killed before, and who is still dying of it, stays killed
+        os.kill(pid, signal.SIGTERM)  # a process that the kernel has killed stays killed
     killed = [position for position, pid in enumerate(members) if _was_killed(pid)]
     print(json.dumps({"states": states, "left_kib": left_kib, "killed": killed}))
 
@@ -46,7 +46,7 @@ def _usage(group: Path) -> int:
 
 
 def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
-    """A process in the group that has that much of its own; returns when it has it, or was killed on the way."""
+    """Starts a process with this much memory in the group. Returns when it has it, or was killed."""
     ready, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def _member(group: Path, alive: int, held: int, adj: int, mib: int) -> int:
 
 
 def state(pid: int) -> dict[str, int]:
-    """What mm/oom_kill.c counts, how much of it is in swap, and what the kernel makes of it for the whole machine."""
+    """Returns the KiB that mm/oom_kill.c counts, how much of it is in swap, and the kernel's score."""
     told = dict(_pairs(Path(f"/proc/{pid}/status").read_text()))
     counted = {name: int(told.get(name, "0 kB").split()[0]) for name in ("VmRSS", "VmSwap", "VmPTE")}
     return {

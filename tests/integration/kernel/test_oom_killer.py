@@ -1,7 +1,7 @@
-"""Whom the kernel kills: real processes in a memory cgroup that runs out, against tenancy/host_memory/oom.py.
+"""The kernel's choice among real processes in a memory cgroup, compared with tenancy/host_memory/oom.py.
 
-The machine is never short of memory: all of it happens within LIMIT_MIB. Cases in which the two highest scores are
-closer than MARGIN_MIB are left out: so far may be off what an interpreter has beside what a case gives it.
+Everything happens within LIMIT_MIB, so that the machine is never short of memory. The size of an interpreter varies by
+MARGIN_MIB, so cases in which the two highest scores are closer are left out.
 """
 
 import itertools
@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from tenancy.host_memory.oom import PodState, badness_pages, guarded_oom_score_adj, kernel_victim
+from tenancy.host_memory.oom import PodState, badness_pages, guarded_oom_score_adj
 from tests.integration.kernel import squeeze
+from tests.support.oom_killer import kernel_victim
 
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
-# What an interpreter has before it takes anything; and the least that a case gives: its death must be enough.
+# The memory of an interpreter, and the least that a case adds to it, so that one death is enough.
 INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
@@ -38,7 +39,7 @@ GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
 @dataclass(frozen=True)
 class Member:
-    """A process: its oom_score_adj and what it takes for itself."""
+    """A process with its oom_score_adj and its memory."""
 
     adj: int
     mib: int
@@ -46,7 +47,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """What each had when the memory ran out, the one who asked for the rest last; the position of the killed one."""
+    """The processes when the memory ran out, the one that took the rest last, and the position of the killed one."""
 
     states: list[PodState]
     killed: int
@@ -56,10 +57,10 @@ MICRO_VM = Member(1000, LEAST_MIB)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
-    """Has one more process, of oom_score_adj 0, take what the members leave, and 2 MiB more.
+    """Starts one more process, of oom_score_adj 0, which takes the rest and 2 MiB more.
 
-    A victim's memory is free only a moment after the kernel may choose again (MMF_OOM_SKIP, exit_mmap in mm/mmap.c).
-    Two dead ones do not tell who was the first, so then it is asked again.
+    A victim's memory is free only a moment after the kernel may choose again (MMF_OOM_SKIP, exit_mmap in mm/mmap.c). If
+    it killed two, the first is not known, and all is repeated.
     """
     for _ in range(ATTEMPTS):
         told = run(group, *members)
@@ -109,19 +110,6 @@ def test_the_kernel_kills_whom_the_model_names(group: Path, members: list[Member
     victim = kernel_victim(seen.states, LIMIT_MIB)
     assert victim is not None
     assert seen.killed == int(victim.name), seen
-
-
-def test_neither_size_nor_adjustment_alone_decides_the_generated_cases() -> None:
-    """Else a model that looks at one of the two would pass as well."""
-    victims = [kernel_victim((state(n, Fraction(m.mib), m.adj) for n, m in enumerate(ms)), LIMIT_MIB) for ms in TABLE]
-    largest = [
-        victim and victim.resident_mib == max(m.mib for m in ms) for victim, ms in zip(victims, TABLE, strict=True)
-    ]
-    highest = [
-        victim and victim.oom_score_adj == max(m.adj for m in ms) for victim, ms in zip(victims, TABLE, strict=True)
-    ]
-    assert {True, False} <= set(largest)
-    assert {True, False} <= set(highest)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +162,7 @@ def test_what_is_swapped_out_counts_as_held(group: Path) -> None:
 
 
 def shown(kib: int, adj: int) -> int:
-    """What /proc has for the whole machine, which no test may exhaust: (1000 + 1000 x badness / total) x 2/3."""
+    """Returns the score in /proc, which is of the whole machine: (1000 + 1000 x badness / total) x 2/3."""
     total_mib = sum(kib for name, kib in memory_kib() if name in ("MemTotal", "SwapTotal")) // KIB_PER_MIB
     badness = badness_pages(Fraction(kib, KIB_PER_MIB), adj, total_mib)
     return (1000 + badness * 1000 // (total_mib * PAGES_PER_MIB)) * 2 // 3

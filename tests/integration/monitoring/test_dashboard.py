@@ -1,6 +1,6 @@
-"""The dashboard's and the alerts' queries, in a real Prometheus that scrapes the real exporter as the PodMonitor says.
+"""The dashboard's and the alerts' queries, in a real Prometheus that scrapes the real exporter by our PodMonitor.
 
-It ends with what the exporter's endpoint serves: the fake NVML is in tests/integration/agents, the node in tests/e2e.
+The exporter's readings are given: tests/integration/agents has a fake NVML, tests/e2e a node.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from agents.exporter.attribution import DeviceUse
-from agents.exporter.pod_names import OwnNode, Registry
+from agents.exporter.registry import OwnNode, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
 from agents.runtime.open_server import MetricsServer
@@ -39,7 +39,6 @@ ARGS = AlertsArgs(
     ledger=LEDGER,
     cron_jobs=(names.WATCHDOG,),
     recycles_per_hour=6,
-    total_recycles_per_hour=24,
 )
 CHAT = NodePod(namespace="chat", name="chat-0", uid="u", group_uid="u", containers={"a": "model"}, declared_mib=5000)
 USE = DeviceUse(device=card(4000), used_bytes={Container("u", "a"): 6000 * MIB, Container("new", "b"): 4000 * MIB})
@@ -67,7 +66,7 @@ class KubeStateMetrics(BaseHTTPRequestHandler):
 
 
 def relabel_configs() -> list[dict[str, Any]]:
-    """What the Prometheus Operator makes of the PodMonitor's relabelings."""
+    """The PodMonitor's relabelings as the Prometheus Operator translates them."""
     (endpoint,) = pod_monitor(ARGS)["spec"]["podMetricsEndpoints"]
     spelled = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
     return [{spelled.get(key, key): value for key, value in each.items()} for each in endpoint["relabelings"]]

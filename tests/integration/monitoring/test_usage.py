@@ -1,55 +1,51 @@
-"""What is recorded of seats and use: in Prometheus' own rule tests, and as `kubectl gpumem bill` reads it back."""
+"""The recordings of seats and use, in Prometheus' own rule tests and in `kubectl gpumem bill`."""
 
-import json
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from components.monitoring.component import prometheus_rule
-from components.monitoring.rules.usage import INTERVAL_SECONDS
+from components.monitoring.usage import INTERVAL_SECONDS
 from gpumem.bill import SAMPLES_AN_HOUR, bill
 from tenancy.names import RECORDED_SEATS, RECORDED_USED
-from tests.integration.monitoring.test_alerts import ARGS
-from tests.support import alerting
+from tests.support.alerting import Expected, contradiction
+from tests.support.healthy import ARGS, MIB, named
 from tests.support.kubectl import LEDGER_OF_PROD
 from tests.support.remembering import prometheus
 
-MIB = 2**20
-
 
 def seat(node: str, pool: str, tenant: str, name: str, mib: int) -> dict[str, str]:
-    labels = f'node="{node}",pool="{pool}",tenant="{tenant}",seat="{name}"'
-    return {"series": f"gpu_seat_memory_bytes{{{labels}}}", "values": f"{mib * MIB}x10"}
+    return {named("gpu_seat_memory_bytes", node=node, pool=pool, tenant=tenant, seat=name): f"{mib * MIB}x10"}
 
 
 def use(node: str, tenant: str, pod: str, container: str, mib: int, *, values: str = "") -> dict[str, str]:
-    labels = f'node="{node}",uuid="GPU-{node}",namespace="{tenant}",pod="{pod}",pod_uid="{pod}",container="{container}"'
-    return {"series": f"gpu_pod_memory_used_bytes{{{labels}}}", "values": values or f"{mib * MIB}x10"}
+    labels = {"node": node, "uuid": f"GPU-{node}", "namespace": tenant, "pod": pod, "pod_uid": pod}
+    return {named("gpu_pod_memory_used_bytes", **labels, container=container): values or f"{mib * MIB}x10"}
 
 
 def floor(node: str, pool: str, mib: int) -> dict[str, str]:
-    return {"series": f'gpu_pool_memory_floor_bytes{{node="{node}",pool="{pool}"}}', "values": f"{mib * MIB}x10"}
+    return {named("gpu_pool_memory_floor_bytes", node=node, pool=pool): f"{mib * MIB}x10"}
 
 
 # Two nodes of a pool, each of which serves its seats, and one of another pool without a floor.
-SERIES = [
-    *(seat(node, "t4", "immich", "immich-ml", 3000) for node in ("a", "b")),
-    *(seat(node, "t4", "immich", "immich-server", 1800) for node in ("a", "b")),
-    seat("c", "l4", "chat", "chat", 9000),
-    floor("a", "t4", 1536),
-    floor("b", "t4", 1536),
-    floor("c", "l4", 0),
-    use("a", "immich", "immich-ml", "main", 2000),
-    use("a", "immich", "immich-ml", "sidecar", 100),
-    use("b", "immich", "immich-server", "main", 1200),
-    use("b", "tts", "tts", "main", 2048, values=f"_x2 {2048 * MIB}x8"),
-    use("c", "immich", "visitor", "main", 50),
-    use("a", "", "", "", 77),  # of nobody that the API has named
-]
+SERIES = {
+    **seat("a", "t4", "immich", "immich-ml", 3000),
+    **seat("b", "t4", "immich", "immich-ml", 3000),
+    **seat("a", "t4", "immich", "immich-server", 1800),
+    **seat("b", "t4", "immich", "immich-server", 1800),
+    **seat("c", "l4", "chat", "chat", 9000),
+    **floor("a", "t4", 1536),
+    **floor("b", "t4", 1536),
+    **floor("c", "l4", 0),
+    **use("a", "immich", "immich-ml", "main", 2000),
+    **use("a", "immich", "immich-ml", "sidecar", 100),
+    **use("b", "immich", "immich-server", "main", 1200),
+    **use("b", "tts", "tts", "main", 2048, values=f"_x2 {2048 * MIB}x8"),
+    **use("c", "immich", "visitor", "main", 50),
+    **use("a", "", "", "", 77),  # of nobody that the API has named
+}
 RECORDED = {
     RECORDED_SEATS: {("immich", "t4"): 4800, ("chat", "l4"): 9000},
     RECORDED_USED: {("immich", "t4"): 3300, ("tts", "t4"): 2048, ("immich", "l4"): 50},
@@ -57,29 +53,16 @@ RECORDED = {
 
 
 def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
-    promtool = alerting.promtool()
-    (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(ARGS)["spec"]))
-    expected: list[dict[str, Any]] = [
-        {
-            "expr": name,
-            "eval_time": "5m",
-            "exp_samples": [
-                {"labels": f'{name}{{tenant="{tenant}",pool="{pool}"}}', "value": mib * MIB}
-                for (tenant, pool), mib in by.items()
-            ],
-        }
+    expected = [
+        Expected(
+            expression=name,
+            at="5m",
+            samples={named(name, tenant=tenant, pool=pool): mib * MIB for (tenant, pool), mib in by.items()},
+        )
         for name, by in RECORDED.items()
     ]
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": SERIES, "promql_expr_test": expected}],
-    }
-    (tmp_path / "test.yaml").write_text(json.dumps(test))
-    done = subprocess.run(
-        [promtool, "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    rules = prometheus_rule(ARGS)["spec"]
+    assert contradiction(rules, SERIES, expected, tmp_path, scrapes="1m", evaluation="1m") is None
 
 
 THIS = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -1,12 +1,24 @@
 """Fixtures of the preview tests."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from stacks.settings import load_file
+from tenancy.names import POLICY
+from tests.support.prod import PROD
 from toolchain.workspace import Workspace, workspace
 
 
 @pytest.fixture
 def space(tmp_path: Path) -> Workspace:
     return workspace(tmp_path)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """The file that `pulumi stack output --json ledger` of prod writes."""
+    path = tmp_path / "ledger.json"
+    path.write_text(json.dumps({POLICY: {"ledger": load_file(PROD).ledger().to_data()}}))
+    return path

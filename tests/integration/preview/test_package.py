@@ -6,14 +6,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from components.base import zipapp
 from stacks import platform, settings
-from tenancy.names import POLICY
+from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
 from toolchain import wheel
@@ -40,7 +39,7 @@ Queue("team-a-gpu", platform="organization/gpu-tenancy/prod")
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment in which the wheel is, and what it needs, lent by the checkout's."""
+    """A virtual environment with the wheel, and with the packages of the checkout's."""
 
     folder: Path
 
@@ -121,26 +120,14 @@ def test_what_is_wrong_is_said_without_a_traceback(installed: Environment, space
         assert said in outcome.text, said
 
 
-def test_an_application_reads_its_seat_from_the_platforms_stack(installed: Environment, space: Workspace) -> None:
+def test_an_application_reads_its_seat_from_the_platforms_stack(
+    installed: Environment, space: Workspace, ledger: Path
+) -> None:
     parsed = settings.load_file(PROD)
-    ledger = {POLICY: {"ledger": parsed.ledger().to_data()}}
-    given = space.folder / "ledger.json"
-    given.write_text(json.dumps(ledger))
-    roll_out(space, {"ledger": ledger, "residents": platform.pod_stanzas(parsed, parsed.ledger())})
+    residents = platform.pod_stanzas(parsed, parsed.ledger())
+    import_platform(space, {"ledger": json.loads(ledger.read_text()), "residents": residents})
     project = installed.project(space.folder / "mine", APPLICATION)
-    outcome = space.preview("--policy-pack-config", str(given), "--diff", project=project, stack="dev")
+    outcome = space.preview("--policy-pack-config", str(ledger), "--diff", project=project, stack="dev")
     assert outcome.code == 0, outcome.text
     for said in ('viktorbarzin.me/gpumem: "3k"', 'priorityClassName: "gpu-workload"', "Policy Packs run"):
         assert said in outcome.text, said
-
-
-def roll_out(space: Workspace, outputs: dict[str, Any]) -> None:
-    """The platform's state as an `up` leaves it, with these outputs."""
-    stack = "urn:pulumi:prod::gpu-tenancy::pulumi:pulumi:Stack::gpu-tenancy-prod"
-    resource = {"urn": stack, "custom": False, "type": "pulumi:pulumi:Stack", "outputs": outputs}
-    manifest = {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}
-    state = space.folder / "state.json"
-    state.write_text(json.dumps({"version": 3, "deployment": {"manifest": manifest, "resources": [resource]}}))
-    for arguments in (("stack", "select", "--create", "--stack", "prod"), ("stack", "import", "--file", str(state))):
-        outcome = space.pulumi(*arguments, cwd=space.project)
-        assert outcome.code == 0, outcome.text

@@ -1,4 +1,4 @@
-"""`pulumi policy publish` of the pack that stands alone: Pulumi's own checks, and what it sends to a service."""
+"""`pulumi policy publish` of the pack that stands alone: Pulumi's own checks, and the request to a service."""
 
 import gzip
 import io
@@ -58,7 +58,7 @@ class Service(BaseHTTPRequestHandler):
 
 @contextmanager
 def service() -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Its address, and what it was sent, by path."""
+    """The address of the service, and the requests by path."""
     sent: dict[str, bytes] = {}
     handler = type("Bound", (Service,), {"sent": sent})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

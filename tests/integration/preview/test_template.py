@@ -1,4 +1,4 @@
-"""`pulumi new` from the template, as a new user types it, and the preview of what it made."""
+"""`pulumi new` from the template, as a new user types it, and a preview of the new project."""
 
 from pathlib import Path
 
@@ -25,17 +25,10 @@ def preview(space: Workspace, project: Path) -> Outcome:
     return space.preview(project=project, stack="dev", PYTHONPATH=str(ROOT))
 
 
-def test_what_it_makes_passes_the_gate_and_a_wrong_number_does_not(space: Workspace, made: Path) -> None:
+def test_what_it_makes_passes_the_gate(space: Workspace, made: Path) -> None:
     outcome = preview(space, made)
     assert outcome.code == 0, outcome.text
     assert "gputenancy:index:Platform gpus create" in outcome.text
-    settings = made / "gpus.yaml"
-    settings.write_text(settings.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 8192"))
-    outcome = preview(space, made)
-    assert outcome.code != 0
-    assert (
-        "budgets: gpu: 24576 MiB promised, 23040 advertised (1536 over): llm 16384, photo-search 8192" in outcome.text
-    )
 
 
 def test_a_program_whose_provider_would_replace_the_ledger_is_refused(space: Workspace, made: Path) -> None:

@@ -1,6 +1,9 @@
-"""`python -m stacks` as an operator runs it, and clusters that answer or do not."""
+"""`python -m stacks` as an operator runs it, with a script in Pulumi's place."""
 
+import io
+import json
 import os
+import pwd
 import re
 import socket
 import subprocess
@@ -9,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from stacks import limits
 from stacks.__main__ import main
 from tests.support.prod import ROOT
 from tests.support.project import change
+
+SALT = "encryptionsalt: v1:abc=:v1:def=="
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -41,104 +44,44 @@ def test_a_terminal_without_block_characters_gets_the_chart_all_the_same() -> No
     assert "?llama-swap 5000" in done.stdout
 
 
-def test_a_chart_can_be_cut_short_by_its_reader() -> None:
-    command = f"{sys.executable} -m stacks schema | head -n 1"
+def test_output_can_be_cut_short_by_its_reader() -> None:
+    command = f"{sys.executable} -m stacks chart --stack prod | head -n 1"
     done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("{\n", "")
-
-
-def kubeconfig(folder: Path, name: str, **content: object) -> Path:
-    path = folder / name
-    path.write_text(yaml.safe_dump(content))
-    return path
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
-    """The address of something that listens."""
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The current cluster, which answers."""
+    config = tmp_path / "kubeconfig"
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"https://127.0.0.1:{listening.getsockname()[1]}"
+        server = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        config.write_text(
+            "{current-context: lab, contexts: [{name: lab, context: {cluster: a}}], "
+            f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]}}"
+        )
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        yield f"context lab at {server}"
 
 
-def test_the_cluster_is_found_across_several_files_as_kubectl_does(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing = tmp_path / "missing"
-    clusters = [{"name": "a", "cluster": {"server": server}}]
-    contexts = [{"name": "prod", "context": {"cluster": "a"}}]
-    first = kubeconfig(tmp_path, "first", clusters=clusters, **{"current-context": ""})
-    second = kubeconfig(tmp_path, "second", contexts=contexts, **{"current-context": "prod"})
-    third = kubeconfig(
-        tmp_path, "third", clusters=[{"name": "a", "cluster": {"server": "https://other"}}], **{"current-context": "x"}
-    )
-    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, ["", missing, first, second, third])))
-    assert main(["cluster"]) == 0
-    assert capsys.readouterr().out == f"context prod at {server}\n"
-
-
-def test_without_kubeconfig_the_home_folder_is_asked(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / ".kube").mkdir()
-    kubeconfig(
-        tmp_path,
-        ".kube/config",
-        clusters=[{"name": "a", "cluster": {"server": server}}],
-        contexts=[{"name": "home", "context": {"cluster": "a"}}],
-        **{"current-context": "home"},
-    )
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["cluster"]) == 0
-    assert capsys.readouterr().out == f"context home at {server}\n"
-
-
-def gone(tmp_path: Path, **cluster: str) -> Path:
-    """A kubeconfig whose server does not answer: nobody listens on a port that was just let go."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = f"https://127.0.0.1:{listening.getsockname()[1]}"
-    return kubeconfig(
-        tmp_path,
-        "gone",
-        clusters=[{"name": "a", "cluster": {"server": address, **cluster}}],
-        contexts=[{"name": "lab", "context": {"cluster": "a"}}],
-        **{"current-context": "lab"},
-    )
-
-
-def test_a_cluster_that_does_not_answer_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path)))
-    assert main(["cluster"]) == 1
-    assert re.fullmatch(
-        r"no cluster: context lab at https://127.0.0.1:\d+ does not answer \(Connection refused\)\n",
-        capsys.readouterr().err,
-    )
-
-
-def test_a_preview_may_do_without_a_cluster_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path)))
-    assert main(["cluster", "--optional"]) == 0
-    assert capsys.readouterr().out.endswith("does not answer (Connection refused); the program is judged without one\n")
-
-
-def test_what_is_behind_a_proxy_is_taken_at_its_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(gone(tmp_path, **{"proxy-url": "http://proxy"})))
-    assert main(["cluster"]) == 0
-    assert capsys.readouterr().out.startswith("context lab at ")
-
-
-def engine(project: Path, script: str) -> None:
-    """A program in Pulumi's place, which leaves a mark that it ran."""
+def engine(project: Path, script: str, select: str = "") -> None:
+    """A program in Pulumi's place, which notes each call; its state is clean."""
     path = project / ".toolchain" / "bin" / "pulumi"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"#!/bin/sh\ntouch {project}/ran\n{script}\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\necho "$*" >> {project}/calls\n'
+        f'[ "$1 $2" = "stack export" ] && {{ echo \'{{"deployment": {{}}}}\'; exit; }}\n{script}\n'
+    )
     path.chmod(0o755)
+
+
+def calls(project: Path) -> list[str]:
+    noted = project / "calls"
+    return noted.read_text().splitlines() if noted.exists() else []
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
 
 
 def test_a_preview_ends_with_chart_verdict_and_pulumis_exit_code(
@@ -146,11 +89,14 @@ def test_a_preview_ends_with_chart_verdict_and_pulumis_exit_code(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(project / "none"))
     engine(project, "echo error: no such thing as $7 >&2; exit 6")
-    assert main(["preview", "--stack", "prod", "--", "--policy-pack", "policy", "--refresh=x"], project) == 6
+    assert main(["preview", "--stack", "prod", "--", "--refresh=x"], project) == 6
     out = capsys.readouterr().out
     assert out.startswith(f"no cluster: {project / 'none'} is not there")
+    assert "the program is judged without one\n" in out
     assert "t4: 13300 of 14000 MiB promised" in out
-    assert re.search(r"❌ the preview of prod failed \(\d+\.\d s\)\n   error: no such thing as --json\n\Z", out), out
+    assert re.search(r"❌ the preview of prod failed \(\d+\.\d s\)\n   error: no such thing as --refresh=x\n\Z", out), (
+        out
+    )
 
 
 def test_a_full_preview_has_pulumis_own_display_and_is_not_accepted_without_events(
@@ -163,30 +109,168 @@ def test_a_full_preview_has_pulumis_own_display_and_is_not_accepted_without_even
         assert out.index("all of it") < out.index("t4: 13300 of 14000 MiB promised") < out.index("before the preview")
 
 
-def test_what_the_configuration_refuses_does_not_start_pulumi(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("command", ["preview", "up"])
+def test_what_is_refused_does_not_start_pulumi(command: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     engine(project, "exit 0")
+    assert main([command, "--stack", "prod", "--", "--target", "urn", "--policy-pack-config=off.json"], project) == 1
+    assert capsys.readouterr().err == (
+        "--target: the policy pack judges a stack as a whole; leave it out\n"
+        "--policy-pack-config: it can switch the policy pack off; leave it out\n"
+    )
     change(project, "gpumem_mib: 5000", "gpumem_mib: 0")
-    assert main(["preview", "--stack", "prod"], project) == 1
-    said = capsys.readouterr()
-    assert (said.out, (project / "ran").exists()) == ("", False)
-    assert said.err == "gpu-tenancy:residents.llama-swap.gpumem_mib: must be at least 1 (got 0)\n"
+    assert main([command, "--stack", "prod"], project) == 1
+    assert capsys.readouterr().err == "gpu-tenancy:residents.llama-swap.gpumem_mib: must be at least 1 (got 0)\n"
+    assert calls(project) == []
 
 
-def test_a_preview_without_pulumi_says_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_pulumi_it_says_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preview", "--stack", "prod"], project) == 1
     assert capsys.readouterr().err.endswith("pulumi is not there; run make toolchain\n")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have other limits")
-def test_what_is_let_through_to_the_engine_fits_one_variable_and_little_more_does() -> None:
-    def takes(characters: int) -> bool:
-        try:
-            subprocess.run(["true"], env={**os.environ, "PULUMI_CONFIG": "x" * characters}, check=True)
-        except OSError:
-            return False
-        return True
+ACCEPTED = "\n".join(
+    [
+        '{"sequence":0,"policyAnalyzeStackSummaryEvent":{"policyPackName":"gpu-tenancy","passed":["gpu-tenancy"]}}',
+        '{"sequence":1,"summaryEvent":{"result":"succeeded"}}',
+    ]
+)
 
-    assert takes(limits.MOST_BYTES + 2000)
-    assert not takes(limits.MOST_BYTES + 2048)
+
+def test_up_applies_what_was_accepted_and_confirmed(
+    project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}' || exit 7")
+    answer(monkeypatch, "yes\n")
+    assert main(["up", "--stack", "prod", "--", "--refresh"], project) == 7
+    gate = "--policy-pack policy --suppress-outputs"
+    assert calls(project)[1:] == [
+        f"preview --stack prod {gate} --refresh --json --non-interactive --color never",
+        f"up --stack prod {gate} --suppress-progress --yes --refresh",
+    ]
+    out = capsys.readouterr().out
+    assert out.index("✅ gpu-tenancy accepts prod") < out.index(f"\nApply prod: {cluster}\nType yes to go on: ")
+
+
+@pytest.mark.parametrize("given", ["no\n", "y\n", "YES\n", "\n", ""])
+def test_any_other_answer_changes_nothing(
+    given: str, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}'; exit 0")
+    for command, asked in (("up", "preview"), ("destroy", "destroy --stack prod --preview-only")):
+        answer(monkeypatch, given)
+        assert main([command, "--stack", "prod"], project) == 1
+        assert capsys.readouterr().err == "Nothing was changed.\n"
+        assert calls(project)[-1].startswith(asked)
+
+
+def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
+    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, "exit 0")
+    assert main(["destroy", "--stack", "prod", "--yes", "--", "--target", "urn"], project) == 0
+    assert calls(project)[1:] == [
+        "destroy --stack prod --preview-only --suppress-progress --target urn",
+        "destroy --stack prod --skip-preview --yes --target urn",
+    ]
+    assert capsys.readouterr().out == f"Destroy prod: {cluster} (--yes)\n"
+
+
+def test_the_question_names_the_cluster_of_the_stacks_own_context(
+    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pulumi's provider follows that key too. Before, kubectl's current context was named."""
+    engine(project, "exit 0")
+    change(project, "config:\n", "config:\n  kubernetes:context: other\n")
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err.endswith("has no server for the context other\n")
+    change(project, "kubernetes:context: other", "kubernetes:context: lab")
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 0
+    assert capsys.readouterr().out == f"Destroy prod: {cluster} (--yes)\n"
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_the_question_names_the_cluster_of_the_stacks_own_kubeconfig(
+    inline: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its path or by its text. Before, the cluster of KUBECONFIG was named."""
+    engine(project, "exit 0")
+    path = Path(os.environ["KUBECONFIG"])
+    monkeypatch.setenv("KUBECONFIG", str(project / "none"))
+    value = json.dumps(path.read_text()) if inline else path
+    change(project, "config:\n", f"config:\n  kubernetes:kubeconfig: {value}\n")
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 0
+    assert capsys.readouterr().out == f"Destroy prod: {cluster} (--yes)\n"
+
+
+def test_an_encrypted_kubeconfig_is_named_as_such(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine(project, "exit 0")
+    change(project, "config:\n", 'config:\n  kubernetes:kubeconfig: {secure: "v1:abc"}\n')
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 0
+    assert "Destroy prod: the cluster of kubernetes:kubeconfig, which is encrypted" in capsys.readouterr().out
+
+
+def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
+    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, "exit 5")
+    assert main(["up", "--stack", "prod", "--yes"], project) == 5
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 5
+    config = Path(os.environ["KUBECONFIG"])
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]  # on which nothing listens after this
+    config.write_text(
+        re.sub(r"127.0.0.1:\d+", f"127.0.0.1:{port}", config.read_text())
+    )  # nothing listens there any more
+    for command in ("up", "destroy"):
+        assert main([command, "--stack", "prod", "--yes"], project) == 1
+        assert capsys.readouterr().err == (
+            f"no cluster: context lab at https://127.0.0.1:{port} does not answer (Connection refused)\n"
+        )
+    assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == ["preview", "destroy"]
+
+
+def test_a_refresh_is_asked_for_by_pulumi_itself(project: Path) -> None:
+    engine(project, "exit 0")
+    assert (main(["refresh", "--stack", "prod"], project), main(["refresh", "--stack", "prod", "--yes"], project)) == (
+        0,
+        0,
+    )
+    assert calls(project)[1::2] == ["refresh --stack prod", "refresh --stack prod --yes"]
+
+
+@pytest.mark.parametrize("ending", ["", "\n"])
+def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending: str, project: Path) -> None:
+    """Pulumi rewrites the stack file when it creates a stack."""
+    engine(project, "exit 0", f'printf "config: rewritten\\n{SALT}\\n" > "$2/Pulumi.lab.yaml"; echo Created stack')
+    text = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}"
+    (project / "Pulumi.lab.yaml").write_text(text + ending)
+    assert main(["recover", "--stack", "lab"], project) == 0
+    assert (project / "Pulumi.lab.yaml").read_text() == f"{text}\n{SALT}\n"
+    assert main(["recover", "--stack", "prod"], project) == 0
+    assert (project / "Pulumi.prod.yaml").read_text() == (ROOT / "Pulumi.prod.yaml").read_text()
+
+
+def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seen: "failed to load checkpoint: EOF", of a state that was whole, at the first step of a recovery."""
+    state = project / ".state" / ".pulumi"
+    torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    user, host = pwd.getpwuid(os.getuid()).pw_name, socket.gethostname()
+    for file, text in (
+        (torn, ""),
+        (lock, json.dumps({"pid": gone.pid, "username": user, "hostname": host, "timestamp": ""})),
+    ):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    engine(project, "exit 0", f"[ ! -e {torn} ]")
+    assert main(["recover", "--stack", "prod"], project) == 0
+    assert capsys.readouterr().out == "prod: unlocked\n"
+
+
+def test_what_pulumi_complains_of_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    engine(project, "exit 0", "echo error: incorrect passphrase >&2; exit 255")
+    assert main(["recover", "--stack", "prod"], project) == 1
+    assert capsys.readouterr() == ("", "error: incorrect passphrase\n")

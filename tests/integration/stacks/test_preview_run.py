@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from stacks.engine import Engine
 from stacks.preview import run
 from tests.support.streams import STACK, judged, lines, root, summary
 
@@ -18,17 +19,18 @@ PATIENCE_SECONDS = 30
 GATE = ("--policy-pack", "policy")
 
 
-def pulumi(folder: Path, script: str) -> Path:
-    """A program in the engine's place; what it says with `emit` are the events of an accepted preview."""
+def engine(folder: Path, script: str) -> Engine:
+    """A script in Pulumi's place; what it prints with `emit` are the events of an accepted preview."""
     (folder / "events.json").write_text("".join(lines([root(), judged(), summary()])))
-    path = folder / "pulumi"
+    path = folder / ".toolchain" / "bin" / "pulumi"
+    path.parent.mkdir(parents=True)
     path.write_text(f'#!/bin/sh\nhere={folder}\nemit() {{ cat "$here/events.json"; }}\n{script}\n')
     path.chmod(0o755)
-    return path
+    return Engine(folder, "lab", os.environ)
 
 
 def quietly(folder: Path, script: str, *arguments: str) -> run.Run:
-    return run.quietly(pulumi(folder, script), "lab", arguments, root=folder, watch=lambda _: None)
+    return run.quietly(engine(folder, script), arguments)
 
 
 def test_the_events_come_by_stdout_and_everything_else_by_stderr(tmp_path: Path) -> None:
@@ -55,17 +57,11 @@ def test_a_killed_pulumi_has_the_shells_code(tmp_path: Path) -> None:
     assert quietly(tmp_path, "emit; kill -KILL $$").exit_code == 137
 
 
-def test_each_event_is_watched(tmp_path: Path) -> None:
-    seen: list[int] = []
-    run.quietly(pulumi(tmp_path, "emit"), "lab", GATE, root=tmp_path, watch=lambda e: seen.append(len(e.resources)))
-    assert seen == [1, 1, 1]
-
-
 def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = 'echo "$PULUMI_DEBUG_COMMANDS $*"; for last; do :; done; emit > "$last"; echo oh >&2; exit 3'
-    ended = run.displayed(pulumi(tmp_path, script), "lab", [*GATE, "--diff"], root=tmp_path)
+    ended = run.displayed(engine(tmp_path, script), [*GATE, "--diff"])
     out, err = capfd.readouterr()
     assert out.startswith("true preview --stack lab --policy-pack policy --diff --suppress-progress --event-log /")
     assert err == "oh\n"
@@ -73,18 +69,12 @@ def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
     assert not Path(out.split()[-1]).exists()
 
 
-def test_a_display_without_its_events_is_not_judged(tmp_path: Path) -> None:
-    assert run.displayed(pulumi(tmp_path, "exit 0"), "lab", GATE, root=tmp_path).exit_code == 1
-
-
-@pytest.mark.parametrize("argument", ["--diff", "--diff=true", "--json", "-j", "--show-sames", "--urns", "--debug"])
-def test_an_argument_about_the_display_asks_for_pulumis_own(argument: str) -> None:
-    assert run.wants_pulumis_display([*GATE, argument])
-
-
-@pytest.mark.parametrize("argument", ["--refresh", "--target=urn", "--expect-no-changes", "--different"])
-def test_another_argument_does_not(argument: str) -> None:
-    assert not run.wants_pulumis_display([*GATE, argument])
+@pytest.mark.parametrize(
+    ("argument", "wanted"),
+    [("--diff", True), ("--diff=true", True), ("-j", True), ("--show-sames", True), ("--different", False)],
+)
+def test_an_argument_about_the_display_asks_for_pulumis_own(argument: str, wanted: bool) -> None:
+    assert run.wants_pulumis_display([*GATE, argument]) is wanted
 
 
 def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> None:
@@ -92,7 +82,7 @@ def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> Non
     said = {"stdoutEvent": {"message": "<{%fg 9%}>^C received; cancelling.<{%reset%}>"}}
     cancelled = "".join(lines([root(), said, summary("failed")]))
     script = f"for last; do :; done; echo '{cancelled}' > \"$last\"; exit 1"
-    assert run.displayed(pulumi(tmp_path, script), "lab", GATE, root=tmp_path).interrupted
+    assert run.displayed(engine(tmp_path, script), GATE).interrupted
 
 
 def wait_for(path: Path) -> None:
@@ -103,7 +93,7 @@ def wait_for(path: Path) -> None:
 
 
 def waiting_for(number: signal.Signals) -> str:
-    """A script that says which signal it got, for which it waits a while."""
+    """A script that waits a while for a signal and prints its name."""
     name = number.name.removeprefix("SIG")
     wait = "while [ $((tries += 1)) -lt 400 ] && [ ! $stop ]; do sleep 0.05; done"
     return f"trap 'echo {name} >&2; stop=1' {name}; tries=0; echo > $here/started; {wait}; emit"
@@ -122,10 +112,11 @@ def test_a_sigterm_that_comes_while_pulumi_starts_reaches_it(tmp_path: Path, mon
 
 
 CHILD = """
-import sys
+import os, sys
 from pathlib import Path
+from stacks.engine import Engine
 from stacks.preview import run
-ended = run.quietly(Path(sys.argv[1]), "lab", [], root=Path(sys.argv[1]).parent, watch=lambda _: None)
+ended = run.quietly(Engine(Path(sys.argv[1]), "lab", os.environ), [])
 print(ended.interrupted, ended.code, ended.exit_code, ended.stderr.split())
 """
 
@@ -139,7 +130,7 @@ def test_an_interrupted_preview_lets_pulumi_finish_and_fails(
     tmp_path: Path, number: signal.Signals, whole_group: bool
 ) -> None:
     """Pulumi gets the signal once, cleans up, and even where it ends with 0 the preview does not."""
-    command = [sys.executable, "-c", CHILD, str(pulumi(tmp_path, waiting_for(number)))]
+    command = [sys.executable, "-c", CHILD, str(engine(tmp_path, waiting_for(number)).root)]
     ours = {"start_new_session": True, "cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **ours) as child:  # type: ignore[call-overload]
         try:

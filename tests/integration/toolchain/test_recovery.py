@@ -3,15 +3,16 @@
 import json
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.integration.toolchain.conftest import script
-from tests.unit.toolchain.test_recovery import HERE, deployment, quota
-from toolchain.recovery import __main__ as recovery
-from toolchain.recovery import cli
+from tests.support.pulumi_state import HERE, deployment, quota
+from tests.support.scripts import script
+from toolchain.recovery.cli import CliError, Stack
 from toolchain.recovery.lock import Lock
+from toolchain.recovery.recover import RecoveryError, recover
 
 
 @pytest.fixture
@@ -33,17 +34,18 @@ def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[s
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose stack is clean; its Pulumi notes what it is called with."""
+def prod(tmp_path: Path) -> Stack:
+    """A stack whose state is clean; its Pulumi notes what it is called with."""
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
     export = json.dumps(deployment(quota(id="tts/seats")))
     pulumi = script(
         tmp_path / "pulumi", f"echo \"$1 $2\" >> {tmp_path}/calls; [ $1 = stack ] && echo '{export}' || true"
     )
-    monkeypatch.setattr(cli, "PULUMI", pulumi)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return Stack("prod", tmp_path, {**os.environ, "PULUMI_BACKEND_URL": f"file://{tmp_path}"}, pulumi)
+
+
+def never() -> None:
+    raise AssertionError("nothing was interrupted")
 
 
 def locked_by(project: Path, pid: int) -> None:
@@ -52,51 +54,53 @@ def locked_by(project: Path, pid: int) -> None:
     (folder / "5d3c.json").write_text(json.dumps({"pid": pid, **HERE}))
 
 
-def calls(project: Path) -> list[str]:
-    noted = project / "calls"
+def calls(stack: Stack) -> list[str]:
+    noted = stack.folder / "calls"
     return noted.read_text().splitlines() if noted.exists() else []
 
 
-def test_a_clean_stack_is_read_and_nothing_else(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert recovery.main(["prod"]) == 0
-    assert (calls(project), capsys.readouterr()) == (["stack export"], ("", ""))
+def test_a_clean_stack_is_read_and_nothing_else(prod: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    recover(prod, never)
+    assert (calls(prod), capsys.readouterr()) == (["stack export"], ("", ""))
 
 
-def test_a_stale_lock_is_removed(project: Path, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
-    locked_by(project, gone)
-    assert recovery.main(["prod"]) == 0
-    assert (calls(project), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
+def test_a_stale_lock_is_removed(prod: Stack, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
+    locked_by(prod.folder, gone)
+    recover(prod, never)
+    assert (calls(prod), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
 
 
 @pytest.mark.parametrize(("holder", "kept"), [("gone", {"prod.json.bak.attrs"}), ("alive", None)])
 def test_attributes_that_were_being_written_at_the_kill_are_removed(
-    project: Path, gone: int, holder: str, kept: set[str] | None
+    prod: Stack, gone: int, holder: str, kept: set[str] | None
 ) -> None:
     """Seen: "failed to load checkpoint: EOF", of a state that was whole."""
-    folder = project / ".pulumi" / "stacks" / "gpu-tenancy"
+    folder = prod.folder / ".pulumi" / "stacks" / "gpu-tenancy"
     folder.mkdir(parents=True)
     whole = json.dumps({"user.content_type": "application/json"})
     for name, content in (("prod.json.attrs", ""), ("prod.json.bak.attrs", whole), ("prod2.json.attrs", "")):
         (folder / name).write_text(content)
     before = {file.name for file in folder.iterdir()}
-    locked_by(project, gone if holder == "gone" else os.getpid())
-    recovery.main(["prod"])
+    locked_by(prod.folder, gone if holder == "gone" else os.getpid())
+    with suppress(RecoveryError):
+        recover(prod, never)
     after = {file.name for file in folder.iterdir()}
     assert after == ({"prod2.json.attrs", *kept} if kept else before)
 
 
-def test_a_run_that_goes_on_is_named_and_nothing_is_done(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    locked_by(project, os.getpid())
-    assert recovery.main(["prod"]) == 1
-    assert calls(project) == []
-    assert capsys.readouterr().err == (
+def test_a_run_that_goes_on_is_named_and_nothing_is_done(prod: Stack) -> None:
+    locked_by(prod.folder, os.getpid())
+    with pytest.raises(RecoveryError) as refused:
+        recover(prod, never)
+    assert calls(prod) == []
+    assert str(refused.value) == (
         f"prod is in use by {HERE['username']}@{HERE['hostname']} (process {os.getpid()}), since 2026-11-21T01:08:18Z. "
         "Wait; or, if you know that it is gone: "
-        f"PULUMI_BACKEND_URL=file://{project} .toolchain/bin/pulumi cancel --stack prod\n"
+        f"PULUMI_BACKEND_URL=file://{prod.folder} .toolchain/bin/pulumi cancel --stack prod"
     )
 
 
-def test_what_pulumi_complains_of_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script(project / "pulumi", "echo error: incorrect passphrase >&2; exit 255")
-    assert recovery.main(["prod"]) == 1
-    assert capsys.readouterr().err == "pulumi stack export: error: incorrect passphrase\n"
+def test_what_pulumi_complains_of_is_shown(prod: Stack) -> None:
+    script(prod.program, "echo error: incorrect passphrase >&2; exit 255")
+    with pytest.raises(CliError, match=r"^pulumi stack export: error: incorrect passphrase$"):
+        recover(prod, never)

@@ -1,158 +1,282 @@
-"""Which way the installer takes to a tool, and what it says about it."""
+"""Ways to a tool that exists nowhere: a release on a server of our own, a module in a zip, a `go` that is a script."""
 
-import socket
+import hashlib
+import io
+import json
+import os
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from tests.integration.toolchain.conftest import WRITE_GAUGE, Server, Workshop, says, script
+from tests.support.scripts import script, system_programs
+from toolchain.installer import golang
+from toolchain.installer.console import Console
 from toolchain.installer.download import Internet
-from toolchain.installer.errors import ToolchainError, UnavailableError
-from toolchain.installer.tools.cluster import one_minor_apart
+from toolchain.installer.errors import ToolchainError
+from toolchain.installer.pins import Module
+from toolchain.installer.store import Store
+from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
+from toolchain.installer.ways import Installer
+
+# What `go mod download` computed for the zip that module_zip writes.
+STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
+STAGES = {
+    "go.mod": "module example.com/stages\n",
+    "charts/demo/Chart.yaml": "name: demo\n",
+    "charts/demo/templates/a.yaml": "kind: A\n",
+    "bin/shim": "#!/bin/sh\necho shim\n",
+    "README.md": "stages\n",
+}
+NOWHERE = "http://127.0.0.1:9"  # nobody listens there
+CLOSED = "127.0.0.1:9 cannot be reached (Connection refused)"
+WRITE = 'echo built > "$out"'
 
 
-def test_the_right_version_on_path_is_taken_and_nothing_is_built(workshop: Workshop) -> None:
-    found = script(workshop.bin / "gauge", says("1.2.3"))
-    tool = workshop.gauge()
-    workshop.install(tool)
-    assert (workshop.store.shelf / "bin" / "gauge").readlink() == found
-    assert workshop.store.linked(tool)
-    assert f"from PATH: {found}, 1.2.3" in workshop.said
+def module_zip(file: Path) -> Path:
+    """The zip of example.com/stages v1.0.0, as a module proxy serves it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with ZipFile(file, "w") as archive:
+        for name, content in STAGES.items():
+            archive.writestr(f"example.com/stages@v1.0.0/{name}", content)
+    return file
 
 
-@pytest.mark.parametrize("found", ["1.2.4", "1.2.3-rc.1", "11.2.3"])
-def test_another_version_on_path_is_left_alone_and_named(workshop: Workshop, found: str) -> None:
-    script(workshop.bin / "gauge", says(found))
-    workshop.has_go(WRITE_GAUGE)
-    tool = workshop.gauge()
-    workshop.install(tool)
-    assert (workshop.store.shelf / "bin" / "gauge").readlink() == workshop.store.entry(tool) / "gauge"
-    assert f"{workshop.bin / 'gauge'} is {found}" in workshop.said
+class Server(ThreadingHTTPServer):
+    """Serves a folder on loopback."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
 
 
-def test_a_program_on_path_that_fails_is_not_taken(workshop: Workshop) -> None:
-    script(workshop.bin / "gauge", "echo 1.2.3; exit 1")
-    workshop.has_go(WRITE_GAUGE)
-    workshop.install(workshop.gauge())
-    assert "is of unknown version" in workshop.said
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "served") as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
-def test_the_checkouts_own_link_on_path_does_not_count(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = workshop.store.shelf / "bin"
-    script(own / "gauge", says("1.2.3"))
-    monkeypatch.setenv("PATH", str(own), prepend=":")
-    workshop.has_go(WRITE_GAUGE)
-    workshop.install(workshop.gauge())
-    assert "not on PATH" in workshop.said
+@dataclass
+class Workshop:
+    """One checkout and one cache, with a PATH that holds nothing but what a test puts there."""
+
+    folder: Path
+    output: io.StringIO = field(default_factory=io.StringIO)
+    internet: Internet = field(default_factory=lambda: Internet(f"{NOWHERE}/"))
+
+    @property
+    def store(self) -> Store:
+        return Store(cache=self.folder / "cache", shelf=self.folder / "checkout" / ".toolchain")
+
+    @property
+    def module(self) -> Module:
+        return Module(self.folder / "checkout" / "toolchain" / "gauge")
+
+    @property
+    def said(self) -> str:
+        return self.output.getvalue()
+
+    def install(self, *tools: Tool) -> None:
+        Installer(self.store, self.internet, Console(self.output)).install(tools)
+
+    def gauge(self, version: str = "1.2.3", release: Release | None = None, package: str = "example.com/gauge") -> Tool:
+        return Tool(
+            name="gauge",
+            version=version,
+            platform="linux-amd64",
+            links={"bin/gauge": "gauge"},
+            release=release,
+            recipes=(GoBuild(module=self.module, programs={"gauge": package}, stamps={"v": version}),),
+        )
+
+    def release(self, address: str, *, published: str | None = None) -> Release:
+        """An archive with `gauge` and its checksums file, under the folder `served`."""
+        archive = self.folder / "served" / "gauge.tar.gz"
+        with tarfile.open(archive, "w:gz") as tar:
+            member = tarfile.TarInfo("gauge-1.2.3/gauge")
+            member.size = 8
+            tar.addfile(member, io.BytesIO(b"released"))
+        digest = published or hashlib.sha256(archive.read_bytes()).hexdigest()
+        (archive.parent / "SHA256SUMS").write_text(f"{'0' * 64}  other.tar.gz\n{digest}  gauge.tar.gz\n")
+        return Release(url=f"{address}/gauge.tar.gz", checksums=f"{address}/SHA256SUMS", members=("gauge-1.2.3/gauge",))
+
+    def has_go(self, build: str = WRITE) -> None:
+        """Puts a `go` on PATH; `build` is what it does for `go build`, with the output's path in $out."""
+        find_output = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done'
+        calls = self.folder / "go-calls"
+        script(self.folder / "bin" / "go", f'[ "$1" = build ] || exit 3\necho "$@" >> {calls}\n{find_output}\n{build}')
+
+    def go_calls(self) -> list[str]:
+        calls = self.folder / "go-calls"
+        return calls.read_text().splitlines() if calls.exists() else []
+
+    def copy(self, **files: str) -> dict[str, int]:
+        """The files that come out of example.com/stages, and their modes."""
+        wanted = ModuleFiles(module=self.module, path="example.com/stages", files=files)
+        into = self.folder / "into"
+        golang.copy_files(wanted, into, Console(self.output))
+        found = sorted(path for path in into.rglob("*") if path.is_file())
+        return {str(path.relative_to(into)): path.stat().st_mode & 0o777 for path in found}
 
 
-def test_what_was_found_on_path_is_looked_at_again_when_it_changes(workshop: Workshop) -> None:
-    script(workshop.bin / "gauge", says("1.2.3"))
-    tool = workshop.gauge()
-    workshop.install(tool)
-    script(workshop.bin / "gauge", f"{says('2.0.0')} # upgraded")
-    assert not workshop.store.linked(tool)
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    made = Workshop(tmp_path)
+    (tmp_path / "served").mkdir()
+    made.module.folder.mkdir(parents=True)
+    (made.module.folder / "go.mod").write_text(
+        "module toolchain/gauge\n\ngo 1.26.0\n\nrequire example.com/stages v1.0.0\n"
+    )
+    (made.module.folder / "go.sum").write_text(f"example.com/stages v1.0.0 {STAGES_H1}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{system_programs(tmp_path / 'system')}")
+    monkeypatch.setenv("GOPROXY", f"file://{tmp_path / 'served'}")
+    return made
 
 
 def test_the_official_release_is_taken_when_its_checksum_is_the_published_one(
     workshop: Workshop, served: Server
 ) -> None:
     workshop.internet = Internet(served.address)
-    tool = workshop.gauge(release=workshop.release(served.address, says("1.2.3")))
+    tool = workshop.gauge(release=workshop.release(served.address))
     workshop.install(tool)
-    assert sorted(path.name for path in workshop.store.entry(tool).iterdir()) == ["gauge"]
-    assert "downloading the official release; not on PATH" in workshop.said
+    assert [path.name for path in workshop.store.entry(tool).iterdir()] == ["gauge"]
+    assert (workshop.store.shelf / "bin" / "gauge").read_text() == "released"
+    assert "downloading the official release" in workshop.said
 
 
 def test_a_release_with_another_checksum_is_refused_and_nothing_is_kept(workshop: Workshop, served: Server) -> None:
-    workshop.has_go(WRITE_GAUGE)
+    workshop.has_go()
     workshop.internet = Internet(served.address)
-    tool = workshop.gauge(release=workshop.release(served.address, says("1.2.3"), published="ab" * 32))
+    tool = workshop.gauge(release=workshop.release(served.address, published="ab" * 32))
     with pytest.raises(ToolchainError, match=f"{'ab' * 32} is published for it: refused"):
         workshop.install(tool)
-    assert not workshop.store.entry(tool).exists()
-    assert not list(workshop.store.cache.glob("*.partial-*"))
+    assert not [path for path in workshop.store.cache.iterdir() if path.is_dir()]
     assert workshop.go_calls() == []
 
 
-def test_a_release_that_is_not_there_is_built_instead(workshop: Workshop, served: Server) -> None:
-    workshop.has_go(WRITE_GAUGE)
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("gauge.tar.gz", None, "gauge.tar.gz: File not found"),
+        ("SHA256SUMS", f"{'0' * 64}  other.tar.gz\n", "does not list gauge.tar.gz"),
+    ],
+)
+def test_a_release_that_is_not_there_or_not_published_is_built_instead(
+    workshop: Workshop, served: Server, file: str, content: str | None, why: str
+) -> None:
+    workshop.has_go()
     workshop.internet = Internet(served.address)
-    release = workshop.release(served.address, says("1.2.3"))
-    (workshop.folder / "served" / "gauge.tar.gz").unlink()
+    release = workshop.release(served.address)
+    (workshop.folder / "served" / file).unlink()
+    if content:
+        (workshop.folder / "served" / file).write_text(content)
     workshop.install(workshop.gauge(release=release))
-    assert "building with Go; not on PATH; " in workshop.said
-    assert "gauge.tar.gz: File not found" in workshop.said
-
-
-def test_a_release_whose_checksum_nobody_published_is_built_instead(workshop: Workshop, served: Server) -> None:
-    workshop.has_go(WRITE_GAUGE)
-    workshop.internet = Internet(served.address)
-    release = workshop.release(served.address, says("1.2.3"))
-    (workshop.folder / "served" / "SHA256SUMS").write_text(f"{'0' * 64}  other.tar.gz\n")
-    workshop.install(workshop.gauge(release=release))
-    assert "does not list gauge.tar.gz" in workshop.said
+    assert f"gauge 1.2.3: building with Go; {release.url.rpartition('/')[0]}" in workshop.said
+    assert why in workshop.said
 
 
 def test_without_a_way_out_it_is_built_from_the_pinned_module_with_its_flags(workshop: Workshop) -> None:
-    workshop.has_go(WRITE_GAUGE)
-    tool = workshop.gauge(release=workshop.release("http://127.0.0.1:9", says("1.2.3")))
+    workshop.has_go()
+    tool = workshop.gauge(release=workshop.release(NOWHERE))
     workshop.install(tool)
     assert workshop.store.linked(tool)
     (call,) = workshop.go_calls()
     flags = "-tags= -gcflags=all=-dwarf=false -ldflags=-s -w -X v=1.2.3"
     assert call.startswith(f"build -trimpath -mod=readonly -buildvcs=false {flags} -p=")
-    assert "building with Go; not on PATH; 127.0.0.1:9 cannot be reached (Connection refused)" in workshop.said
-    assert "    go build gauge  0:0" in workshop.said
+    assert f"building with Go; {CLOSED}\n    go build gauge  0:0" in workshop.said
 
 
-def test_the_way_out_is_looked_for_once_a_run(workshop: Workshop, served: Server) -> None:
-    workshop.internet = Internet(f"{served.address}/no-such-page")
-    for _ in range(2):
-        with pytest.raises(UnavailableError, match=r"cannot be reached \(File not found\)"):
-            workshop.internet.require()
-    assert len(served.requests) == 1
-
-
-def test_a_way_out_that_never_answers_is_given_up_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        host = f"127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(UnavailableError, match=f"{host} does not answer within 0.1 s|timed out"):
-            Internet(f"http://{host}/", patience_seconds=0.1).require()
-
-
-def test_without_go_and_without_a_way_out_one_message_says_what_to_install(workshop: Workshop) -> None:
-    tool = workshop.gauge(release=workshop.release("http://127.0.0.1:9", says("1.2.3")))
-    with pytest.raises(ToolchainError) as refusal:
-        workshop.install(tool)
-    assert str(refusal.value) == (
-        "gauge 1.2.3 cannot be had: not on PATH; 127.0.0.1:9 cannot be reached (Connection refused);"
-        " and there is no Go to build it.\n"
-        "Install Go 1.26.0 or newer (https://go.dev/dl), or let this machine download releases."
-    )
-
-
-def test_a_failing_build_shows_the_end_of_its_log_and_where_the_log_is(workshop: Workshop) -> None:
-    workshop.has_go("for line in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do echo line $line; done; exit 2")
+def test_a_failing_build_shows_the_end_of_its_log_keeps_nothing_and_can_be_repeated(workshop: Workshop) -> None:
+    workshop.has_go(f"{WRITE}; for line in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do echo line $line; done; exit 2")
     tool = workshop.gauge()
+    leftover = workshop.store.cache / f"{workshop.store.entry(tool).name}.partial-of-a-killed-run"
+    leftover.mkdir(parents=True)
     with pytest.raises(ToolchainError) as failure:
         workshop.install(tool)
     head, *lines = str(failure.value).splitlines()
     assert head == f"go build gauge failed (exit code 2); the end of {workshop.store.log(tool)}:"
     assert lines == [f"  | line {number}" for number in range(3, 18)]
-    assert not workshop.store.entry(tool).exists()
+    assert [path.name for path in workshop.store.cache.iterdir() if path.is_dir()] == ["logs"]
+    workshop.has_go()
+    workshop.install(tool)
+    assert workshop.store.linked(tool)
 
 
-def test_what_was_built_must_tell_the_wanted_version(workshop: Workshop) -> None:
-    workshop.has_go(WRITE_GAUGE.replace("1.2.3", "0.0.0"))
-    tool = workshop.gauge()
-    with pytest.raises(ToolchainError, match=r"gauge: wanted 1\.2\.3, got 0\.0\.0"):
-        workshop.install(tool)
-    assert not workshop.store.entry(tool).exists()
+def test_a_build_that_makes_no_program_is_refused(workshop: Workshop) -> None:
+    workshop.has_go(":")
+    with pytest.raises(ToolchainError, match=r"gauge 1\.2\.3: gauge did not come out of it"):
+        workshop.install(workshop.gauge())
 
 
-@pytest.mark.parametrize(
-    ("found", "accepted"),
-    [("1.36.3", True), ("1.35.0", True), ("1.37.1", True), ("1.34.9", False), ("1.38.0", False), ("2.36.3", False)],
-)
-def test_kubectl_may_be_one_minor_version_apart(found: str, accepted: bool) -> None:
-    assert one_minor_apart(found, "1.36.3") is accepted
+def test_a_key_is_of_the_pins_the_stamps_and_the_code_of_ours_and_of_no_path(workshop: Workshop) -> None:
+    folder = workshop.module.folder
+    keys = [workshop.gauge().key, workshop.gauge("1.2.4").key, workshop.gauge(package="./gauge").key]
+    (folder / "gauge").mkdir()
+    (folder / "gauge" / "main.go").write_text("package main\n")
+    assert workshop.gauge().key == keys[0]
+    keys.append(workshop.gauge(package="./gauge").key)
+    moved = Workshop(workshop.folder / "moved")
+    moved.module.folder.parent.mkdir(parents=True)
+    folder.rename(moved.module.folder)
+    assert moved.gauge().key == keys[0]
+    for file in ("go.mod", "go.sum"):
+        with (moved.module.folder / file).open("a") as pins:
+            pins.write("// changed\n")
+        keys.append(moved.gauge().key)
+    assert len(set(keys)) == 6
+
+
+def test_a_build_finds_what_it_embeds_beside_its_code(workshop: Workshop) -> None:
+    (workshop.folder / "cmd").mkdir()
+    (workshop.folder / "cmd" / "schema.json").write_text("{}\n")
+    show = 'for word; do case "$word" in -overlay=*) cat "${word#-overlay=}" ;; esac; done'
+    answer = f'[ "$1" = mod ] && echo \'{{"Dir": "{workshop.folder}"}}\' && exit'
+    script(workshop.folder / "bin" / "go", f"{answer}\n{show}")
+    embeds = ModuleFiles(module=workshop.module, path="example.com/stages", files={"cmd/schema.json": "schema.json"})
+    wanted = GoBuild(module=workshop.module, programs={"gauge": "."}, embeds=embeds)
+    golang.build(wanted, workshop.folder, Console(workshop.output), workshop.folder / "log")
+    (shown,) = json.loads((workshop.folder / "log").read_text())["Replace"]
+    assert shown == str(workshop.module.folder / "schema.json")
+
+
+def test_without_go_files_come_from_the_module_proxy_with_their_modes(workshop: Workshop) -> None:
+    module_zip(workshop.folder / "served" / "example.com/stages/@v/v1.0.0.zip")
+    assert workshop.copy(**{"charts/demo": "", "bin/shim": "shim"}) == {
+        "Chart.yaml": 0o644,
+        "shim": 0o755,
+        "templates/a.yaml": 0o644,
+    }
+    with pytest.raises(ToolchainError, match="charts/none is not in the module"):
+        workshop.copy(**{"charts/none": ""})
+
+
+@pytest.mark.parametrize(("change", "found"), [("a file more", "h1:.*"), ("a login page", "no zip")])
+def test_a_module_that_is_not_what_go_sum_says_is_refused(workshop: Workshop, change: str, found: str) -> None:
+    file = module_zip(workshop.folder / "served" / "example.com/stages/@v/v1.0.0.zip")
+    if change == "a login page":
+        file.write_text("<html>Please log in</html>")
+    else:
+        with ZipFile(file, "a") as archive:
+            archive.writestr("example.com/stages@v1.0.0/charts/demo/extra.yaml", "kind: Surprise\n")
+    with pytest.raises(ToolchainError, match=rf"the module proxy served {found}, go\.sum says h1:04C0q4H"):
+        workshop.copy(**{"charts/demo": ""})
+    assert not (workshop.folder / "into").exists()
+
+
+def test_a_module_that_cannot_be_had_names_both_ways(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOPROXY", "direct")
+    with pytest.raises(ToolchainError, match=r"cannot be had: Go is not installed; GOPROXY names no module proxy"):
+        workshop.copy(**{"charts/demo": ""})

@@ -2,7 +2,7 @@ import pulumi
 import pytest
 
 from components.priorities import PreemptionPolicy, Priorities, PrioritiesArgs, PrioritySpec
-from tests.support.engine import Graph, build, names
+from tests.support.engine import Graph, build
 from tests.support.given import declared
 
 ARGS = PrioritiesArgs(
@@ -16,27 +16,6 @@ ARGS = PrioritiesArgs(
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return declared(Priorities, "priorities", ARGS)
-
-
-def test_each_class_is_declared_under_its_own_name(graph: Graph) -> None:
-    assert names(graph.all("PriorityClass")) == {"priorities-gpu", "priorities-victim"}
-    assert {c.inputs["metadata"]["name"] for c in graph.all("PriorityClass")} == {"gpu", "victim"}
-    assert graph.outputs_of(graph.one("Priorities")) == {"values": {"gpu": 1_200_000, "victim": -1000}}
-
-
-def test_value_and_preemption_policy_are_as_given(graph: Graph) -> None:
-    gpu, victim = (graph.one("PriorityClass", f"priorities-{name}").inputs for name in ("gpu", "victim"))
-    assert (gpu["value"], gpu["preemptionPolicy"], gpu["description"]) == (
-        1_200_000,
-        "PreemptLowerPriority",
-        "GPU pods",
-    )
-    assert (victim["value"], victim["preemptionPolicy"]) == (-1000, "Never")
-    assert "description" not in victim
-
-
-def test_no_class_is_the_clusters_default(graph: Graph) -> None:
-    assert [c.inputs["globalDefault"] for c in graph.all("PriorityClass")] == [False, False]
 
 
 def test_a_change_of_what_is_immutable_plans_a_replacement(graph: Graph) -> None:

@@ -2,7 +2,6 @@ from typing import Any
 
 import pulumi
 import pytest
-from pydantic import ValidationError
 
 from components.base.manifest import component_type
 from components.queues import (
@@ -15,7 +14,7 @@ from components.queues import (
     handed_out,
     tenants_of,
 )
-from tests.support.engine import Graph, build, names
+from tests.support.engine import Graph, build
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
 SPEC: dict[str, Any] = {
@@ -30,7 +29,6 @@ SPEC: dict[str, Any] = {
                 "any": {GPU: {"nominal": 1, "borrowing_limit": 2, "lending_limit": 0}, GPUMEM: {"nominal": 3000}},
                 "l4": {GPU: {"nominal": 4}, GPUMEM: {"nominal": 24576, "borrowing_limit": 1000}},
             },
-            "flavor_order": ["l4", "any"],
             "cohort": "lab",
             "strategy": "StrictFIFO",
             "preemption": {"within_cluster_queue": "LowerOrNewerEqualPriority", "reclaim_within_cohort": "Any"},
@@ -66,56 +64,15 @@ def body(graph: Graph, kind: str, name: str) -> Any:
     return graph.one(kind, name).inputs["spec"]
 
 
-def test_every_object_has_its_name(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Queues"))) == {
-        *("queues-flavor-any", "queues-flavor-l4"),
-        "queues-cohort-lab",
-        *("queues-cluster-one", "queues-cluster-two", "queues-cluster-idle"),
-        *("queues-priority-low", "queues-priority-high"),
-    }
-    assert names(graph.children(graph.one("LocalQueues"))) == {
-        *("local-queues-a-one", "local-queues-b-one", "local-queues-a-two", "local-queues-a-two-night"),
-    }
-    assert {r.inputs["apiVersion"] for r in graph.resources if r.custom} == {"kueue.x-k8s.io/v1beta2"}
-
-
-def test_a_flavor_has_what_it_adds_to_pods_and_no_more(graph: Graph) -> None:
-    assert body(graph, "ResourceFlavor", "queues-flavor-l4") == {"nodeLabels": {"gpu": "l4"}}
-    assert body(graph, "ResourceFlavor", "queues-flavor-any") == {
-        "tolerations": [
-            {"key": GPU, "operator": "Exists", "effect": "NoSchedule"},
-            {"key": "team", "operator": "Equal", "value": "ml", "effect": "NoExecute"},
-        ]
-    }
-
-
-def test_a_queue_of_one_flavor_is_plain(graph: Graph) -> None:
-    assert body(graph, "ClusterQueue", "queues-cluster-one") == {
-        "queueingStrategy": "BestEffortFIFO",
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
-            ]
-        },
-        "preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Never"},
-        "resourceGroups": [
-            {
-                "coveredResources": [GPU],
-                "flavors": [{"name": "any", "resources": [{"name": GPU, "nominalQuota": "1"}]}],
-            }
-        ],
-    }
-
-
-def test_several_flavors_are_tried_in_their_order_with_canonical_quotas(graph: Graph) -> None:
+def test_several_flavors_are_tried_by_name_with_canonical_quotas(graph: Graph) -> None:
     two = body(graph, "ClusterQueue", "queues-cluster-two")
     assert two["flavorFungibility"] == {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
     assert (two["cohortName"], two["queueingStrategy"]) == ("lab", "StrictFIFO")
     assert two["preemption"] == {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}
     (group,) = two["resourceGroups"]
     assert group["coveredResources"] == [GPUMEM, GPU]
-    l4, anything = group["flavors"]
-    assert (l4["name"], anything["name"]) == ("l4", "any")
+    anything, l4 = group["flavors"]
+    assert (anything["name"], l4["name"]) == ("any", "l4")
     assert l4["resources"] == [
         {"name": GPUMEM, "nominalQuota": "24576", "borrowingLimit": "1k"},
         {"name": GPU, "nominalQuota": "4", "borrowingLimit": "0"},
@@ -133,30 +90,16 @@ def test_flavors_without_an_order_go_by_name() -> None:
     assert [f["name"] for f in manifest["spec"]["resourceGroups"][0]["flavors"]] == ["l4", "t4"]
 
 
-def test_an_order_names_every_flavor_once() -> None:
-    with pytest.raises(ValidationError, match="must name each flavor of quotas once: any"):
-        ClusterQueueSpec.model_validate({"quotas": {"any": {GPU: {"nominal": 1}}}, "flavor_order": ["any", "l4"]})
-
-
 def test_a_queue_without_tenants_selects_no_namespace(graph: Graph) -> None:
     assert body(graph, "ClusterQueue", "queues-cluster-idle")["namespaceSelector"] == {
         "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}]
     }
 
 
-def test_a_local_queue_is_its_tenants_door_and_moves_by_replacement(graph: Graph) -> None:
-    door = graph.one("LocalQueue", "local-queues-a-two")
-    assert door.inputs["metadata"]["namespace"] == "team-a"
-    assert door.inputs["spec"] == {"clusterQueue": "two"}
-    assert list(door.request.replaceOnChanges) == ["spec.clusterQueue"]
-    assert door.request.deleteBeforeReplace
-
-
-def test_a_workload_priority_has_its_value_beside_the_metadata(graph: Graph) -> None:
-    low, high = (graph.one("WorkloadPriorityClass", f"queues-priority-{name}").inputs for name in ("low", "high"))
-    assert (low["value"], low["description"]) == (100, "Best effort")
-    assert high["value"] == 1000
-    assert {"spec", "description"}.isdisjoint(high)
+def test_a_local_queue_moves_by_replacement(graph: Graph) -> None:
+    queue = graph.one("LocalQueue", "local-queues-a-two")
+    assert list(queue.request.replaceOnChanges) == ["spec.clusterQueue"]
+    assert queue.request.deleteBeforeReplace
 
 
 def test_each_object_waits_for_what_it_names(graph: Graph) -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from components.readers import Readers, ReadersArgs, ReadersSpec, exporters_role, operator_role, viewer_role
+from components.readers import Readers, ReadersArgs, ReadersSpec, operator_role, viewer_role
 from tenancy import names
 from tests.support.engine import Graph
 from tests.support.given import declared
@@ -12,7 +12,7 @@ READS = {"get", "list"}
 
 
 def graph_of(spec: ReadersSpec = SPEC, *, measured: bool = True) -> Graph:
-    args = ReadersArgs(spec=spec, system_namespace="gpu-tenancy-system", measured=measured)
+    args = ReadersArgs(spec=spec, exporters="gpu-tenancy-system-nodes" if measured else None)
     return declared(Readers, "readers", args)
 
 
@@ -52,9 +52,3 @@ def test_a_viewer_reads_no_pod_and_of_config_maps_the_ledger_alone() -> None:
 def test_nobody_writes_and_nobody_reads_secrets(role: Any) -> None:
     assert {verb for verb, _ in rights(role)} <= READS
     assert not {resource for _, resource in rights(role)} & {"secrets", "serviceaccounts/token", "pods/exec"}
-
-
-def test_in_the_exporters_namespace_an_operator_reaches_their_ports_and_no_more() -> None:
-    role = exporters_role("gpu-tenancy-system-nodes")
-    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "gpu-tenancy-system-nodes")
-    assert {resource for _, resource in rights(role)} == {"pods/proxy", "pods/portforward"}

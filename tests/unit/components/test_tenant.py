@@ -22,13 +22,6 @@ def tenant(
     return declared(Tenant, "immich", args)
 
 
-def test_a_tenant_is_a_namespace_with_a_quota_and_nothing_else() -> None:
-    graph = tenant(gpumem_mib=4800)
-    assert names(graph.resources) == {"immich", "immich-namespace", "immich-quota"}
-    assert graph.outputs_of(graph.one("Tenant")) == {"namespace": "immich"}
-    assert graph.depends_on(graph.one("ResourceQuota"), graph.one("Namespace"))
-
-
 @pytest.mark.parametrize(("mib", "hard"), [(4800, "4800"), (3000, "3k"), (5_000_000, "5M"), (0, "0")])
 def test_its_quota_is_written_as_the_api_writes_it(mib: int, hard: str) -> None:
     quota = tenant(gpumem_mib=mib, gpu_count=2).one("ResourceQuota").inputs
@@ -58,10 +51,6 @@ def test_its_namespace_holds_its_pods_to_a_level(spec: dict[str, object], level:
     assert {labels[f"pod-security.kubernetes.io/{mode}"] for mode in ("enforce", "warn")} == {level}
 
 
-def test_a_tenant_without_a_queue_is_none_of_kueues_business() -> None:
-    assert QUEUE_TENANT not in tenant().one("Namespace").inputs["metadata"]["labels"]
-
-
 def test_kueue_manages_the_jobs_of_a_queue_tenant() -> None:
     assert tenant(has_queue=True).one("Namespace").inputs["metadata"]["labels"][QUEUE_TENANT] == "true"
 
@@ -77,18 +66,6 @@ def test_a_queue_tenants_namespace_that_is_there_already_gets_the_label_and_no_m
     assert patch.inputs["metadata"] == {"name": "immich", "labels": {QUEUE_TENANT: "true"}}
     assert graph.depends_on(graph.one("ResourceQuota"), patch)
     assert not graph.all("Namespace")
-
-
-def test_people_get_kubernetes_own_roles_within_the_tenant() -> None:
-    graph = tenant(groups={"oncall": Role.VIEW, "ml": Role.EDIT, "data": Role.EDIT})
-    bindings = {b.name: b.inputs for b in graph.all("RoleBinding")}
-    assert bindings.keys() == {"immich-view", "immich-edit"}
-    edit = bindings["immich-edit"]
-    assert edit["metadata"]["namespace"] == "immich"
-    assert edit["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
-    assert [(s["kind"], s["name"]) for s in edit["subjects"]] == [("Group", "data"), ("Group", "ml")]
-    assert [s["name"] for s in bindings["immich-view"]["subjects"]] == ["oncall"]
-    assert not graph.all("ClusterRoleBinding")
 
 
 def test_everything_of_a_tenant_waits_for_its_namespace() -> None:

@@ -1,31 +1,23 @@
-"""What the docs tell people to type exists, and what they link to is there."""
+"""The docs name commands, files and tests that exist, and the workflows pin their actions."""
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from stacks import settings
 from tests.support.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+WORKFLOWS = sorted((ROOT / ".github").rglob("*.yml"))
+PREFIX = "gpu-tenancy:"
+TARGETS = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def targets() -> set[str]:
-    return set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-
-
-@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: str(doc.relative_to(ROOT)))
-def test_every_make_target_in_the_docs_exists(doc: Path) -> None:
-    typed = " ".join(re.findall(r"`[^`]+`|^(?:    |```).*$|^make .*$", doc.read_text(), re.M))
-    named = set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", typed))
-    assert named <= targets()
-
-
-@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: str(doc.relative_to(ROOT)))
-def test_every_relative_link_leads_somewhere(doc: Path) -> None:
-    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", doc.read_text()) if "://" not in link]
-    missing = [link for link in links if not (doc.parent / link.partition("#")[0]).exists()]
-    assert missing == []
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def anchors(doc: Path) -> set[str]:
@@ -34,15 +26,70 @@ def anchors(doc: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("doc", DOCS, ids=lambda doc: str(doc.relative_to(ROOT)))
-def test_every_link_to_a_heading_finds_it(doc: Path) -> None:
-    links = re.findall(r"\]\(([^)\s:]*)#([^)\s]+)\)", doc.read_text())
-    assert [(to, anchor) for to, anchor in links if anchor not in anchors(doc.parent / to if to else doc)] == []
+@pytest.mark.parametrize("doc", [*DOCS, *WORKFLOWS], ids=name)
+def test_every_make_target_exists(doc: Path) -> None:
+    pattern = r"`[^`]+`|^(?:    |```).*$|^make .*$" if doc.suffix == ".md" else r"run: .*|^ +make .*"
+    typed = " ".join(re.findall(pattern, doc.read_text(), re.M))
+    assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", typed)) <= TARGETS
 
 
-def test_the_readme_names_the_three_commands_and_ci_runs_the_second() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert "make preview" in readme
-    assert "make test" in readme
-    assert "make demo" in readme
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+@pytest.mark.parametrize("doc", DOCS, ids=name)
+def test_every_link_and_every_test_that_is_named_is_there(doc: Path) -> None:
+    text = doc.read_text()
+    for to, anchor in re.findall(r"\]\(([^)\s#:]*)#?([^)\s:]*)\)", text):
+        target = doc.parent / to if to else doc
+        assert target.exists(), to
+        assert not anchor or anchor in anchors(target), f"{to}#{anchor}"
+    for file, function in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        assert f"def {function}" in (ROOT / file).read_text(), f"{file}::{function}"
+
+
+def blocks(doc: Path) -> list[dict[str, Any]]:
+    """The parts of a stack file that a page shows."""
+    shown = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```", doc.read_text(), re.M | re.S))
+    return [block for block in shown if isinstance(block, dict) and any(str(key).startswith(PREFIX) for key in block)]
+
+
+def merged(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{key: merged(below.get(key), value) for key, value in above.items()}}
+
+
+@pytest.mark.parametrize("doc", [doc for doc in DOCS if blocks(doc)], ids=name)
+def test_settings_that_a_page_shows_are_settings(doc: Path) -> None:
+    prod = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]
+    for block in blocks(doc):
+        shown = {key.removeprefix(PREFIX): value for key, value in merged(prod, block).items()}
+        settings.from_mapping(shown, ROOT)
+
+
+def test_where_do_i_change_names_symbols_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I change")[2]
+    rows = re.findall(r"\| `([^`]+)` \| `(\w+)` \|$", text, re.MULTILINE)
+    assert rows
+    missing = [row for row in rows if not re.search(rf"^(?:def|class) {row[1]}\b|^{row[1]}\b", source(row[0]), re.M)]
+    assert missing == []
+
+
+def source(path: str) -> str:
+    return (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=name)
+def test_foreign_actions_are_pinned_by_commit_with_their_version_beside(workflow: Path) -> None:
+    for action, rest in re.findall(r"uses: ([^.\s]\S*)(.*)", workflow.read_text()):
+        assert re.fullmatch(r"[\w-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action + rest)
+
+
+def test_an_action_has_one_commit_everywhere() -> None:
+    pins = {pin for path in WORKFLOWS for pin in re.findall(r"uses: ([\w-]+/[\w./-]+@\w+)", path.read_text())}
+    assert len({pin.partition("@")[0] for pin in pins}) == len(pins)
+
+
+@pytest.mark.parametrize(("workflow", "command"), [("preview", "make preview"), ("deploy", "make up YES=1")])
+def test_workflows_go_through_the_gate_and_a_pipe_does_not_hide_its_verdict(workflow: str, command: str) -> None:
+    text = (ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text()
+    assert command in text
+    assert "pulumi " not in text
+    assert yaml.safe_load(text)["defaults"]["run"]["shell"] == "bash"  # with pipefail

@@ -1,4 +1,4 @@
-"""A version lives in one place; whoever repeats it must agree."""
+"""Each version is pinned in one place, and every other mention agrees."""
 
 import json
 import re

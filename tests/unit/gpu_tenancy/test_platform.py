@@ -29,7 +29,7 @@ def graph_of(**given: Any) -> Graph:
 
 
 def refused(**given: Any) -> list[str]:
-    """What is said below the first line."""
+    """The lines below the first one."""
     with pytest.raises(ArgumentError) as error:
         graph_of(**given)
     first, *lines = str(error.value).splitlines()

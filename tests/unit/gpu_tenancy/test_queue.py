@@ -1,4 +1,4 @@
-"""What a queue tenant's Jobs must carry."""
+"""The labels of a queue tenant's Jobs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A resident's seat in a workload of one's own, and in the Deployment that is made for it."""
+"""A resident's seat in a workload of one's own, and in a SeatedDeployment."""
 
 from typing import Any
 
@@ -106,7 +106,8 @@ def test_of_a_seat_for_several_pods_a_rollout_replaces_one_after_the_other() -> 
 
 
 def test_a_seat_that_is_a_claim_comes_with_it() -> None:
-    claimed = residents(put("scheduler", {"placement": "dra"}), drop("reconcile"))
+    without = ("reconcile", "on_demand", "unbudgeted", "gate")
+    claimed = residents(put("scheduler", {"placement": "dra"}), *map(drop, without))
     spec = deployed(residents=claimed)["spec"]["template"]["spec"]
     assert spec["resourceClaims"] == claimed["immich-ml"]["resourceClaims"]
     assert spec["containers"][0]["resources"] == {"claims": [{"name": "gpumem"}]}
@@ -148,10 +149,10 @@ def test_the_deployment_bears_the_residents_name_whatever_the_component_is_calle
                 "container": {"image": "x", "resources": {"limits": {GPUMEM: "9k", "cpu": "1"}}},
             },
             [
-                "pod.nodeSelector: is the seat's, as the platform's stack says it; remove it",
-                f"container.resources.limits.{GPUMEM}: is the seat's, as the platform's stack says it; remove it",
-                "pod.containers: is said by image and container; remove it",
-                "container.image: is said by image and container; remove it",
+                "pod.nodeSelector: is the seat's; remove it",
+                f"container.resources.limits.{GPUMEM}: is the seat's; remove it",
+                "pod.containers: is set by image and container; remove it",
+                "container.image: is set by image and container; remove it",
             ],
         ),
     ],

@@ -1,12 +1,12 @@
-"""What seats used, from files; and by which seat a pod's use counts."""
+"""The use of seats from files, and the seat of a pod."""
 
 from pathlib import Path
 
 import pytest
 
 from gpumem import history
-from gpumem.advice import UseSample
 from gpumem.prometheus import HistoryError
+from gpumem.proposal import UseSample
 from tests.support.kubectl import LEDGER_OF_PROD
 
 HEADER = "time,seat,mib\n"

@@ -1,4 +1,4 @@
-"""A history of use, from files."""
+"""advise --host-memory: the history, the report and the patch."""
 
 import json
 from dataclasses import replace
@@ -7,34 +7,11 @@ from pathlib import Path
 import pytest
 
 from gpumem import cli, host_memory, report
-from gpumem.prometheus import HistoryError
+from gpumem.prometheus import MOST_POINTS, HistoryError, Prometheus
 from tenancy.host_memory.history import UsageSample
-from tests.support.graphs import INFERENCE, NODE_4
+from tests.support.memory_pools import INFERENCE, NODE_4
 
 HEADER = "time,workload,mib\n"
-
-
-def read(source: str, days: int = 7) -> list[UsageSample]:
-    return host_memory.read(source, [NODE_4], days=days)["node-4"]
-
-
-@pytest.mark.parametrize("days", ["0", "-1", "1.5", "a week"])
-def test_days_are_a_whole_number_from_one_on(days: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["advise", "--host-memory", "--stack", "prod", "--from", "usage.csv", f"--days={days}"], {})
-    assert "must be a whole number from 1 to 9999" in capsys.readouterr().err
-
-
-def test_a_file_has_a_line_a_sample(tmp_path: Path) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_text(HEADER + "60,inference,5000\n120,clickhouse,1.5\n")
-    assert read(str(file)) == [UsageSample(60, "inference", 5000), UsageSample(120, "clickhouse", 1.5)]
-
-
-def test_a_file_as_a_spreadsheet_writes_it_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "usage.csv"
-    file.write_bytes(b"\xef\xbb\xbftime,workload,mib,note\r\n60,inference,5000,\r\n")
-    assert read(str(file)) == [UsageSample(60, "inference", 5000)]
 
 
 def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
@@ -45,35 +22,23 @@ def test_a_file_is_of_all_pools(tmp_path: Path) -> None:
     assert found["node-4"] == found["node-5"] == [UsageSample(60, "inference", 5000), UsageSample(60, "warehouse", 1)]
 
 
-NO_HISTORY = {
-    "other columns": (b"time,mib\n", r": the columns must be time, workload, mib, each once \(got \['time', 'mib'\]\)"),
-    "nothing": (b"", "the columns must be time, workload, mib"),
-    "no number": (b"60,inference,much\n", r":2: mib must be a number from 0 \(got 'much'\)"),
-    "a time of day": (b"60,inference,1\n12:00,inference,1\n", r":3: time must be a number from 0 \(got '12:00'\)"),
-    "a column too few": (b"60,inference\n", r":2: mib must be a number from 0 \(got None\)"),
-    "not a number": (b"60,inference,nan\n", r":2: mib must be a number from 0 \(got 'nan'\)"),
-    "less than nothing": (b"60,inference,-1\n", r":2: mib must be a number from 0 \(got '-1'\)"),
-    "without end": (b"60,inference,1e999\n", r":2: mib must be a number from 0 \(got '1e999'\)"),
-    "a name that nobody has": (
-        b"60,inferenc,1\n",
-        ":2: workload 'inferenc' is in no memory pool; known there: clickhouse, inference",
-    ),
-    "no text": (b"\xff\xfe", "is no CSV file in UTF-8"),
-}
-
-
-@pytest.mark.parametrize("case", NO_HISTORY)
-def test_a_file_that_is_no_history_is_an_error_with_line_and_key(tmp_path: Path, case: str) -> None:
-    content, message = NO_HISTORY[case]
+def test_a_name_that_nobody_has_is_an_error_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "usage.csv"
-    file.write_bytes(content if case in ("other columns", "nothing", "no text") else HEADER.encode() + content)
-    with pytest.raises(HistoryError, match=message):
-        read(str(file))
+    file.write_text(f"{HEADER}60,inferenc,1\n")
+    told = ":2: workload 'inferenc' is in no memory pool; known there: clickhouse, inference$"
+    with pytest.raises(HistoryError, match=told):
+        host_memory.read(str(file), [NODE_4], days=7)
 
 
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match="cannot be read: No such file"):
-        read(str(tmp_path / "usage.csv"))
+@pytest.mark.parametrize(("days", "step"), [(1, 60), (7, 60), (30, 240), (365, 2880)])
+def test_prometheus_is_asked_for_no_more_points_than_it_gives(
+    days: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(Prometheus, "over", lambda *given: asked.append(given[-1]) or ())
+    host_memory.read("http://prometheus", [NODE_4], days=days)
+    assert set(asked) == {step}
+    assert days * 86_400 / step <= MOST_POINTS
 
 
 def prod_history(inference_mib: int) -> str:

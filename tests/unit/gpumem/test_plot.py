@@ -1,4 +1,4 @@
-"""advise --plot: what is drawn, and what is said where matplotlib is missing."""
+"""advise --plot: the drawings, and the error without matplotlib."""
 
 import sys
 from pathlib import Path
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpumem import cli, report
-from gpumem.advice import UseSample
 from gpumem.plot import peaks
+from gpumem.proposal import UseSample
 from tests.support.paths import ROOT
 
 

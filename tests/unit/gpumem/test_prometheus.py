@@ -1,4 +1,4 @@
-"""What a server answers is a history, or one sentence that names it and says why not."""
+"""An answer of Prometheus is a history, or one sentence with the reason."""
 
 import http.client
 import io
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, body: bytes | Exception) -> list[Seri
         return io.BytesIO(body)
 
     monkeypatch.setattr(prometheus.urllib.request, "urlopen", urlopen)
-    return [*SERVER.over("up", 60, 120, 60, "what was up")]
+    return [*SERVER.over("up", 60, 120, 60)]
 
 
 def test_series_have_labels_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_whatever_else_comes_is_one_sentence(monkeypatch: pytest.MonkeyPatch, ca
     body, said = REFUSED[case]
     with pytest.raises(HistoryError) as error:
         asked(monkeypatch, body)
-    assert str(error.value) == f"http://prometheus:9090/ does not tell what was up: {said}"
+    assert str(error.value) == f"http://prometheus:9090/: {said}"
 
 
 def test_a_long_time_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,5 +85,5 @@ def test_a_long_time_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
         return io.BytesIO(answer([]))
 
     monkeypatch.setattr(prometheus.urllib.request, "urlopen", urlopen)
-    assert [*SERVER.over("up", 0, 2.5 * prometheus.MOST_POINTS, 1, "what was up")] == []
+    assert [*SERVER.over("up", 0, 2.5 * prometheus.MOST_POINTS, 1)] == []
     assert len(urls) == 3

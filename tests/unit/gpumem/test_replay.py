@@ -1,4 +1,4 @@
-"""replay: how a history is read, and what is printed of what came of it."""
+"""replay: the history, and the report."""
 
 import json
 from datetime import UTC, datetime, timedelta

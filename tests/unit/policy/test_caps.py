@@ -1,4 +1,4 @@
-"""The rule on the driver's caps: what a pool declares of its nodes, and who sets what a container is held to."""
+"""The rule on the driver's caps: the declarations of a pool, and workloads that set their own cap."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from policy.rule import an_object
 from stacks import settings
 from tenancy.chart import seating_chart
 from tenancy.ledger import Enforce, Ledger
-from tests.support.graphs import IMAGE, an_object, judge, platform, pool, put
+from tests.support.graphs import IMAGE, judge, platform, pool, put
 from tests.support.paths import ROOT
 from tests.support.prod import declared
 
@@ -26,10 +27,6 @@ def with_labels(**labels: str) -> Ledger:
 
 
 REFUSED: dict[str, tuple[Ledger, str]] = {
-    "a driver too old": (
-        pool("t4", **ABLE | {"driver_version": "580.95.05"}),
-        f"{NEEDS} driver_version 615 or newer, and 580.95.05 is declared; upgrade the nodes",
-    ),
     "a toolkit too old": (
         pool("t4", **ABLE | {"toolkit_version": "1.20.0"}),
         f"{NEEDS} toolkit_version 1.20.1 or newer, and 1.20.0 is declared; upgrade the nodes",

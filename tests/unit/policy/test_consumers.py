@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from policy.rule import an_object
 from tests.support import graphs
-from tests.support.graphs import GPUMEM, LEDGER, an_object, consumer, judge, put
+from tests.support.graphs import GPUMEM, LEDGER, consumer, judge, put
 
 CONFIG = {"ledger": LEDGER.to_data()}
 NO_LEDGER = (
@@ -63,7 +64,7 @@ def test_a_ledger_that_cannot_be_read_is_refused_with_every_problem() -> None:
     assert "ledger.pools.0.name: must be a string" in reported[0]
 
 
-def test_f1_the_configured_ledger_rules_and_another_in_the_graph_is_refused() -> None:
+def test_the_configured_ledger_rules_and_another_in_the_graph_is_refused() -> None:
     mine = {"mine": graphs.ledger_object(graphs.seat("llama-swap", gpumem_mib=12_000))}
     assert judge(consumer(12_000) | mine, CONFIG) == [
         "ledger: ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is another ledger than the pack's configuration, "
@@ -74,7 +75,7 @@ def test_f1_the_configured_ledger_rules_and_another_in_the_graph_is_refused() ->
     ]
 
 
-def test_f1_the_platform_may_be_judged_by_its_own_output() -> None:
+def test_the_platform_may_be_judged_by_its_own_output() -> None:
     assert judge(graphs.platform(), CONFIG) == []
 
 

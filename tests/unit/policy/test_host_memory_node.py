@@ -1,16 +1,18 @@
-"""What else the nodes of a memory pool have: the GPU seat of a workload, and pods that the pool does not declare."""
+"""The nodes of a memory pool: GPU seats of its workloads, and pods that the pool does not declare."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from policy.rule import an_object
 from policy.unknown import unknown
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import graphs
-from tests.support.graphs import INFERENCE, LEDGER, NODE_4, Manifest, Program, an_object, judge, put
+from tests.support.graphs import LEDGER, Manifest, Program, judge, put
+from tests.support.memory_pools import INFERENCE, NODE_4
 
 HOST = {"kubernetes.io/hostname": "node-4"}
 GPUS = Pool(
@@ -95,10 +97,6 @@ def affinity(*terms: tuple[str, str, list[str]]) -> dict[str, Any]:
 
 AWAY = ("kubernetes.io/hostname", "NotIn", ["node-4"])
 STRANGERS: dict[str, tuple[Manifest, str]] = {
-    "a burst": (
-        web(memory("1Gi", "2Gi")),
-        "exceed its memory request by 1024 MiB, where the victim agent-microvm holds 512",
-    ),
     "a request without a limit": (web(memory("1Mi", None)), "exceed its memory request without a limit"),
     "on that node by name": (web(memory("1Gi", "2Gi"), nodeSelector=HOST), "may run on memory_pools.node-4"),
     "on any node of a zone": (web(memory("1Gi", "2Gi"), nodeSelector={"zone": "a"}), "may run on memory_pools.node-4"),
@@ -126,7 +124,7 @@ LET_IN: dict[str, Manifest] = {
 
 
 def judged(manifest: Manifest) -> list[str]:
-    """What this rule alone says."""
+    """The lines of this rule alone."""
     config = {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
     return [line for line in judge({"web": manifest}, config) if line.startswith("memory-strangers: ")]
 

@@ -22,10 +22,6 @@ def configured(change: Callable[[dict[str, Any]], object]) -> Program:
 
 
 IN_THE_SCHEDULER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another name": (
-        lambda c: put(c, "profiles.0.schedulerName", "other"),
-        "its profiles are ['other']; pods name gpu-tenancy",
-    ),
     "two that do not elect": (
         lambda c: put(c, "leaderElection.leaderElect", False),
         "several replicas need leader election by the Lease that the extender follows",
@@ -69,45 +65,6 @@ def test_a_wrong_configuration_of_the_scheduler_breaks_only_its_rule(case: str) 
     reported = judge(configured(change))
     assert graphs.rules_of(reported) == {"scheduler"}
     assert any(message in line for line in reported), reported
-
-
-@pytest.mark.parametrize(
-    ("gone", "message"),
-    [
-        (
-            "scheduler",
-            "gpu-tenancy-device-stamp: sends pods to a scheduler that is not declared; add scheduler",
-        ),
-        ("device stamp", f"Deployment {SYSTEM}/gpu-tenancy-scheduler: no policy sends pods to it; add admission"),
-        ("device binding", "no policy keeps others from writing a device into a Binding"),
-        ("scheduler config", "cannot be proven: its configuration is not in the graph"),
-    ],
-)
-def test_the_scheduler_and_who_sends_pods_to_it_come_together(gone: str, message: str) -> None:
-    program = platform()
-    del program[gone]
-    (reported,) = judge(program)
-    assert reported.startswith("scheduler: ")
-    assert message in reported
-
-
-def test_the_scheduler_whose_account_may_not_write_the_device_is_refused() -> None:
-    program = platform()
-    stranger = 'request.userInfo.username != "system:kube-scheduler"'
-    put(program["device binding"], "spec.matchConditions.0.expression", stranger)
-    assert judge(program) == [
-        "scheduler: ValidatingAdmissionPolicy gpu-tenancy-device-binding: does not let gpu-tenancy-scheduler write the "
-        "device, and so no pod would be bound"
-    ]
-
-
-def test_a_configuration_that_cannot_be_read_is_not_proven() -> None:
-    program = platform()
-    put(program["scheduler config"], "data", {"config.json": "{"})
-    assert judge(program) == [
-        f"scheduler: Deployment {SYSTEM}/gpu-tenancy-scheduler: cannot be proven: "
-        f"ConfigMap {SYSTEM}/scheduler-config is no JSON"
-    ]
 
 
 def test_the_roles_that_kubernetes_made_for_a_scheduler_are_the_schedulers_alone() -> None:

@@ -1,14 +1,15 @@
-"""What a preview cannot know is a violation wherever a rule reads it, and no business of the gate elsewhere."""
+"""An unknown value is a violation if a rule reads it, and passes otherwise."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
+from policy.rule import an_object
 from policy.unknown import Unknown, UnprovenError, is_unknown, unknowns
 from tenancy import names
 from tests.support import graphs
-from tests.support.graphs import UNKNOWN, an_object, judge, platform, put
-from tests.unit.policy.test_platform import FULL
+from tests.support.consumers import FULL
+from tests.support.graphs import UNKNOWN, judge, platform, put
 
 POD = "spec.template.spec"
 UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
@@ -46,36 +47,19 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
     assert repr(value["b"]) == "<unknown b>"
 
 
-# The object, the path that is unknown, the rules that must say so.
+# Next to the rules' own examples: the object, the path that is unknown, the rules that must say so.
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
-    "a budget": ("llama-swap", f"{POD}.containers.0.resources", "counted"),
     "all containers": ("llama-swap", f"{POD}.containers", "counted images"),
     "the pod": ("llama-swap", POD, "counted images priorities agents"),
-    "replicas": ("llama-swap", "spec.replicas", "seats"),
-    "the rollout": ("llama-swap", "spec.strategy", "rollout"),
-    "a host path": ("frigate", f"{POD}.volumes", "admission"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
-    "a quota's keys": ("quota frigate", "spec.hard", "resource-quota"),
     "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
-    "a nominal quota": (
-        "cluster queue",
-        "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota",
-        "gpu-quota",
-    ),
-    "a selector": ("cluster queue", "spec.namespaceSelector", "namespace-selector"),
-    "a preemption": ("cluster queue", "spec.preemption", "preemption"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
     "Kueue's configuration": ("kueue", "values.managerConfig", "queue-coverage"),
-    "a class's value": ("tier-2-gpu", "value", "priorities"),
     "a stamp": ("stamp tts", "spec.mutations", "priorities"),
     "gates": ("gate", f"{AGENT}.containers.0.env.3.value", "agents"),
-    "a port": ("watchdog", f"{AGENT}.containers.0.env.2.value", "agents"),
-    "a role's rules": (f"{names.WATCHDOG} Role", "rules", "rbac"),
     "a binding's role": (f"{names.WATCHDOG} RoleBinding", "roleRef", "rbac"),
-    "an agent's privilege": ("watchdog", f"{AGENT}.containers.0.securityContext", "hardened"),
-    "an image": ("llama-swap", f"{POD}.containers.0.image", "images"),
 }
 
 
@@ -89,24 +73,12 @@ def test_an_unknown_value_that_a_rule_reads_is_a_violation(case: str) -> None:
     assert any("cannot be proven" in line and "is unknown until the update" in line for line in reported), reported
 
 
-def test_a_namespace_whose_labels_are_unknown_may_hold_its_pods_to_nothing() -> None:
-    made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "immich", "labels": UNKNOWN}}
-    assert judge(platform() | {"made": made}) == [
-        f"namespaces: Namespace immich: cannot be proven: metadata.labels {UNTIL}"
-    ]
-
-
 def test_an_unknown_value_that_no_rule_reads_is_none() -> None:
     program = platform()
     put(program["llama-swap"], f"{POD}.containers.0.env", [{"name": "URL", "value": UNKNOWN}])
     put(program["llama-swap"], "status", UNKNOWN)
     program["secret"] = an_object("v1", "Secret", "x", "immich", data=UNKNOWN)
     assert judge(program) == []
-
-
-def test_a_chart_whose_values_are_unknown_may_hide_a_budget() -> None:
-    release = {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": UNKNOWN}}
-    assert judge({"chart": release}) == [f"counted: Release chart: cannot be proven: values.resources {UNTIL}"]
 
 
 def test_who_names_what_has_an_unknown_name_is_told_of_which_object() -> None:

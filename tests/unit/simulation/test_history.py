@@ -1,4 +1,4 @@
-"""Whose the pods of a history are, and their lives."""
+"""The owners of a history's pods, and the lives of the pods."""
 
 from simulation.history import GRAIN_MIB, Life, Owner, PodHistory, in_turn, owner_of, scene
 from simulation.replay import gates_of, owners_of

@@ -1,4 +1,4 @@
-"""A history under a stack file: who is recycled, let in, put out or refused, and who waits."""
+"""A history under a stack file: recycles, gates that open and close, waits and refusals."""
 
 from collections import Counter
 from dataclasses import replace
@@ -110,6 +110,5 @@ def test_a_pod_for_which_its_namespaces_quota_has_no_room_is_refused_for_as_long
 
 
 def test_a_day_is_what_is_known_of_it() -> None:
-    """`python -m tests.benchmarks.replay` has a week."""
     history, known = histories.days(1)
     assert what(play(history, today())) == known

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from components.agents.reconcile import ledger_config_map
-from stacks import limits, settings
+from stacks import settings, stackfile
 from stacks.__main__ import main
-from tenancy.names import LEDGER_KEY, PROJECT
-from tests.support.prod import PROD, raw
+from tenancy.names import PROJECT
+from tests.support.prod import PROD, as_the_engine, raw
+from tests.support.prod import of_the_engine as load
 
 
 def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "residents"), **texts: str) -> Path:
@@ -27,13 +27,15 @@ def write(folder: Path, *, files: Any, out: tuple[str, ...] = ("tenants", "resid
 
 
 def split(folder: Path) -> Path:
-    """Prod, of which tenants and residents stand in two files of a folder, residents in both."""
+    """Prod with its tenants and residents in two files of a folder."""
     seats = list(raw()["residents"].items())
     texts = {
         "stacks__a": json.dumps({"tenants": raw()["tenants"], "gpu-tenancy:residents": dict(seats[:2])}),
         "stacks__b": json.dumps({"residents": dict(seats[2:])}),
     }
-    return write(folder, files=["stacks"], **texts)
+    path = write(folder, files=["stacks"], **texts)
+    (folder / "stacks" / "README.md").write_text("not read")
+    return path
 
 
 def refused(path: Path) -> list[str]:
@@ -43,12 +45,9 @@ def refused(path: Path) -> list[str]:
 
 
 def of_the_engine(monkeypatch: pytest.MonkeyPatch, path: Path, **more: Any) -> settings.StackSettings:
-    """What the program reads: the engine hands on what stands in the stack file, and defaults."""
-    config = json.loads(path.read_text())["config"] | {f"{PROJECT}:{name}": value for name, value in more.items()}
-    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({name: json.dumps(value) for name, value in config.items()}))
-    monkeypatch.setattr("pulumi.get_stack", lambda: "x")
-    monkeypatch.chdir(path.parent)
-    return settings.load()
+    """The settings that the program reads: the engine hands on the stack file's values, and defaults."""
+    values = {name.removeprefix(f"{PROJECT}:"): value for name, value in json.loads(path.read_text())["config"].items()}
+    return load(monkeypatch, as_the_engine(values | more), path.parent)
 
 
 def test_prod_in_files_is_prod_to_chart_and_program(
@@ -68,7 +67,7 @@ def test_prod_in_files_is_prod_to_chart_and_program(
 
 @pytest.mark.no_cover
 def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In files there is no limit; in the stack file test_limits has it."""
+    """In files there is no limit."""
     names = [f"tenant-{number:05}" for number in range(2000)]
     tenants = "tenants:\n" + "".join(f"  {name}: {{}}\n" for name in names)
     seats = "".join(f"  {name}: {{tenant: {name}, pool: t4, gpumem_mib: 3000}}\n" for name in names)
@@ -76,23 +75,9 @@ def test_more_than_the_engine_takes_is_a_configuration(tmp_path: Path, monkeypat
     texts = {"s__0": kept["tenants"], "s__1": kept["residents"], "s__2": tenants, "s__3": f"residents:\n{seats}"}
     path = write(tmp_path, files=["s"], **texts)
     declared = settings.load_file(path)
-    assert len(tenants + seats) > limits.MOST_BYTES
+    assert len(tenants + seats) > stackfile.MOST_BYTES
     assert len(declared.tenants) == 2000 + len(raw()["tenants"])
     assert of_the_engine(monkeypatch, path) == declared
-
-
-def test_more_than_a_config_map_takes_is_refused_with_the_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The API server would say so of the ledger, halfway through a rollout."""
-    path = split(tmp_path)
-    ledger = settings.load_file(path).ledger()
-    size = len(ledger_config_map(ledger, "", advertised=True)["data"][LEDGER_KEY].encode())
-    monkeypatch.setattr(limits, "MOST_LEDGER_BYTES", size)
-    assert settings.load_file(path).ledger() == ledger
-    monkeypatch.setattr(limits, "MOST_LEDGER_BYTES", size - 1)
-    (line,) = refused(path)
-    assert line.startswith(f"Pulumi.x.yaml: the ledger takes {size} bytes, and a ConfigMap of Kubernetes {size - 1} at")
 
 
 def test_what_only_the_engine_has_is_refused_though_the_files_are_the_same(
@@ -105,11 +90,6 @@ def test_what_only_the_engine_has_is_refused_though_the_files_are_the_same(
         assert str(error.value) == f"gpu-tenancy:{part}: Pulumi.x.yaml says otherwise than the engine; write it there"
 
 
-def test_any_part_may_stand_in_a_file(tmp_path: Path) -> None:
-    path = write(tmp_path, files=["all.yaml"], out=tuple(raw()), all=json.dumps(raw()))
-    assert settings.load_file(path).model_copy(update={"files": []}) == settings.load_file(PROD)
-
-
 def test_an_entry_is_known_with_its_file(tmp_path: Path) -> None:
     _, parts = settings.declared(split(tmp_path))
     assert parts.shown(("tenants", "frigate")) == "stacks/a.yaml"
@@ -118,14 +98,7 @@ def test_an_entry_is_known_with_its_file(tmp_path: Path) -> None:
     assert parts.shown(("residents",)) == "stacks/a.yaml"
 
 
-def test_queues_may_be_split_by_their_entries(tmp_path: Path) -> None:
-    queues = raw()["queues"]
-    texts = {f"q-{name.replace('_', '')}": json.dumps({"queues": {name: part}}) for name, part in queues.items()}
-    path = write(tmp_path, files=[f"{name}.yaml" for name in texts], out=("queues",), **texts)
-    assert settings.load_file(path).queues == settings.load_file(PROD).queues
-
-
-def test_all_errors_at_once_each_with_its_file_line_and_column(tmp_path: Path) -> None:
+def test_all_errors_at_once_each_with_its_file(tmp_path: Path) -> None:
     path = split(tmp_path)
     (tmp_path / "stacks" / "c.yaml").write_text(
         "residents:\n  new: {tenant: nobody, pool: t4, gpumem_mib: 0}\n  old:\n    tenant: tts\n    gpumem_mib: 05\n"
@@ -134,11 +107,11 @@ def test_all_errors_at_once_each_with_its_file_line_and_column(tmp_path: Path) -
     path.write_text(path.read_text().replace('"interval_seconds"', '"interval_second"', 1))
     lines = refused(path)
     assert [line.partition(" (got")[0].partition(";")[0] for line in lines if "c.yaml" in line] == [
-        "stacks/c.yaml:5:17: residents.old.gpumem_mib: 05 is octal, 5 to the engine",
-        "stacks/c.yaml:2:35: residents.new.gpumem_mib: must be at least 1",
-        "stacks/c.yaml:3:3: residents.old.pool: is missing",
-        "stacks/c.yaml:6:1: tenant: unknown key",
-        "stacks/c.yaml:2:9: residents.new.tenant: 'nobody' is no key of tenants",
+        "stacks/c.yaml:5:17: residents.old.gpumem_mib: 05 is an octal number, a date or a tag to some readers of YAML",
+        "stacks/c.yaml: residents.new.gpumem_mib: must be at least 1",
+        "stacks/c.yaml: residents.old.pool: is missing",
+        "stacks/c.yaml: tenant: unknown key",
+        "stacks/c.yaml: residents.new.tenant: 'nobody' is no key of tenants",
     ]
     assert [line for line in lines if line.startswith("gpu-tenancy:") and "interval_second: unknown key" in line]
 
@@ -148,25 +121,25 @@ def test_no_two_files_have_the_same_entry(tmp_path: Path) -> None:
     (tmp_path / "stacks" / "c.yaml").write_text("tenants: {new: {}}\n")
     (tmp_path / "stacks" / "d.yaml").write_text("tenants:\n  new: {}\ngate: {armed: true}\nwatchdog: {}\n")
     assert refused(path) == [
-        "stacks/d.yaml:2:3: tenants.new: is in stacks/c.yaml:1:11 as well; remove one",
-        "stacks/d.yaml:3:1: gate: is in Pulumi.x.yaml as well; remove one",
+        "stacks/d.yaml: tenants.new: is in stacks/c.yaml as well; remove one",
+        "stacks/d.yaml: gate: is in Pulumi.x.yaml as well; remove one",
     ]
 
 
 OUTSIDE = ("/etc/hosts", "../x.yaml", "stacks/../../x.yaml", "..", "a\\b.yaml", "", "a\nb.yaml")
+LINK = "is a link that leads out of the project's folder"
 BAD_PATHS = {
-    "none.yaml": "'none.yaml' is not there; write it, or remove this",
-    "none": "'none' is not there; write it, or remove this",
-    "plain.txt": "'plain.txt' is neither a .yaml file nor a folder of them",
-    "empty": "has no .yaml file in it; write one, or remove this",
-    "yml": "has 'a.yml' in it, which is not read: a folder's .yaml files are; rename it, or name it under files itself",
-    "deep": "has 'er' in it, which is not read: a folder's .yaml files are; rename it, or name it under files itself",
-    "out.yaml": "'out.yaml' is a link that leads out of the project's folder; put the file there",
-    "links": "'links/out.yaml' is a link that leads out of the project's folder; put the file there",
-    "gone.yaml": "'gone.yaml' is a link that leads out of the project's folder; put the file there",
-    "round.yaml": "'round.yaml' is a link that leads out of the project's folder; put the file there",
-    "stacks/a.yaml": "'stacks' has this file already; remove one",
-    "again.yaml": "'stacks' has this file already; remove one",
+    "none.yaml": "'none.yaml' is no .yaml file",
+    "plain.txt": "'plain.txt' is no .yaml file",
+    "empty": "'empty' has no .yaml file in it; write one, or remove this",
+    "yml": "'yml/a.yml' is no .yaml file",
+    "deep": "'deep/er' is no .yaml file",
+    "out.yaml": f"'out.yaml' {LINK}",
+    "links": f"'links/out.yaml' {LINK}",
+    "gone.yaml": f"'gone.yaml' {LINK}",
+    "round.yaml": "'round.yaml' is no .yaml file",
+    "stacks/a.yaml": "'stacks' has the file of 'stacks/a.yaml' already; remove one",
+    "again.yaml": "'stacks' has the file of 'again.yaml' already; remove one",
 }
 
 
@@ -187,18 +160,11 @@ def test_files_are_read_from_inside_the_project_alone(tmp_path: Path) -> None:
         (project / link).symlink_to(target)
     split(project)
     path = write(project, files=["stacks", *BAD_PATHS, *OUTSIDE])
-    within = dict.fromkeys(OUTSIDE, "must be a path within the project's folder, without .., such as stacks.d/prod")
+    within = "must be a path within the project's folder, without .., such as stacks.d/prod"
     assert refused(path) == [
-        f"gpu-tenancy:files.{index}: {text} (got {name!r})"
-        for index, (name, text) in enumerate((BAD_PATHS | within).items(), 1)
+        *(f"gpu-tenancy:files: {text}" for text in BAD_PATHS.values()),
+        *(f"gpu-tenancy:files.{n}: {within} (got {name!r})" for n, name in enumerate(OUTSIDE, 1 + len(BAD_PATHS))),
     ]
-
-
-def test_a_link_within_the_project_is_followed(tmp_path: Path) -> None:
-    path = split(tmp_path)
-    (tmp_path / "same").symlink_to("stacks")
-    path.write_text(path.read_text().replace('"stacks"', '"same"'))
-    assert settings.load_file(path).ledger() == settings.load_file(PROD).ledger()
 
 
 BAD_FILES = {
@@ -206,14 +172,13 @@ BAD_FILES = {
     "- a": "s.yaml: has no map of parts such as tenants; add it, or remove the file",
     "": "s.yaml: has no map of parts such as tenants; add it, or remove the file",
     "tenants: {": "s.yaml:1:11: ",
-    "tenants: !!map {}": "s.yaml:1:10: tag:yaml.org,2002:map is a tag; write the value without it",
-    "kubernetes:context: x": "s.yaml:1:1: kubernetes:context: is not read here; write it into Pulumi.x.yaml",
-    "files: [s.yaml]": "s.yaml:1:1: files: stands in Pulumi.x.yaml alone; remove it",
-    "tenants:": "s.yaml:1:1: tenants: has no value; write one, or remove the key",
+    "kubernetes:context: x": "s.yaml: kubernetes:context: is not read here; write it into Pulumi.x.yaml",
+    "files: [s.yaml]": "s.yaml: files: stands in Pulumi.x.yaml alone; remove it",
+    "tenants:": "s.yaml: tenants: is in Pulumi.x.yaml as well; remove one",
     "alerts: {labels: {secure: v1:abc}}": (
-        "s.yaml:1:1: alerts: is encrypted, but nothing here is secret; write it plainly"
+        "s.yaml: alerts: is encrypted, but nothing here is secret; write it plainly"
     ),
-    "tenants: []": "s.yaml:1:1: tenants: is in Pulumi.x.yaml as well; remove one",
+    "tenants: []": "s.yaml: tenants: is in Pulumi.x.yaml as well; remove one",
     "tenants: {a: {}, a: {}}": "s.yaml:1:18: tenants.a: is there twice; remove one",
 }
 
@@ -224,13 +189,6 @@ def test_a_wrong_file_is_one_line_with_its_place(text: str, tmp_path: Path) -> N
     (line,) = refused(path)
     assert line.startswith(BAD_FILES[text])
     assert "abc" not in line
-
-
-@pytest.mark.parametrize("files", ["stacks", {"a": 1}, [1], [None]])
-def test_files_is_a_list_of_paths(files: Any, tmp_path: Path) -> None:
-    lines = refused(write(tmp_path, files=files, out=()))
-    assert len(lines) == 1
-    assert lines[0].startswith("gpu-tenancy:files")
 
 
 @pytest.mark.no_cover

@@ -1,14 +1,16 @@
-"""What a pod declares: in its limits, or by claims on seats."""
+"""The declared memory of a pod, from its limits and its claims on seats."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tenancy.ledger import Ledger, Pool, Seat
+from tenancy.ledger import ConsumableShares, Ledger, Pool, Seat
 
 POOL = Pool(name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360)
 LEDGER = Ledger(
     domain="example.com",
+    claimed=ConsumableShares.MEMORY,
     pools=(POOL,),
     seats=(
         Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),
@@ -49,3 +51,7 @@ def pod(*templates: str, gpumem: str = "0") -> dict[str, Any]:
 )
 def test_a_pod_declares_its_limits_and_the_seats_that_it_claims(spec: dict[str, Any], mib: int) -> None:
     assert LEDGER.declared_mib("chat", spec) == mib
+
+
+def test_where_seats_are_no_claims_a_template_of_that_name_declares_nothing() -> None:
+    assert replace(LEDGER, claimed=None).declared_mib("chat", pod("chat-gpumem", gpumem="100")) == 100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.decode import DecodeError
-from tenancy.ledger import ClaimedDevices, Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
+from tenancy.ledger import ConsumableShares, Ledger, Pool, QueueQuota, Seat, SeveralPoolsError, Sharing
 from tests.support.ledgers import GPUMEM, ledgers
 
 
@@ -63,23 +63,9 @@ def test_a_pool_advertises_memory_less_the_reserve_on_each_device() -> None:
     assert (pool().gpus, pool().device_mib, pool().node_mib, pool().advertised_mib) == (6, 900, 2700, 5400)
 
 
-def test_a_reserve_beyond_the_memory_advertises_nothing() -> None:
-    assert pool(reserve_mib=2000).advertised_mib == 0
-
-
-def test_whole_devices_advertise_no_memory() -> None:
-    assert pool(sharing=Sharing.WHOLE).advertised_mib == 0
-
-
 def test_seats_are_listed_largest_total_first_then_by_name() -> None:
     ledger = Ledger(domain="d", pools=(pool(),), seats=(seat("c", 10), seat("b", 5, 3), seat("a", 10), seat("d", 1)))
     assert [seat.name for seat in ledger.seats_in("t4")] == ["b", "a", "c", "d"]
-
-
-def test_a_tenants_seats_are_found_in_the_order_of_the_ledger() -> None:
-    ledger = Ledger(domain="d", pools=(pool(),), seats=(seat("x", 1), seat("y", 2, tenant="b"), seat("w", 3)))
-    assert [seat.name for seat in ledger.seats_of("a")] == ["x", "w"]
-    assert ledger.seats_of("nobody") == ()
 
 
 def test_whole_devices_and_memory_are_counted_apart() -> None:
@@ -90,12 +76,6 @@ def test_whole_devices_and_memory_are_counted_apart() -> None:
     )
     ledger = Ledger(domain="d.example", pools=(pool(),), quotas=quotas)
     assert (ledger.quota_mib("t4"), ledger.quota_gpus("t4"), ledger.promised_mib("t4")) == (500, 2, 500)
-
-
-def test_a_pool_is_found_by_its_name() -> None:
-    ledger = Ledger(domain="d", pools=(pool("a"), pool("b")))
-    assert ledger.pool("b") == ledger.pools[1]
-    assert ledger.pool("c") is None
 
 
 def test_a_node_of_a_pool_has_every_label_of_its_selector_with_its_value() -> None:
@@ -137,7 +117,7 @@ def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
         "ledger.domain: must be a string (got 1)",
         "ledger.pools.0.device_count: is missing",
         "ledger.pools.0.gpus: unknown key; known here: device_count, driver_reserved_mib, driver_version, enforce, "
-        "floor_mib, memory_mib, name, node_selector, nodes, placement, price_per_gib_hour, require_cap, "
+        "floor_mib, memory_mib, name, node_selector, nodes, price_per_gib_hour, require_cap, "
         "reserve_mib, sharing, source, toolkit_version",
         "ledger.pools.0.nodes: must be a whole number (got '2')",
     ]
@@ -153,12 +133,10 @@ claimed_pools = st.builds(
 
 
 @given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
-def test_claims_that_a_device_of_another_driver_holds_leave_it_the_reserve(
-    pool: Pool, budgets: list[int], larger_mib: int
-) -> None:
-    """Its allocator fills a device up to all of its memory, with claims of whichever seats."""
+def test_claims_that_a_device_holds_leave_it_the_reserve(pool: Pool, budgets: list[int], larger_mib: int) -> None:
+    """The allocator fills a device up to all of its memory, with claims of whichever seats."""
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
-    ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ClaimedDevices(driver="d", shared=True))
+    ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ConsumableShares.MEMORY)
     device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0
     for seat in seats:
         if claimed + ledger.claim_mib(seat) <= device_mib:
@@ -168,14 +146,13 @@ def test_claims_that_a_device_of_another_driver_holds_leave_it_the_reserve(
     assert all(ledger.claim_mib(seat) >= seat.gpumem_mib for seat in seats)
 
 
-def test_without_another_driver_a_claim_is_for_the_budget() -> None:
+def test_a_pod_takes_its_budget_or_its_claim_or_a_whole_device() -> None:
     pool = Pool(name="p", node_selector={}, nodes=1, device_count=1, memory_mib=1000, reserve_mib=100)
     seat = Seat(name="s", tenant="t", pool="p", gpumem_mib=450)
-    ours = Ledger(domain="x.y", pools=(pool,), seats=(seat,))
-    shared = replace(ours, claimed=ClaimedDevices(driver="d", shared=True))
-    alone = replace(ours, claimed=ClaimedDevices(driver="d"))
-    taken = [(each.claim_mib(seat), each.taken_mib(seat), each.device_room_mib(pool)) for each in (ours, shared, alone)]
-    assert taken == [(450, 450, 900), (500, 500, 1000), (500, 1000, 1000)]
-    assert [each.claim_capacity for each in (ours, shared, alone)] == ["gpumem", "memory", "memory"]
-    assert "claimed" not in ours.to_data()
+    budgets = Ledger(domain="x.y", pools=(pool,), seats=(seat,))
+    shared = replace(budgets, claimed=ConsumableShares.MEMORY)
+    alone = replace(budgets, claimed=ConsumableShares.DISABLED)
+    taken = [(each.taken_mib(seat), each.device_room_mib(pool)) for each in (budgets, shared, alone)]
+    assert taken == [(450, 900), (500, 1000), (1000, 1000)]
+    assert "claimed" not in budgets.to_data()
     assert Ledger.from_data(shared.to_data()) == shared

@@ -1,12 +1,12 @@
 """The policy pack that stands alone. That it judges is tested with the engine (tests/integration/preview)."""
 
-import ast
 import sys
 import tomllib
 from pathlib import Path
 
 import yaml
 
+from tests.support.imports import packages
 from tests.support.paths import ROOT
 from toolchain import pack
 
@@ -17,17 +17,9 @@ def test_it_imports_itself_and_what_it_requires(tmp_path: Path) -> None:
     made = pack.build(tmp_path)
     needed = (made / "requirements.txt").read_text()
     for path in made.rglob("*.py"):
-        for name in imported(path):
+        for name in packages(path):
             if name not in (*pack.PACKAGES, *sys.stdlib_module_names):
                 assert INSTALLED_AS[name] in needed, f"{path}: {name}"
-
-
-def imported(path: Path) -> set[str]:
-    """The top-level packages."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    return {name.partition(".")[0] for name in names}
 
 
 def test_it_says_its_version_and_its_own_environment(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the driver holds containers to, read back: only the budget is a cap, and every fault has its name."""
+"""The caps that NVML reports: only a limit that equals the budget is a cap, and every fault is named."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,15 +11,15 @@ import pytest
 from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.caps import CapReader
 from agents.exporter.metrics import samples
-from agents.exporter.pod_names import OwnNode, Registry
+from agents.exporter.registry import OwnNode, Registry
 from agents.node.cgroup import Container, Groups
 from agents.node.pods import Roster
 from agents.telemetry.device import Device, Uncapped
 from tenancy.ledger import Enforce, Ledger, Pool
-from tenancy.names import CAN_CAP, DEVICE_CAP, MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
+from tenancy.names import CAN_CAP, MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4
-from tests.unit.agents.node.test_pods import read
+from tests.support.node_pods import read
 
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
 UID, ID, SIDECAR, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "a" * 64, "b" * 64, "c" * 64
@@ -29,7 +29,7 @@ GPUS = ("GPU-0", "GPU-1")
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """A pod of 8,000 MiB on two devices, and a container next to it with 2,000 of them."""
+    """A pod with two devices: one container has 8,000 MiB, a sidecar has 2,000."""
     return {
         "metadata": {
             "namespace": "chat",
@@ -66,7 +66,7 @@ def running(name: str, identity: str) -> dict[str, Any]:
 
 @dataclass
 class Node:
-    """A node of two devices with cgroup v2, and what NVML says there by directory under its root."""
+    """A node of two devices with cgroup v2; NVML's limits are by directory under its root."""
 
     root: Path
     limits: dict[str, int | Uncapped] = field(default_factory=dict)
@@ -92,7 +92,7 @@ class Node:
         self.limits[self.group(identity)] = mib * MIB
 
     def limit(self, uuid: str, directory: str) -> int | Uncapped:
-        """As the misc backend has it: the nearest limit counts."""
+        """Returns the nearest limit above, as the misc backend of the driver does."""
         self.asked += 1
         if uuid in self.answers:
             return self.answers[uuid]
@@ -127,10 +127,6 @@ def node(tmp_path: Path) -> Node:
 
 
 ON_BOTH = {(identity, uuid): "" for identity in "ab" for uuid in GPUS}
-
-
-def test_a_container_is_capped_where_nvml_says_its_own_share_of_each_of_its_devices(node: Node) -> None:
-    assert node.reasons == ON_BOTH
 
 
 def old_driver(node: Node) -> None:
@@ -234,7 +230,7 @@ def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
 def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
     node: Node, unified: bool
 ) -> None:
-    """What it takes is its pod's, whose driver holds it to nothing: without a row its pod would count as capped."""
+    """Without a sample of its own its pod would count as capped."""
     assert node.reasons == ON_BOTH, "it may run there, and use nothing"
     if not unified:
         cgroup_v1(node)
@@ -257,24 +253,10 @@ def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(n
     assert node.reasons == {key: "no-limit" if key[1] == "GPU-1" else "" for key in ON_BOTH}
 
 
-def test_an_exporter_that_starts_anew_says_the_same(node: Node) -> None:
-    before = node.reasons
-    node.reader = CapReader(limit_of=node.limit, groups=Groups(node.root))
-    assert node.reasons == before
-
-
-def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_said(node: Node) -> None:
-    node.pool = T4
-    found, registry = node.read()
-    served = samples(found.uses, [], registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0, caps=found.caps)
-    assert (node.asked, found.caps) == (0, ())
-    assert not {each.name for each in served} & {METRIC_CAPPED, METRIC_LIMIT, METRIC_CAN_CAP}
-
-
 def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: Node) -> None:
     node.cap(SIDECAR, 1500)
     found, registry = node.read()
-    served = [*samples(found.uses, [], registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0, caps=found.caps)]
+    served = [*samples(found, registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0)]
     names = {"namespace": "chat", "pod": "chat-0", "pod_uid": UID, "gpu": "1", "uuid": "GPU-1"}
     capped = [(each.labels, each.value) for each in served if each.name == METRIC_CAPPED]
     assert (names | {"container": "model"}, 1) in capped
@@ -295,23 +277,15 @@ def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: A
     assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}
 
 
-def test_the_tree_is_walked_only_for_a_container_that_is_not_known(node: Node) -> None:
-    walked = []
-    real = Groups._walk
-    groups = node.reader.groups
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Groups, "_walk", lambda self: (walked.append(1), real(self))[1])
-        node.reasons, node.reasons  # noqa: B018
-        assert walked == [1]
-        assert groups.find({MODEL}) == {MODEL: str(node.root / node.group(ID))}
-        assert walked == [1]
+def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_served(node: Node) -> None:
+    node.pool = T4
+    found, registry = node.read()
+    served = samples(found, registry, datetime.now(UTC), age_seconds=0, api_age_seconds=0)
+    assert (node.asked, found.caps) == (0, ())
+    assert not {each.name for each in served} & {METRIC_CAPPED, METRIC_LIMIT, METRIC_CAN_CAP}
 
 
 def test_the_group_that_crun_makes_below_a_containers_is_where_its_limit_is(tmp_path: Path) -> None:
     scope = tmp_path / POD_GROUP / f"crio-{ID}.scope"
     (scope / "container" / "made by the container").mkdir(parents=True)
     assert Groups(tmp_path).find({MODEL}) == {MODEL: str(scope / "container")}
-
-
-def test_the_attribute_of_a_device_is_named_as_the_api_takes_it() -> None:
-    assert DEVICE_CAP.isidentifier()

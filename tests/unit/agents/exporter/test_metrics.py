@@ -1,25 +1,177 @@
-"""What is served of pods: each by its own UID, whatever another claims."""
+"""The exporter serves no empty and no stale success, and each pod's memory under its own UID."""
 
-from datetime import UTC, datetime
+import http.client
+import io
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from agents.exporter.attribution import DeviceUse
-from agents.exporter.metrics import samples
-from agents.exporter.pod_names import Registry
+from agents.exporter.attribution import DeviceUse, NodeUse
+from agents.exporter.main import Gauge
+from agents.exporter.registry import OwnNode, Recycle, Registry, RegistryInformer
 from agents.node.cgroup import Container
-from agents.telemetry.device import Device
-from tenancy.names import METRIC_POD_OVER, METRIC_POD_USED
+from agents.node.pods import NodePod, Roster
+from agents.runtime import exposition
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.telemetry.device import Survey
+from agents.telemetry.reading import parse
+from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
+from tests.support import node_pods
+from tests.support.exporters import card, gauge
+from tests.support.fake_cluster import DOMAIN, LABELS, T4, FakeTime
 from tests.support.mirrors import mirror
-from tests.unit.agents.node.test_pods import CHAT, read
 
-GPU = Device(gpu=0, uuid="GPU-0", total_bytes=16000 * MIB, used_bytes=9000 * MIB, free_bytes=7000 * MIB)
-THIEF = {**CHAT, "metadata": {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}}
+CARD = card(4096)
+IDLE = DeviceUse(device=CARD, used_bytes={})
+LOST = {1: "gpu 1: NVML: GPU is lost"}
+
+
+def reading(now: FakeTime, *readings: NodeUse | str) -> Gauge:
+    """Returns a gauge with these readings, or errors, one after the other."""
+    left = list(readings)
+
+    def read() -> NodeUse:
+        if isinstance(found := left.pop(0), str):
+            raise AgentError(found)
+        return found
+
+    clock, log = now.clock(), Log("test", io.StringIO())
+    registry = RegistryInformer(api=None, node="", ledger_namespace="", clock=clock, log=log)
+    return Gauge(read=read, registry=registry, clock=clock, interval_seconds=5)
+
+
+def test_a_fresh_reading_is_served_with_its_age() -> None:
+    now = FakeTime()
+    shown = reading(now, NodeUse((IDLE,)))
+    assert shown.metrics() == (503, "no reading yet\n")
+    shown.sample()
+    now.seconds = 2.5
+    status, body = shown.metrics()
+    assert (status, parse(body).devices) == (http.client.OK, (CARD,))
+    assert "gpu_memory_sample_age_seconds 2.5\n" in body
+
+
+def test_a_failed_reading_is_no_success_and_the_former_one_is_not_served() -> None:
+    shown = reading(FakeTime(), NodeUse((IDLE,)), "GPU is lost", NodeUse((IDLE,)))
+    shown.sample()
+    shown.sample()
+    assert (shown.metrics(), shown.survey) == ((503, "GPU is lost\n"), None)
+    assert shown.health()[0] == http.client.OK
+    shown.sample()
+    assert shown.metrics()[0] == http.client.OK
+
+
+def test_one_lost_device_of_two_is_named_and_the_other_is_served() -> None:
+    shown = reading(FakeTime(), NodeUse((IDLE,), LOST), NodeUse((), LOST))
+    shown.sample()
+    status, body = shown.metrics()
+    found = parse(body)
+    assert (status, found.devices) == (http.client.OK, (CARD,))
+    assert [str(each) for each in found.lost] == ["gpu 1: its exporter cannot read it"]
+    assert shown.survey == Survey(devices=(CARD,), unreadable=(1,))
+    shown.sample()
+    assert shown.metrics() == (503, "gpu 1: NVML: GPU is lost\n")
+
+
+def test_a_reading_that_hangs_makes_metrics_and_health_fail() -> None:
+    now = FakeTime()
+    shown = reading(now, NodeUse((IDLE,)))
+    shown.sample()
+    now.seconds = 15.0
+    assert shown.metrics()[0] == http.client.OK
+    now.seconds = 16.0
+    stale = (503, "the last NVML reading is 16 s old, the limit is 15 s\n")
+    assert (shown.metrics(), shown.health()) == (stale, stale)
+
+
+MODEL, PROXY, NEW = Container("uid-chat", "aaa"), Container("uid-chat", "bbb"), Container("uid-new", "ccc")
+CHAT = NodePod(
+    namespace="chat",
+    name="chat-0",
+    uid="uid-chat",
+    group_uid="uid-chat",
+    containers={"aaa": "model", "bbb": "proxy"},
+    declared_mib=5000,
+)
+IDLE_POD = NodePod(namespace="vision", name="idle", uid="uid-idle", group_uid="uid-idle", declared_mib=2000)
+UNDECLARED = NodePod(namespace="games", name="games-0", uid="uid-games", group_uid="uid-games")
+SEATS = (
+    Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),
+    Seat(name="vision", tenant="vision", pool="t4", gpumem_mib=1500, replicas=2),
+)
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=SEATS)
+HERE = OwnNode(uid="uid-node", labels=LABELS)
+REGISTRY = Registry(Roster((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
+
+
+def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
+    """The metric's MiB by the values of its labels."""
+    found = exposition.parse(gauge(*uses, registry=registry).metrics()[1])
+    return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
+
+
+def test_a_containers_use_has_the_names_of_its_pod_and_the_device() -> None:
+    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB, PROXY: 200 * MIB, NEW: 100 * MIB})
+    assert mib_of("gpu_pod_memory_used_bytes", use) == {
+        ("chat", "chat-0", "uid-chat", "model", "0", CARD.uuid): 4000,
+        ("chat", "chat-0", "uid-chat", "proxy", "0", CARD.uuid): 200,
+        ("", "", "uid-new", "", "0", CARD.uuid): 100,
+    }
+    assert mib_of("gpu_memory_unattributed_bytes", use) == {("0", CARD.uuid): 11 * 1024 - 4300}
+
+
+def test_a_pods_declaration_is_beside_its_use_beyond_it_on_all_devices() -> None:
+    second = DeviceUse(device=card(4096, gpu=1), used_bytes={PROXY: 1500 * MIB})
+    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB, NEW: 9000 * MIB})
+    chat, idle = ("chat", "chat-0", "uid-chat"), ("vision", "idle", "uid-idle")
+    assert mib_of("gpu_pod_memory_declared_bytes", use, second) == {chat: 5000, idle: 2000}
+    assert mib_of("gpu_pod_memory_over_bytes", use, second) == {chat: 500, idle: 0}
 
 
 def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with_no_other() -> None:
-    use = DeviceUse(device=GPU, used_bytes={Container("uid-chat", "aaa"): 9000 * MIB})
-    now = datetime(2026, 11, 22, tzinfo=UTC)
-    served = [*samples([use], [], Registry(read(CHAT, THIEF)), now, age_seconds=0, api_age_seconds=0)]
-    over = {each.labels["pod_uid"]: each.value // MIB for each in served if each.name == METRIC_POD_OVER}
-    assert over == {"uid-chat": 4000, "uid-thief": 0}
-    assert {each.labels["pod_uid"] for each in served if each.name == METRIC_POD_USED} == {"uid-chat"}
+    """A mirror pod may claim any UID in its annotation."""
+    metadata = {"namespace": "thief", "name": "t", "uid": "uid-thief", **mirror("uid-chat", "k8s-node1")}
+    roster = node_pods.read(node_pods.CHAT, {**node_pods.CHAT, "metadata": metadata})
+    use = DeviceUse(device=CARD, used_bytes={MODEL: 9000 * MIB})
+    over = mib_of("gpu_pod_memory_over_bytes", use, registry=Registry(roster))
+    assert {uid: mib for (_, _, uid), mib in over.items()} == {"uid-chat": 4000, "uid-thief": 0}
+    used = mib_of("gpu_pod_memory_used_bytes", use, registry=Registry(roster))
+    assert {uid for _, _, uid, *_ in used} == {"uid-chat"}
+
+
+def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
+    assert mib_of("gpu_pool_memory_advertised_bytes", IDLE) == {("t4",): 14000}
+    assert mib_of("gpu_pool_memory_promised_bytes", IDLE) == {("t4",): 8000}
+    assert mib_of("gpu_pool_memory_floor_bytes", IDLE) == {("t4",): 1536}
+    assert mib_of("gpu_seat_memory_bytes", IDLE) == {("t4", "chat", "chat"): 5000, ("t4", "vision", "vision"): 3000}
+
+
+def test_a_node_serves_its_own_pool_alone() -> None:
+    """Else 200 nodes would each serve a thousand seats."""
+    other = replace(T4, name="a10", node_selector={"gpu": "a10"})
+    seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
+    registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats)))
+    assert set(mib_of("gpu_pool_memory_floor_bytes", IDLE, registry=registry)) == {("t4",)}
+    assert len(mib_of("gpu_seat_memory_bytes", IDLE, registry=registry)) == len(SEATS)
+    for node in (None, replace(HERE, labels={})):
+        assert mib_of("gpu_pool_memory_floor_bytes", IDLE, registry=replace(registry, node=node)) == {}
+
+
+def test_the_watchdogs_recycles_of_the_last_hour_are_counted_together_and_by_tenant() -> None:
+    now = datetime.now(UTC)
+    minutes = (("chat", 1), ("chat", 59), ("vision", 59), ("vision", 61))
+    recycled = tuple(Recycle(now - timedelta(minutes=ago), tenant) for tenant, ago in minutes)
+    body = gauge(IDLE, registry=replace(REGISTRY, recycled=recycled)).metrics()[1]
+    assert "\ngpu_watchdog_recycles_last_hour 3\n" in body
+    assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="chat"} 2\n' in body
+    assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="vision"} 1\n' in body
+    assert "gpu_watchdog_recycles" not in gauge(IDLE, registry=REGISTRY).metrics()[1]
+
+
+def test_without_an_answer_of_the_api_the_devices_are_served_with_the_time_since() -> None:
+    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB})
+    assert mib_of("gpu_pod_memory_used_bytes", use, registry=Registry()) == {
+        ("", "", "uid-chat", "", "0", CARD.uuid): 4000
+    }
+    assert "gpu_memory_exporter_api_age_seconds 33" in gauge(use, age_seconds=33).metrics()[1]

@@ -13,7 +13,7 @@ from agents.extender.filter import Request, RequestCache
 from agents.extender.protocol import PodBinding
 from agents.kube.client import Api, ApiError
 from tenancy.devices.allocate import Ask
-from tenancy.names import EXTENDER_TIMEOUT_SECONDS
+from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 from tests.support.fake_cluster import NAMES, Fault, Served
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
@@ -182,7 +182,7 @@ def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
 def test_a_pod_that_is_bound_anew_as_soon_as_it_can_is_settled_as_well(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else its devices would stay taken for ever."""
+    """Else its devices would stay assumed without end."""
     give_back = bench.cache.forget
 
     def and_bind_anew(uid: str) -> None:

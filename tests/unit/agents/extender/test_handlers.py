@@ -1,4 +1,4 @@
-"""The extender's two doors, and when they are closed."""
+"""The extender's handlers: the scheduler's verbs, and the status pages."""
 
 import json
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Led:
 
 
 class Desks:
-    """Both doors, of an extender that has read everything and leads."""
+    """Both handlers of an extender that has read everything and leads."""
 
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
@@ -67,9 +67,7 @@ class Desks:
             unsettled=lambda: 0, waiting=lambda: len(self.waiting),
             held=lambda: self.holds.by_pool(["t4"]),
         )  # fmt: skip
-        self.open = StatusHandler(
-            readiness=self.readiness, cache=self.cache, families=series.families, monotonic=clock.monotonic
-        )
+        self.open = StatusHandler(readiness=self.readiness, families=series.families, monotonic=clock.monotonic)
 
     def post(self, verb: str, **arguments: Any) -> tuple[int, Any]:
         answer = self.verbs.answer(HttpRequest("POST", f"/{verb}", json.dumps(arguments).encode()))
@@ -79,7 +77,7 @@ class Desks:
         return self.post("filter", Pod=pod(mib, uid), NodeNames=["a", "b"])
 
     def get(self, path: str) -> tuple[int, str]:
-        answer = self.open.answer(HttpRequest("GET", path, local=True))
+        answer = self.open.answer(HttpRequest("GET", path))
         return answer.status, answer.body.decode()
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -94,10 +92,6 @@ def pod(mib: int, uid: str) -> dict[str, Any]:
 @pytest.fixture
 def desks(served: Served) -> Desks:
     return Desks(served)
-
-
-def test_a_filter_is_answered_with_the_node_that_suits_best(desks: Desks) -> None:
-    assert desks.filter(5000) == (200, {"NodeNames": ["a"], "FailedNodes": {}, "FailedAndUnresolvableNodes": {}})
 
 
 def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(desks: Desks) -> None:
@@ -163,7 +157,7 @@ def test_when_in_doubt_no_verb_is_answered(desks: Desks, how: str, message: str)
 def test_a_malformed_request_is_refused_and_counted(desks: Desks) -> None:
     status, result = desks.post("filter", Pod=None)
     assert status == 200
-    assert "NodeNames must be a list" in result["Error"]
+    assert "does not follow the extender's protocol" in result["Error"]
     assert desks.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
 
 
@@ -172,14 +166,8 @@ def test_there_are_no_other_verbs(desks: Desks, method: str, path: str) -> None:
     assert desks.verbs.answer(HttpRequest(method, path)).status == 404
 
 
-def test_every_answer_is_timed(desks: Desks) -> None:
-    desks.filter(1)
-    assert desks.value(f"{names.METRIC_EXTENDER_SECONDS}_count", verb="filter") == 1
-    assert desks.value(f"{names.METRIC_EXTENDER_SECONDS}_bucket", verb="filter", le="+Inf") == 1
-
-
 def test_it_is_ready_without_leading(desks: Desks) -> None:
-    """Else a rollout would wait for a second leader, for ever."""
+    """Else a rollout would wait for a second leader without end."""
     close(desks, "another leads")
     assert desks.get("/readyz") == (200, "ok\n")
     assert desks.value(names.METRIC_EXTENDER_LEADING) == 0
@@ -197,34 +185,14 @@ def test_it_is_not_healthy_when_it_no_longer_follows_the_api(desks: Desks) -> No
     assert desks.get("/healthz") == (503, "the API has not been followed for 61 s\n")
 
 
-def test_the_open_door_tells_who_has_what(desks: Desks) -> None:
-    desks.filter(5000)
-    (node,) = json.loads(desks.get("/inspect/a")[1])["nodes"]
-    assert (node["name"], node["totalGPU"], node["usedGPU"]) == ("a", 8000, 5000)
-    (device,) = node["devs"]
-    assert (device["id"], device["totalGPU"], device["usedGPU"]) == (0, 8000, 5000)
-    assert [(each["uid"], each["standing"]) for each in device["pods"]] == [("u", "reserved")]
-    assert json.loads(desks.get("/inspect")[1])["nodes"] == [node]
-
-
-@pytest.mark.parametrize("path", ["/inspect", "/inspect/", "/inspect/a", "/inspect/nowhere"])
-def test_whose_pods_hold_what_is_told_within_the_pod_only(desks: Desks, path: str) -> None:
-    answer = desks.open.answer(HttpRequest("GET", path))
-    assert (answer.status, answer.body) == (403, b"only from within the pod: use kubectl port-forward\n")
-
-
 def test_what_everybody_may_read_names_no_pod(desks: Desks) -> None:
     desks.filter(5000)
     series = exposition.parse(desks.open.answer(HttpRequest("GET", "/metrics")).body.decode())
     assert not {"namespace", "pod", "pod_uid", "uid", "tenant"} & {label for each in series for label in each.labels}
 
 
-def test_a_node_that_nobody_knows_is_no_crash(desks: Desks) -> None:
-    assert desks.get("/inspect/nowhere") == (404, "nowhere is not a node with GPU memory to share\n")
-
-
 def test_the_open_door_changes_nothing(desks: Desks) -> None:
-    assert desks.open.answer(HttpRequest("POST", "/inspect")).status == 405
+    assert desks.open.answer(HttpRequest("POST", "/metrics")).status == 405
     assert desks.get("/filter")[0] == 404
 
 

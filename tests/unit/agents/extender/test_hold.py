@@ -1,4 +1,4 @@
-"""How long a seat is held back, and for whose sake."""
+"""The time for which a seat is held back, and the conditions."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Who leads, by the Lease."""
+"""Leader election, by the Lease."""
 
 import threading
 from typing import Any

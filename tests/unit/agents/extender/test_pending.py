@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import Nomination, PodInfo, Standing
+from agents.extender.cache.pod_info import Entitlement, Nomination
 from agents.extender.filter import Request
 from agents.extender.hold import HeldSeat
 from agents.extender.pending import GRACE_SECONDS, PendingPods
 from tenancy.devices.allocate import Ask
+from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import Served
 
-NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
+NODE = inventory("a", 8000)
 
 
 @dataclass
@@ -27,9 +27,7 @@ class Held:
 
     def __post_init__(self) -> None:
         self.cache.update_node(NODE)
-        self.cache.update_pod(
-            PodInfo(uid="first", namespace="n", name="first", node="a", ask=Ask(8000), indices=(0,), uuids=("GPU-0",))
-        )
+        self.cache.update_pod(bound("first", "a", 8000, 0))
         self.waiting = PendingPods(
             cache=self.cache,
             ledger=lambda: None,
@@ -53,13 +51,8 @@ def held(served: Served) -> Held:
     return Held(served)
 
 
-def test_while_nothing_is_released_no_event_is_made(held: Held) -> None:
-    assert not held.look_after(10)
-    assert held.events == 0
-
-
 def test_whom_another_process_refused_is_retried_when_this_one_begins_to_answer(held: Held) -> None:
-    """What a hold of it was waiting for is known to nobody."""
+    """The pods that it held back are not known here."""
     for _ in range(2):
         held.serves = True
         assert [held.look_after(5), held.look_after(5)] == [True, False]
@@ -69,6 +62,7 @@ def test_whom_another_process_refused_is_retried_when_this_one_begins_to_answer(
 
 
 def test_a_release_after_a_refusal_makes_one_event(held: Held) -> None:
+    assert not held.look_after(10)
     held.cache.remove_pod("first")
     assert held.look_after(GRACE_SECONDS + 0.1)
     assert not held.look_after(10)
@@ -106,15 +100,6 @@ def test_a_look_gives_nobody_a_promise(held: Held) -> None:
     assert held.cache.fit("third", Ask(8000), ("a",), held.served.time.seconds).nodes == ("a",)
 
 
-def test_a_pod_that_fits_is_found_behind_any_number_that_do_not(held: Held) -> None:
-    for number in range(1000):
-        held.waiting.refuse(f"large-{number}", Request(ask=Ask(8001 + number)), ("a",))
-    held.waiting.refuse("small", Request(ask=Ask(3000)), ("a", "b"))
-    held.cache.remove_pod("first")
-    held.waiting.forget("second")
-    assert held.look_after(10)
-
-
 def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
     held.waiting.refuse("second", Request(ask=Ask(5000)), ("b",))
     held.cache.remove_pod("first")
@@ -123,7 +108,7 @@ def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> Non
 
 def held_until(until: float) -> Request:
     held = HeldSeat(since=0.0, until=until, tried_at=0.0, pool="t4")
-    return Request(ask=Ask(5000), standing=Standing(pools=frozenset({"t4"})), held=held)
+    return Request(ask=Ask(5000), entitlement=Entitlement(pools=frozenset({"t4"})), held=held)
 
 
 def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
@@ -146,7 +131,7 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
 
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
-    """Its room came with a pod's end, the memory did not: no measurement would have woken it."""
+    """A pod's end gave room by the ledger, but freed no memory: no reading would have caused a retry."""
     held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
     held.cache.measure("a", {0: 0}, 0.0)
     held.cache.remove_pod("first")

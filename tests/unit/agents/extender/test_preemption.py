@@ -1,4 +1,4 @@
-"""Whom preemption by device evicts."""
+"""The victims of preemption by device."""
 
 import itertools
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What is said to pods, and that saying it never stands in the way of placing them."""
+"""Events on pods, which never delay their placement."""
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.report import EventWriter, held_event, lost_event, overcrowded_event
@@ -30,7 +30,7 @@ def test_a_seat_that_is_held_back_is_told_what_lacks_who_has_it_and_for_how_long
     assert (event.reason, event.warning, event.regarding) == ("GpuSeatHeldBack", True, POD)
     assert event.note == (
         f"the ledger has room for this seat, but memory in use keeps it from loading: {LACKS}. It is placed all the "
-        "same after 60 s (scheduler.hold_seconds)"
+        "same after 60 s"
     )
 
 

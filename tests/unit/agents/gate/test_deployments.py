@@ -1,4 +1,4 @@
-"""A Deployment as the API shows it, and who scales it."""
+"""A Deployment as the API shows it, and what scales it."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,10 +16,6 @@ def read(served: Served) -> deployments.Deployment:
     found = deployments.read(served.api(), "voice", "tts")
     assert found is not None
     return found
-
-
-def test_a_deployment_that_is_not_there_is_none(served: Served) -> None:
-    assert deployments.read(served.api(), "voice", "tts") is None
 
 
 @pytest.mark.parametrize(
@@ -89,10 +85,6 @@ def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None
         "tts": "HorizontalPodAutoscaler by-cpu",
         "video": "ScaledObject by-queue",
     }
-
-
-def test_where_keda_is_not_installed_it_scales_nothing(served: Served) -> None:
-    assert deployments.read_scalers(served.api(), "voice") == {}
 
 
 def test_autoscalers_that_may_not_be_read_are_an_error(served: Served) -> None:

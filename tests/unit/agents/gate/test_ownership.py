@@ -1,11 +1,11 @@
-"""Whose a Deployment's replicas are."""
+"""The owner of a Deployment's replicas."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agents.gate.ownership import UNDER_WAY_SECONDS, JournalEntry, Ownership, follow, standing
+from agents.gate.ownership import UNDER_WAY_SECONDS, JournalEntry, Ownership, follow, ownership_of
 from tenancy.names import GATE
 from tests.support.gating import NOW, deployment, entry
 
@@ -15,18 +15,18 @@ LONG_AGO = NOW - UNDER_WAY_SECONDS
 def test_at_first_sight_a_deployment_is_the_gates_as_it_is_found() -> None:
     for replicas in (0, 1):
         found = deployment(replicas=replicas, generation=4, scaled_by="helm")
-        assert standing(found, None, None, NOW) == Ownership(entry=entry(replicas=replicas, generation=4))
+        assert ownership_of(found, None, None, NOW) == Ownership(entry=entry(replicas=replicas, generation=4))
 
 
 def test_one_that_was_made_anew_is_a_first_sight() -> None:
-    assert standing(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Ownership(entry=entry())
+    assert ownership_of(deployment(), entry(replicas=1, uid="gone"), None, NOW) == Ownership(entry=entry())
 
 
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_what_is_found_as_it_was_left_is_the_gates(replicas: int) -> None:
     left = entry(replicas=replicas, changed_at=NOW - 9, idle_since=NOW - 5)
     found = deployment(replicas=replicas, generation=7, scaled_by="somebody who applies the same value")
-    assert standing(found, left, None, NOW) == Ownership(entry=left)
+    assert ownership_of(found, left, None, NOW) == Ownership(entry=left)
 
 
 OTHERS: dict[str, tuple[dict[str, Any], JournalEntry | None, str | None, str]] = {
@@ -63,7 +63,7 @@ OTHERS: dict[str, tuple[dict[str, Any], JournalEntry | None, str | None, str]] =
 @pytest.mark.parametrize("case", OTHERS)
 def test_the_gate_leaves_it_alone_for(case: str) -> None:
     fields, left, scaler, words = OTHERS[case]
-    found = standing(deployment(**fields), left, scaler, NOW)
+    found = ownership_of(deployment(**fields), left, scaler, NOW)
     assert found.other is not None
     assert words in found.other
     assert (found.own, found.entry) == (False, left)
@@ -71,17 +71,17 @@ def test_the_gate_leaves_it_alone_for(case: str) -> None:
 
 def test_an_act_that_was_begun_is_waited_for_as_long_as_its_run_may_last() -> None:
     begun = entry(replicas=1, changed_at=LONG_AGO + 1)
-    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=begun, under_way=True)
+    assert ownership_of(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=begun, under_way=True)
 
 
 def test_an_act_that_never_happened_is_forgotten() -> None:
     begun = entry(replicas=1, changed_at=LONG_AGO)
-    assert standing(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=entry(changed_at=NOW))
+    assert ownership_of(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=entry(changed_at=NOW))
 
 
 def test_an_act_in_the_future_was_begun_by_a_clock_that_jumped() -> None:
     begun = entry(replicas=1, changed_at=NOW + 1)
-    assert standing(deployment(), begun, None, NOW).own
+    assert ownership_of(deployment(), begun, None, NOW).own
 
 
 def test_who_does_not_act_follows_what_others_do() -> None:

@@ -1,4 +1,4 @@
-"""Demand signals: a probe says yes or no, or that it failed."""
+"""Demand signals: a probe answers yes or no, or fails."""
 
 from datetime import UTC, datetime
 
@@ -6,6 +6,7 @@ import pytest
 
 from agents.gate import probes
 from agents.gate.probes import HttpJson, ProbeError, PrometheusQuery, Window
+from agents.runtime.http_client import fetch
 
 NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 
@@ -13,41 +14,41 @@ NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("window", "inside"),
     [
-        (Window(between="02:00-06:00"), True),
-        (Window(between="03:00-06:00"), True),
-        (Window(between="02:00-03:00"), False),
-        (Window(between="22:00-04:00"), True),
-        (Window(between="22:00-02:00"), False),
+        (Window(between="02:00-06:00", time_zone="Etc/UTC"), True),
+        (Window(between="03:00-06:00", time_zone="Etc/UTC"), True),
+        (Window(between="02:00-03:00", time_zone="Etc/UTC"), False),
+        (Window(between="22:00-04:00", time_zone="Etc/UTC"), True),
+        (Window(between="22:00-02:00", time_zone="Etc/UTC"), False),
         (Window(between="02:00-06:00", time_zone="Asia/Tokyo"), False),
         (Window(between="11:30-12:30", time_zone="Asia/Tokyo"), True),
     ],
 )
 def test_a_window_is_read_in_its_time_zone_and_may_cross_midnight(window: Window, inside: bool) -> None:
-    assert probes.ask(window, NOW).wanted is inside
+    assert window.answer(NOW, fetch).wanted is inside
 
 
 def test_without_a_signal_there_is_always_demand_and_nobody_is_asked() -> None:
     demand = probes.parse({"kind": "free_memory"}, "demand")
-    assert probes.ask(demand, NOW).wanted
+    assert demand.answer(NOW, fetch).wanted
 
 
-HTTP = HttpJson(url="http://queue/status", field="queue.pending", at_least=2)
-QUERY = PrometheusQuery(address="http://prometheus:9090/", query="sum(queue)", at_least=2)
+HTTP = HttpJson(url="http://queue/status", field="queue.pending")
+QUERY = PrometheusQuery(address="http://prometheus:9090/", query="sum(queue)")
 
 
 @pytest.mark.parametrize(
     ("signal", "body", "wanted"),
     [
-        (HTTP, '{"queue": {"pending": 2}}', True),
-        (HTTP, '{"queue": {"pending": 1}}', False),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "2"]}]}}', True),
-        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "1.5"]}]}}', False),
+        (HTTP, '{"queue": {"pending": 1}}', True),
+        (HTTP, '{"queue": {"pending": 0}}', False),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "1"]}]}}', True),
+        (QUERY, '{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "0.5"]}]}}', False),
         (QUERY, '{"data": {"resultType": "scalar", "result": [1, "7"]}}', True),
     ],
 )
 def test_a_probe_compares_its_number(signal: HttpJson | PrometheusQuery, body: str, wanted: bool) -> None:
     asked: list[str] = []
-    assert probes.ask(signal, NOW, lambda url: asked.append(url) or body.encode()).wanted is wanted  # type: ignore[func-returns-value]
+    assert signal.answer(NOW, lambda url: asked.append(url) or body.encode()).wanted is wanted  # type: ignore[func-returns-value]
     assert asked in (["http://queue/status"], ["http://prometheus:9090/api/v1/query?query=sum%28queue%29"])
 
 
@@ -71,4 +72,4 @@ def test_a_probe_compares_its_number(signal: HttpJson | PrometheusQuery, body: s
 )
 def test_a_probe_without_a_number_says_neither_yes_nor_no(signal: HttpJson | PrometheusQuery, body: str) -> None:
     with pytest.raises(ProbeError):
-        probes.ask(signal, NOW, lambda url: body.encode())
+        signal.answer(NOW, lambda url: body.encode())

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,8 +34,6 @@ def protected(name: str = "llm", adj: int = GUARDED) -> Protected:
 
 def test_a_pod_of_the_tenant_and_the_class_is_protected_by_its_own_limit() -> None:
     assert RULE.protect(Pod(pod())) == protected()
-    smaller = pod(containers=[limited("16Gi")])
-    assert RULE.protect(Pod(smaller)) == protected(adj=guarded_oom_score_adj(16384, TOTAL_MIB))
 
 
 @pytest.mark.parametrize(
@@ -64,8 +63,8 @@ def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_report
     assert unlimited is not None
     served.cluster.pods = [odd, pod()]
     follower = Follower(api=served.api(), node="node-4", rule=RULE, clock=served.time.clock(), log=served.log())
-    follower._list()
-    follower._list()
+    follower.informer.lists()
+    follower.informer.lists()
     assert follower.last is not None
     assert follower.last["uid-odd"].adj == unlimited.adj
     assert follower.last["uid-llm"] == protected()
@@ -73,22 +72,21 @@ def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_report
     assert line["message"].startswith("pod inference/odd: its memory limit: ")
 
 
-@pytest.mark.parametrize("memory", [None, "100Gi"])
-def test_a_pod_that_may_take_all_memory_scores_below_a_victim_even_then(memory: str | None) -> None:
-    found = RULE.protect(Pod(pod(containers=[limited(memory)])))
-    assert found == protected(adj=guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB))
-
-
-def test_a_victim_that_requests_something_has_a_lower_value_to_stay_below() -> None:
-    found = AdjustmentRule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=990).protect(Pod(pod()))
-    assert found == protected(adj=GUARDED - 10)
-
-
-def test_what_may_be_swapped_out_counts_beside_the_limit() -> None:
-    found = AdjustmentRule(members=RULE.members, total_mib=TOTAL_MIB, victim_adj=1000, swap_mib=4096).protect(
-        Pod(pod())
-    )
-    assert found == protected(adj=guarded_oom_score_adj(32768 + 4096, TOTAL_MIB))
+@pytest.mark.parametrize(
+    ("memory", "rule", "adj"),
+    [
+        ("16Gi", RULE, guarded_oom_score_adj(16384, TOTAL_MIB)),
+        (None, RULE, guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB)),
+        ("100Gi", RULE, guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB)),
+        ("32Gi", replace(RULE, victim_adj=990), GUARDED - 10),
+        ("32Gi", replace(RULE, swap_mib=4096), guarded_oom_score_adj(32768 + 4096, TOTAL_MIB)),
+    ],
+    ids=["by its limit", "without a limit", "limit above all memory", "victim that requests memory", "swap"],
+)
+def test_a_pod_scores_below_a_victim_even_when_it_takes_all_it_may(
+    memory: str | None, rule: AdjustmentRule, adj: int
+) -> None:
+    assert rule.protect(Pod(pod(containers=[limited(memory)]))) == protected(adj=adj)
 
 
 SIDECAR = limited("1Gi", restartPolicy="Always")
@@ -143,13 +141,13 @@ def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
     """The kernel would kill the protected pod as the first."""
     served.cluster.pods += [pod()]
     following = follower(served)
-    following._list()
+    following.informer.lists()
     thief = pod("thief", priority=priority, containers=[limited("1Gi")])
     thief["metadata"] |= mirror("uid-llm", "node-4")
-    following._apply({"type": kind, "object": thief})
+    following.informer.apply({"type": kind, "object": thief})
     assert (following.last or {})["uid-llm"] == protected()
     served.cluster.pods += [thief]
-    following._list()
+    following.informer.lists()
     assert (following.last or {})["uid-llm"] == protected()
 
 
@@ -158,9 +156,9 @@ def test_a_static_pod_that_goes_is_protected_no_more(served: Served) -> None:
     static["metadata"] |= mirror("hash", "node-4")
     served.cluster.pods += [static]
     following = follower(served)
-    following._list()
+    following.informer.lists()
     assert list(following.last or {}) == ["hash"]
-    following._apply({"type": "DELETED", "object": static})
+    following.informer.apply({"type": "DELETED", "object": static})
     assert following.last == {}
 
 
@@ -176,15 +174,3 @@ def test_while_the_api_is_away_who_was_protected_stays_so(served: Served) -> Non
     assert [line["message"] for line in served.lines()] == [
         "relists the pods, and protects the same until then: GET /api/v1/pods: 403 Forbidden: no right"
     ]
-
-
-def test_a_quiet_watch_is_resumed_and_the_pods_are_not_listed_again(served: Served) -> None:
-    served.cluster.pods += [pod()]
-    time = HurriedTime()
-    following = follower(served, time)
-    with running(following.informer, served.cluster):
-        time.ahead_seconds = 200
-        served.cluster.end_open_watches()
-        eventually(lambda: sum("watch=1" in url for _, url in served.cluster.requests) > 1)
-        eventually(lambda: following.age_seconds < 100)
-    assert sum("limit=" in url for _, url in served.cluster.requests) == 1

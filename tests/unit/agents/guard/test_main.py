@@ -1,24 +1,22 @@
-"""The guard's sweeps and what it tells of them. Real processes, and the kernel's refusals: tests/integration/kernel."""
+"""The guard's sweeps and its reports. Real processes, and the kernel's refusals: tests/integration/kernel."""
 
 import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Thread, current_thread
 
 import pytest
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
-from agents.guard.main import STALE_SECONDS, Machine, Settings, Sweeper, keep_recording, machine_of, rule_of
+from agents.guard.main import STALE_SECONDS, Machine, Settings, Sweeper, machine_of, rule_of
 from agents.guard.oom_score_adj import Held, OomScoreError
-from agents.kube.events import Event, Recorder
 from agents.node.cgroup import Container, ProcError
 from agents.runtime import exposition
 from agents.runtime.log import Log
 from tenancy import names
-from tests.support.fake_cluster import FakeTime, Fault, Served
+from tests.support.fake_cluster import FakeTime
 
 LLM = Protected(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
 STATIC = Protected(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
@@ -34,7 +32,7 @@ class Node:
     stubborn: set[int] = field(default_factory=set)
     broken: bool = False
 
-    def census(self) -> Mapping[int, Container]:
+    def scan(self) -> Mapping[int, Container]:
         if self.broken:
             raise ProcError("process 7: its control group cannot be read")
         return {pid: Container(uid, self.container) for pid, (uid, _) in self.processes.items()}
@@ -64,7 +62,7 @@ class Guarded:
         follower = Follower(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=None)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
         self.guard = Sweeper(
-            census=self.node.census,
+            scan=self.node.scan,
             hold=self.node.hold,
             follower=follower,
             clock=self.now.clock(),
@@ -91,24 +89,11 @@ def guarded() -> Guarded:
     return Guarded()
 
 
-def test_every_process_of_a_protected_pod_is_held_at_its_pods_value(guarded: Guarded) -> None:
-    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("hash", 920)}
+def test_every_process_of_a_protected_pod_is_held_at_its_pods_value_and_no_other(guarded: Guarded) -> None:
+    others = {10: ("uid-vm", 1000), 11: ("uid-db", 1000)}
+    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("hash", 920), **others}
     guarded.guard.sweep()
-    assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900)}
-
-
-def test_no_other_process_is_touched(guarded: Guarded) -> None:
-    guarded.node.processes = {7: ("uid-vm", 1000), 8: ("uid-db", 1000)}
-    guarded.guard.sweep()
-    assert guarded.node.processes == {7: ("uid-vm", 1000), 8: ("uid-db", 1000)}
-
-
-def test_what_started_again_is_held_by_the_next_sweep(guarded: Guarded) -> None:
-    guarded.node.processes = {7: ("uid-llm", 869)}
-    guarded.guard.sweep()
-    guarded.node.processes = {8: ("uid-llm", 869)}
-    guarded.guard.sweep()
-    assert guarded.node.processes == {8: ("uid-llm", 474)}
+    assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900), **others}
 
 
 def test_what_it_holds_is_served_by_pod(guarded: Guarded) -> None:
@@ -207,35 +192,6 @@ def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Gu
     guarded.guard.threads = (running, ended)
     assert guarded.guard.health() == (503, "following pods has ended with an error\n")
     assert guarded.guard.metrics()[0] == 503
-
-
-def test_how_long_the_api_has_been_away_is_served(guarded: Guarded) -> None:
-    guarded.guard.sweep()
-    guarded.now.seconds = 7.0
-    assert "memory_guard_api_age_seconds 7.0\n" in guarded.guard.metrics()[1]
-
-
-class EnoughError(Exception):
-    """Ends what never ends."""
-
-
-class Queue(SimpleQueue[Event]):
-    def get(self, block: bool = True, timeout: float | None = None) -> Event:
-        if self.empty():
-            raise EnoughError
-        return super().get(block, timeout)
-
-
-def test_an_event_that_cannot_be_written_stops_none_that_follows(guarded: Guarded, served: Served) -> None:
-    served.cluster.faults.append(Fault("POST", "/apis/events.k8s.io", 403, "Forbidden"))
-    events = Queue()
-    for note in ("first", "second"):
-        events.put(Event(regarding=LLM.reference, reason=names.EVENT_GUARDED, note=note, action="Guard", warning=False))
-    recorder = Recorder(api=served.api(), controller=names.GUARD, instance="guard-0")
-    with pytest.raises(EnoughError):
-        keep_recording(events, recorder, served.time.clock(), guarded.guard.log)
-    assert [event["note"] for event in served.cluster.events.values()] == ["second"]
-    assert "Forbidden" in guarded.lines()[0]
 
 
 @pytest.mark.parametrize(("swap", "swap_mib"), [("", 0), ("SwapTotal: 0 kB\n", 0), ("SwapTotal: 8388604 kB\n", 8191)])

@@ -20,11 +20,11 @@ def in_pod(uid: str) -> str:
     return f"/kubepods/burstable/pod{uid}/{ID}"
 
 
-def grown(census: ProcessIndex, now: FakeTime) -> None:
+def grown(index: ProcessIndex, now: FakeTime) -> None:
     """All that is there now is young no more."""
-    census.take()
+    index.scan()
     now.seconds += YOUNG_SECONDS
-    census.take()
+    index.scan()
 
 
 @pytest.fixture
@@ -33,51 +33,51 @@ def now() -> FakeTime:
 
 
 @pytest.fixture
-def census(tmp_path: Path, now: FakeTime) -> ProcessIndex:
+def index(tmp_path: Path, now: FakeTime) -> ProcessIndex:
     return ProcessIndex(now.clock(), tmp_path)
 
 
-def test_processes_of_containers_are_found_and_others_are_not(census: ProcessIndex) -> None:
-    put(census.proc, 7, in_pod(UID))
-    put(census.proc, 8, "/system.slice/kubelet.service")
-    (census.proc / "sys").mkdir()
-    assert census.take() == {7: POD}
+def test_processes_of_containers_are_found_and_others_are_not(index: ProcessIndex) -> None:
+    put(index.proc, 7, in_pod(UID))
+    put(index.proc, 8, "/system.slice/kubelet.service")
+    (index.proc / "sys").mkdir()
+    assert index.scan() == {7: POD}
 
 
-def test_a_process_that_joins_its_container_while_young_is_found(census: ProcessIndex, now: FakeTime) -> None:
+def test_a_process_that_joins_its_container_while_young_is_found(index: ProcessIndex, now: FakeTime) -> None:
     """As runc's does: it begins in runc's own control group."""
-    put(census.proc, 7, "/")
-    assert census.take() == {}
+    put(index.proc, 7, "/")
+    assert index.scan() == {}
     now.seconds += YOUNG_SECONDS - 0.5
-    put(census.proc, 7, in_pod(UID))
-    assert census.take() == {7: POD}
+    put(index.proc, 7, in_pod(UID))
+    assert index.scan() == {7: POD}
 
 
-def test_a_process_that_has_been_there_for_a_while_is_not_read_each_time(census: ProcessIndex, now: FakeTime) -> None:
-    put(census.proc, 7, in_pod(UID))
-    grown(census, now)
-    (census.proc / "7" / "cgroup").write_text("unreadable")
-    assert census.take() == {7: POD}
+def test_a_process_that_has_been_there_for_a_while_is_not_read_each_time(index: ProcessIndex, now: FakeTime) -> None:
+    put(index.proc, 7, in_pod(UID))
+    grown(index, now)
+    (index.proc / "7" / "cgroup").write_text("unreadable")
+    assert index.scan() == {7: POD}
 
 
-def test_a_number_that_another_process_has_now_is_found_out(census: ProcessIndex, now: FakeTime) -> None:
-    put(census.proc, 7, in_pod(UID))
-    grown(census, now)
-    put(census.proc, 7, in_pod(OTHER))
+def test_a_number_that_another_process_has_now_is_found_out(index: ProcessIndex, now: FakeTime) -> None:
+    put(index.proc, 7, in_pod(UID))
+    grown(index, now)
+    put(index.proc, 7, in_pod(OTHER))
     now.seconds += STALE_SECONDS
-    assert census.take() == {7: OTHER_POD}
+    assert index.scan() == {7: OTHER_POD}
 
 
-def test_a_process_that_was_gone_meanwhile_counts_as_new(census: ProcessIndex, now: FakeTime) -> None:
-    put(census.proc, 7, in_pod(UID))
-    grown(census, now)
-    (census.proc / "7" / "cgroup").unlink()
-    (census.proc / "7").rmdir()
-    assert census.take() == {}
-    put(census.proc, 7, in_pod(OTHER))
-    assert census.take() == {7: OTHER_POD}
+def test_a_process_that_was_gone_meanwhile_counts_as_new(index: ProcessIndex, now: FakeTime) -> None:
+    put(index.proc, 7, in_pod(UID))
+    grown(index, now)
+    (index.proc / "7" / "cgroup").unlink()
+    (index.proc / "7").rmdir()
+    assert index.scan() == {}
+    put(index.proc, 7, in_pod(OTHER))
+    assert index.scan() == {7: OTHER_POD}
 
 
-def test_a_process_that_ends_while_it_is_read_is_left_out(census: ProcessIndex) -> None:
-    (census.proc / "7").mkdir()
-    assert census.take() == {}
+def test_a_process_that_ends_while_it_is_read_is_left_out(index: ProcessIndex) -> None:
+    (index.proc / "7").mkdir()
+    assert index.scan() == {}

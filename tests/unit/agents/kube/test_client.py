@@ -1,6 +1,4 @@
-"""The API client: what it asks, what it asks again and what it makes of the answers. TLS has tests of its own."""
-
-from datetime import UTC, datetime
+"""The API client: requests, retries and errors. The integration tests cover TLS."""
 
 import pytest
 
@@ -34,16 +32,15 @@ def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
 ) -> None:
     """A tenant may give each of his pods 256 KiB of annotations."""
     monkeypatch.setattr(api_module, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(api_module, "PAGE", 8)
     for number in range(12):
         large = {"large": "x" * 2_000} if number < 8 else {}
         served.cluster.add_node(f"node-{number:02}", labels=large)
     api = served.api()
-    api._page = 8
     assert len(list(api.items("/api/v1/nodes"))) == 12
     assert limits(served) == [8, 4, 4, 4]
-    assert api._page == 8, "the last page was small"
     list(api.items("/api/v1/nodes"))
-    assert limits(served)[4:] == [8, 4, 4, 4]
+    assert limits(served)[4:] == [8, 4, 4, 4], "the last page was small"
 
 
 def test_one_object_is_read_whatever_its_size_up_to_what_etcd_takes(
@@ -78,18 +75,12 @@ def test_a_server_in_trouble_is_asked_again_with_growing_pauses(served: Served, 
     assert served.time.slept == [0.25, 0.5, 1.0]
 
 
-def test_retry_after_is_honoured(served: Served) -> None:
+@pytest.mark.parametrize(("asked", "slept"), [("7", 7.0), ("86400", 30.0)])
+def test_a_retry_waits_as_long_as_the_server_asks_up_to_30_seconds(served: Served, asked: str, slept: float) -> None:
     served.cluster.objects["/x"] = {}
-    served.cluster.faults = [Fault("GET", "/x", 429, headers={"Retry-After": "7"})]
+    served.cluster.faults = [Fault("GET", "/x", 429, headers={"Retry-After": asked})]
     served.api().get("/x")
-    assert served.time.slept == [7.0]
-
-
-def test_retry_after_cannot_hold_an_agent_for_long(served: Served) -> None:
-    served.cluster.objects["/x"] = {}
-    served.cluster.faults = [Fault("GET", "/x", 503, headers={"Retry-After": "86400"})]
-    served.api().get("/x")
-    assert served.time.slept == [30.0]
+    assert served.time.slept == [slept]
 
 
 def test_retries_end(served: Served) -> None:
@@ -129,19 +120,6 @@ def test_a_missing_token_names_the_file(served: Served) -> None:
         served.api().get("/x")
 
 
-def test_an_eviction_names_the_pod_by_its_uid(served: Served) -> None:
-    served.api().evict(namespace="immich", pod="ml", uid="u")
-    assert served.cluster.requests == [("POST", f"{POD}/eviction")]
-    assert served.cluster.bodies == [
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"namespace": "immich", "name": "ml"},
-            "deleteOptions": {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}},
-        }
-    ]
-
-
 def test_an_eviction_that_a_disruption_budget_holds_is_not_repeated(served: Served) -> None:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     served.cluster.faults = [Fault("POST", POD, 429, "TooManyRequests", message, causes=("DisruptionBudget",), times=9)]
@@ -150,39 +128,3 @@ def test_an_eviction_that_a_disruption_budget_holds_is_not_repeated(served: Serv
     assert caught.value.held_by_budget
     assert not caught.value.transient
     assert len(served.cluster.requests) == 1
-
-
-def test_an_eviction_that_is_throttled_is_repeated(served: Served) -> None:
-    served.cluster.faults = [Fault("POST", POD, 429, "TooManyRequests", times=1)]
-    served.api().evict(namespace="immich", pod="ml", uid="u")
-    assert len(served.cluster.requests) == 2
-
-
-def test_only_the_object_with_the_uid_is_deleted(served: Served) -> None:
-    served.cluster.objects[POD] = {"metadata": {"uid": "new"}}
-    with pytest.raises(ApiError) as caught:
-        served.api().delete(POD, uid="old")
-    assert caught.value.outdated
-    served.api().delete(POD, uid="new", grace_seconds=5)
-    assert served.cluster.bodies[-1] == {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "preconditions": {"uid": "new"},
-        "gracePeriodSeconds": 5,
-    }
-    assert POD not in served.cluster.objects
-
-
-def test_every_request_says_who_asks(served: Served) -> None:
-    """The API server's audit log and the managed fields of what an agent writes show it."""
-    served.cluster.objects["/x"] = {}
-    served.api().get("/x")
-    assert served.cluster.agents == ["gpu-tenancy"]
-
-
-def test_it_tells_the_servers_time_of_day_at_its_last_answer(served: Served) -> None:
-    api = served.api()
-    assert api.time is None
-    served.cluster.now = datetime(2026, 6, 2, 12, 0, 7, tzinfo=UTC)
-    list(api.items("/api/v1/nodes"))
-    assert api.time == served.cluster.now

@@ -1,4 +1,4 @@
-"""Events: told once while they last, and in the form that the API server takes."""
+"""Events: written once an hour, and in the form that the API server accepts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

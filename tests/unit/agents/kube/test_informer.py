@@ -1,4 +1,4 @@
-"""The one informer: list, watch, resume, relist; what is logged of it, and how long it waits."""
+"""The informer: lists, watches, resumes, relists, its log and its waits."""
 
 import threading
 import time
@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agents.kube import informer as module
-from agents.kube.client import ApiError
 from agents.kube.informer import Backlog, Informer, Watches, WatchSource, backoff_seconds, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
@@ -231,20 +230,6 @@ def test_a_list_keeps_of_every_page_what_is_asked_for(served: Served) -> None:
     assert listed.source == WatchSource(path=NODES, resource_version=str(served.cluster.version))
 
 
-def test_an_empty_list_may_be_null(served: Served) -> None:
-    """As a Go server writes a slice that was never made."""
-    served.cluster.objects["/leases"] = {"items": None, "metadata": {"resourceVersion": "7"}}
-    assert read_list(served.api(), "/leases", name_of).items == ()
-
-
-def test_an_error_of_the_api_is_raised_as_it_is(served: Served) -> None:
-    served.cluster.faults.append(Fault("GET", NODES, 403, "Forbidden", times=9))
-    watches = Watches(served.api(), Clock(), [WatchSource(path=NODES, resource_version="1")])
-    with pytest.raises(ApiError, match="403 Forbidden"):
-        watches.take(PATIENCE_SECONDS)
-    watches.close()
-
-
 def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     backlog, entered = Backlog(10), list[int]()
 
@@ -259,10 +244,10 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6])
     backlog.leave(4)
     backlog.leave(6)
-    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # one event, however large, and no other beside it
+    eventually(lambda: entered == [4, 6, 50], lambda: entered)  # a larger event enters alone
     backlog.close()
     reader.join(PATIENCE_SECONDS)
-    assert entered == [4, 6, 50]  # what nobody takes any more is not decoded either
+    assert entered == [4, 6, 50]  # after `close` no event is decoded
 
 
 def test_events_that_were_taken_are_applied_before_more_are_decoded(

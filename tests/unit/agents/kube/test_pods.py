@@ -167,7 +167,7 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """Nobody's giving memory back would help it: gates closed and others were recycled for it, again and again."""
+    """Freed memory would not help it: gates closed and pods were recycled for it, again and again."""
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
@@ -209,29 +209,23 @@ def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() ->
 
 
 @pytest.mark.parametrize(
-    ("nodes", "others", "requests"),
+    ("nodes", "others", "counts", "requests"),
     [
-        (20, 0, 1 + 2),  # how many there are, and pages of 100
-        (20, 790, 1 + 10),
-        (20, 810, 1 + 20),  # more than half as many as nodes: node by node
-        (9, 0, 9),
+        (20, 0, True, 1 + 2),  # the number of pods, and pages of 100
+        (20, 790, True, 1 + 10),
+        (20, 810, True, 1 + 20),  # more pages than half the nodes: node by node
+        (10, 0, False, 1 + 10),  # the server sends no number
+        (9, 0, True, 9),
     ],
 )
 def test_the_pods_of_many_nodes_are_listed_together_where_that_takes_fewer_requests(
-    served: Served, nodes: int, others: int, requests: int
+    served: Served, nodes: int, others: int, counts: bool, requests: int
 ) -> None:
-    """Ten on each node, and so many that are bound elsewhere."""
+    """Ten pods on each node, and others elsewhere."""
+    served.cluster.counts = counts
     for number in range(10 * nodes + others):
         served.cluster.add_pod(f"p{number}", f"n{number % nodes}" if number < 10 * nodes else "other", "0")
     served.cluster.add_pod("ended", "n0", "0", phase="Succeeded")
     found = [item["metadata"]["name"] for item in bound_to(served.api(), [f"n{number}" for number in range(nodes)])]
     assert sorted(found) == sorted(f"p{number}" for number in range(10 * nodes))
     assert len(served.cluster.requests) == requests
-
-
-def test_a_server_that_does_not_say_how_many_pods_there_are_is_asked_node_by_node(served: Served) -> None:
-    served.cluster.counts = False
-    for number in range(100):
-        served.cluster.add_pod(f"p{number}", f"n{number % 10}", "0")
-    assert len(list(bound_to(served.api(), [f"n{number}" for number in range(10)]))) == 100
-    assert len(served.cluster.requests) == 1 + 10

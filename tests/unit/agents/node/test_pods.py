@@ -1,40 +1,15 @@
-"""The pods of a node: whose a container is, and what its pod declares."""
+"""The pods of a node: the owner of a container, and the budget of its pod."""
 
 import io
-from typing import Any
 
 import pytest
 
 from agents.node.cgroup import Container
-from agents.node.pods import Owner, Roster, node_pod
+from agents.node.pods import Owner
 from agents.runtime.log import Log
-from tenancy.ledger import Ledger, Seat
-from tests.support.fake_cluster import DOMAIN, NAMES, T4
+from tests.support.fake_cluster import NAMES
 from tests.support.mirrors import mirror
-
-CHAT = {
-    "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},
-    "spec": {
-        "nodeName": "k8s-node1",
-        "containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "5k"}}}, {"name": "proxy"}],
-    },
-    "status": {
-        "phase": "Running",
-        "containerStatuses": [
-            {"name": "model", "containerID": "containerd://aaa"},
-            {"name": "proxy", "containerID": "cri-o://bbb"},
-        ],
-        "initContainerStatuses": [{"name": "fetch", "containerID": "containerd://ccc"}],
-        "ephemeralContainerStatuses": [{"name": "debugger", "containerID": "containerd://ddd"}],
-    },
-}
-
-
-LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000),))
-
-
-def read(*pods: dict[str, Any], ledger: Ledger | None = LEDGER, log: Log | None = None) -> Roster:
-    return Roster(tuple(node_pod(pod, ledger, log or Log("test", io.StringIO())) for pod in pods))
+from tests.support.node_pods import CHAT, read
 
 
 @pytest.mark.parametrize(

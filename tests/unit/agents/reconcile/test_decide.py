@@ -1,7 +1,5 @@
-"""What a node must advertise, by table and by property."""
+"""Decides what a node advertises, by table and by property."""
 
-import random
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,12 +9,11 @@ from hypothesis import strategies as st
 
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, ClusterState, NodeFinding, NodePatch, decide, status_patch
-from agents.reconcile.labels import Verified
-from tenancy.ledger import Ledger, PlacementMode, Pool, Sharing
-from tenancy.names import EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD, LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.quantity import QuantityError, canonical, whole
-from tests.support import search
 from tests.support.fake_cluster import LABELS, NAMES, T4
+from tests.support.reconciling import written
 
 BATCH = Pool(name="batch", node_selector={"gpu": "batch"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
 TWO = Pool(name="two", node_selector={"slot": "2"}, nodes=1, device_count=2, memory_mib=24576, reserve_mib=576)
@@ -32,10 +29,6 @@ def judged(node: Node, *pools: Pool, bound_mib: int = 0) -> tuple[Action, ...]:
     return decide(
         Ledger(domain=NAMES.domain, pools=pools), ClusterState(nodes=(node,), bound={"n": Bound(mib=bound_mib)})
     )
-
-
-def written(actions: tuple[Action, ...]) -> list[tuple[int | None, int | None]]:
-    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
 
 
 def applied(state: Node, actions: tuple[Action, ...]) -> Node:
@@ -113,7 +106,7 @@ def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, 
     assert written(actions) == [(left, None)]
 
 
-def test_more_bound_than_declared_is_told_of_each_time() -> None:
+def test_more_bound_than_declared_is_reported_each_time() -> None:
     (finding,) = judged(node(gpumem="15k", gpu_count="1"), T4, bound_mib=15000)
     assert isinstance(finding, NodeFinding)
     assert not finding.blocking
@@ -134,15 +127,17 @@ amounts = st.none() | st.integers(0, 60_000).map(canonical) | st.sampled_from(["
 held = st.fixed_dictionaries({NAMES.gpumem: amounts, NAMES.gpu_count: amounts}).map(
     lambda keys: {key: value for key, value in keys.items() if value is not None}
 )
-label_sets = st.fixed_dictionaries(
+SOUND = (LABELS, {"slot": "2", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"}, {"gpu": "batch"}, {})
+unsound = st.fixed_dictionaries(
     {},
     optional={
         "gpu": st.sampled_from(["t4", "batch", "l4"]),
         "slot": st.sampled_from(["1", "2"]),
-        LABEL_GPU_MEMORY: st.sampled_from(["15360", "24576", "8192", "x", ""]),
-        LABEL_GPU_COUNT: st.sampled_from(["0", "1", "2", "3"]),
+        LABEL_GPU_MEMORY: st.sampled_from(["15359", "15360", "15361", "24575", "8192", "x", ""]),
+        LABEL_GPU_COUNT: st.sampled_from(["0", "1", "2", "3", "x"]),
     },
 )
+label_sets = st.builds(dict.__or__, st.sampled_from(SOUND), st.just({}) | unsound)
 nodes = st.builds(Node, name=st.just("n"), labels=label_sets, capacity=held, allocatable=held)
 pool_sets = st.lists(st.sampled_from([T4, BATCH, TWO]), unique_by=lambda pool: pool.name)
 bound_sums = st.just(0) | st.integers(1, 60_000)
@@ -156,7 +151,7 @@ def value(amount: str | None) -> int | None:
 
 
 def verified_mib(state: Node, pools: list[Pool]) -> int:
-    """What the labels show less the reserve, if one memory pool has the node."""
+    """The MiB that the labels show beyond the reserve, if one memory pool has the node."""
     mine = [pool for pool in pools if pool.node_selector.items() <= state.labels.items()]
     memory, count = (state.labels.get(label, "") for label in (LABEL_GPU_MEMORY, LABEL_GPU_COUNT))
     if len(mine) != 1 or mine[0].sharing is not Sharing.MEMORY or not (memory.isdigit() and count.isdigit()):
@@ -165,129 +160,23 @@ def verified_mib(state: Node, pools: list[Pool]) -> int:
 
 
 @given(nodes, pool_sets, bound_sums)
-def test_deciding_again_after_the_writes_changes_nothing(state: Node, pools: list[Pool], bound_mib: int) -> None:
-    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
-    assert written(judged(after, *pools, bound_mib=bound_mib)) == []
-
-
-@given(nodes, pool_sets, bound_sums)
-def test_a_node_never_shows_zero_and_both_maps_agree(state: Node, pools: list[Pool], bound_mib: int) -> None:
-    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
-    assert after.capacity == after.allocatable
-    assert all(value(amount) not in (0, None) for amount in after.capacity.values())
-
-
-@given(nodes, pool_sets, bound_sums)
-def test_what_stays_advertised_is_never_below_what_is_bound(state: Node, pools: list[Pool], bound_mib: int) -> None:
-    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
-    shown = value(after.capacity.get(NAMES.gpumem))
-    assert shown is None or shown >= bound_mib
-
-
-@given(nodes, pool_sets, bound_sums)
-def test_nothing_beyond_the_verified_devices_is_advertised_unless_it_is_bound(
+def test_in_no_case_a_write_goes_below_what_is_bound_or_above_what_is_there(
     state: Node, pools: list[Pool], bound_mib: int
 ) -> None:
+    other = {"cpu": "8", "nvidia.com/gpu": "100"}
+    state = replace(state, capacity={**state.capacity, **other}, allocatable={**state.allocatable, **other})
     after = applied(state, judged(state, *pools, bound_mib=bound_mib))
-    assert (value(after.capacity.get(NAMES.gpumem)) or 0) <= max(verified_mib(state, pools), bound_mib)
+    shown = value(after.capacity.get(NAMES.gpumem))
+    assert after.capacity == after.allocatable
+    assert other.items() <= after.capacity.items()
+    assert not {0, None} & {
+        value(after.capacity[key]) for key in (NAMES.gpumem, NAMES.gpu_count) if key in after.capacity
+    }
+    assert shown is None or bound_mib <= shown <= max(verified_mib(state, pools), bound_mib)
+    assert written(judged(after, *pools, bound_mib=bound_mib)) == [], "a second pass changes nothing"
 
 
 @given(nodes, bound_sums)
 def test_retiring_removes_both_keys_whatever_runs(state: Node, bound_mib: int) -> None:
     after = applied(state, judged(state, bound_mib=bound_mib))
     assert {NAMES.gpumem, NAMES.gpu_count}.isdisjoint({*after.capacity, *after.allocatable})
-
-
-@given(nodes, pool_sets, bound_sums)
-def test_other_keys_are_left_alone(state: Node, pools: list[Pool], bound_mib: int) -> None:
-    other = {"cpu": "8", "nvidia.com/gpu": "100"}
-    state = replace(state, capacity={**state.capacity, **other}, allocatable={**state.allocatable, **other})
-    after = applied(state, judged(state, *pools, bound_mib=bound_mib))
-    assert other.items() <= after.capacity.items()
-    assert other.items() <= after.allocatable.items()
-
-
-GPUMEM = (None, None, "0", "3k", "5e3", "14k", "14000", "48k", "60k", "1500m", "-1", "x")
-GPU_COUNT = (None, "0", "1", "2", "x")
-SOUND = (LABELS, {"slot": "2", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"}, {"gpu": "batch"}, {})
-UNSOUND = (
-    {"slot": "2"},
-    {"gpu": "l4"},
-    *({LABEL_GPU_MEMORY: shown} for shown in ("15359", "24575", "15361", "x", "")),
-    *({LABEL_GPU_COUNT: shown} for shown in ("0", "1", "3", "x")),
-)
-POOLS = ([T4], [TWO], [T4, BATCH, TWO], [T4, BATCH, TWO], [])
-
-
-def at_random(draw: random.Random) -> tuple[Node, list[Pool], int]:
-    """A node in any state, any pools, any sum of requests: the ground of the strategies above, at a tenth of the cost
-    and with more nodes that are in order."""
-
-    def held() -> dict[str, str]:
-        amounts = {NAMES.gpumem: draw.choice(GPUMEM), NAMES.gpu_count: draw.choice(GPU_COUNT)}
-        return {key: amount for key, amount in amounts.items() if amount is not None}
-
-    labels = {**draw.choice(SOUND), **draw.choice(({}, {}, {}, *UNSOUND))}
-    capacity = held()
-    return (
-        Node(name="n", labels=labels, capacity=capacity, allocatable=capacity if draw.random() < 0.7 else held()),
-        draw.choice(POOLS),
-        draw.choice((0, draw.randint(1, 15_000), draw.randint(1, 60_000))),
-    )
-
-
-@pytest.mark.search
-def test_in_no_case_of_many_a_write_goes_below_what_is_bound_or_above_what_is_there() -> None:
-    draw, kinds, cases = search.dice("nodes"), Counter[str](), search.cases(1000, soak=100_000)
-    for _ in range(cases):
-        state, pools, bound_mib = at_random(draw)
-        for change in judged(state, *pools, bound_mib=bound_mib):
-            if isinstance(change, NodePatch):
-                kinds[change.reason] += 1
-                written_mib, devices_mib = change.gpumem_mib, verified_mib(state, pools)
-                assert written_mib is None or written_mib >= max(bound_mib, 1), (state, pools, bound_mib)
-                assert (written_mib or 0) <= max(devices_mib, bound_mib), (state, pools, bound_mib)
-                assert change.gpu_count != 0, (state, pools, bound_mib)
-    assert min(kinds[reason] for reason in (EVENT_ADVERTISED, EVENT_REMOVED, EVENT_WITHHELD)) > cases / 20, kinds
-
-
-CLAIMS = replace(T4, placement=PlacementMode.DRA)
-EXTENDERS = replace(T4, placement=PlacementMode.EXTENDER)
-
-
-def moved(
-    node: Node, pool: Pool, *, bound_mib: int = 0, claimed: bool = False, since: int | None = None
-) -> list[int | None]:
-    """What is written of gpumem; `since`: for so many seconds each pass found no claim there."""
-    known = {} if since is None else {"n": Verified(labels=LABELS, unclaimed_since=0, unclaimed_until=since)}
-    state = ClusterState(
-        nodes=(node,),
-        bound={"n": Bound(mib=bound_mib, devices=int(bound_mib > 0))},
-        claimed=frozenset({"n"} if claimed else ()),
-        verified=known,
-        now=since or 0,
-    )
-    actions = decide(Ledger(domain=NAMES.domain, pools=(pool,)), state)
-    return [action.gpumem_mib for action in actions if isinstance(action, NodePatch)]
-
-
-def test_a_node_that_moved_to_claims_advertises_what_its_old_pods_have() -> None:
-    assert moved(node(gpumem="14000", gpu_count="1"), CLAIMS, bound_mib=5000) == [5000]
-    assert moved(node(gpumem="5000", gpu_count="1"), CLAIMS) == [None]
-    assert moved(node(), CLAIMS, since=1000) == []
-
-
-@pytest.mark.parametrize(
-    ("claimed", "since", "written"),
-    [(True, 1000, []), (False, None, []), (False, 119, []), (False, 120, [14000])],
-    ids=["claims are there", "nothing is known", "too soon", "long gone"],
-)
-def test_a_node_that_moved_back_is_advertised_when_claims_are_long_gone(
-    claimed: bool, since: int | None, written: list[int]
-) -> None:
-    assert moved(node(), EXTENDERS, claimed=claimed, since=since) == written
-
-
-def test_a_node_that_advertises_all_goes_on_and_stops_where_claims_could_have_it() -> None:
-    assert moved(node(gpumem="14000", gpu_count="1"), EXTENDERS) == []
-    assert moved(node(gpumem="14000", gpu_count="1"), EXTENDERS, bound_mib=5000, claimed=True) == [5000]

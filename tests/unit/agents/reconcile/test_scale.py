@@ -1,12 +1,12 @@
-"""How often reconcile asks the API as the cluster grows: counted, so that no machine's speed decides."""
+"""The number of reconcile's requests to the API grows no faster than the cluster."""
 
 import math
 from collections import Counter
 from dataclasses import replace
 
 from agents.kube.client import PAGE
-from agents.reconcile.main import Reconciler, Settings
-from tests.support.fake_cluster import LABELS, SYSTEM, T4, Served
+from tests.support.fake_cluster import LABELS, T4, Served
+from tests.support.reconciling import reconciler
 
 FEW, TIMES = 20, 10
 MANY = FEW * TIMES
@@ -24,8 +24,7 @@ def asked(served: Served, nodes: int, *, advertised: bool) -> Counter[str]:
         for seat in range(PODS_A_NODE):
             cluster.add_pod(f"pod-{number}-{seat}", f"node-{number}", "1k")
     cluster.requests.clear()
-    settings = Settings(ledger_namespace=SYSTEM, pod_name="one", dry_run=False, interval_seconds=10, run_seconds=0)
-    assert Reconciler(settings=settings, api=served.api(), clock=served.time.clock(), log=served.log()).run() == 0
+    assert reconciler(served).run() == 0
     return Counter(method for method, _ in cluster.requests)
 
 

@@ -1,4 +1,4 @@
-"""What a request line and headers say, of whatever may come."""
+"""Any bytes are parsed as a request line and headers, or refused."""
 
 import http.client
 import io
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runtime.http_message import HttpResponse, RequestError, read_head, sentence
+from agents.runtime.http_message import RequestError, read_head, sentence
 
 MOST = 1000
 WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="?"), min_size=1, max_size=20)
@@ -56,7 +56,7 @@ def test_whatever_comes_is_a_head_or_refused(text: bytes) -> None:
 
 
 class Answered:
-    """A socket that has this to say."""
+    """A fake socket with this text."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -70,7 +70,3 @@ def test_an_answer_is_read_by_another_client(last: bool) -> None:
     read = http.client.HTTPResponse(Answered(sentence(404, "not here").encoded(last=last)))  # type: ignore[arg-type]
     read.begin()
     assert (read.status, read.read(), read.getheader("Connection")) == (404, b"not here\n", "close" if last else None)
-
-
-def test_an_answer_is_json_unless_it_says_otherwise() -> None:
-    assert b"Content-Type: application/json\r\n" in HttpResponse(200, b"{}").encoded(last=False)

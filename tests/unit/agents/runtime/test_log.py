@@ -41,7 +41,6 @@ def test_a_line_is_json_with_the_fields_of_its_event(stream: Stream, level: str)
 
 
 def test_each_line_is_one_flushed_write_so_that_those_of_two_threads_do_not_mix(stream: Stream) -> None:
-    """A line over the stream's buffer was cut from its newline by another thread's."""
     log = Log("guard", stream)
     log.info("x" * 10_000)
     assert stream.flushed == 1

@@ -39,10 +39,6 @@ def test_a_bucket_has_all_that_took_no_longer_than_its_bound() -> None:
     assert found["seconds_sum,bind"] == 0.0005 + 0.0006 + 5.0 + 6.0
 
 
-def test_what_never_happened_has_no_series() -> None:
-    assert shown(Counter("c", "C.", "l"), Histogram("h", "H.", "l")) == {}
-
-
 def test_nothing_is_lost_between_threads() -> None:
     counter, seconds = Counter("c", "C.", "l"), Histogram("h", "H.", "l")
     by_threads(lambda: (counter.add("x"), seconds.observe("x", 0.002))[0])

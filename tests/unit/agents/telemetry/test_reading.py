@@ -1,4 +1,4 @@
-"""An exporter's answer is believed when it is whole, fresh and possible."""
+"""An exporter's answer is believed if it is whole, fresh and possible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,8 @@ def text(*, age_seconds: float = 1, uses: Sequence[Use] = (ML, FRIGATE)) -> str:
     return answer(uses, age_seconds=age_seconds, driver_mib=450)
 
 
-def test_it_tells_the_devices_and_who_uses_them() -> None:
+def test_it_reports_the_devices_and_their_users() -> None:
+    assert parse(text(uses=())).uses == ()
     reading = parse(text())
     assert (reading.devices, reading.age_seconds, reading.unknown_uses, reading.lost) == ((CARD,), 1, {}, ())
     assert reading.uses == (
@@ -35,10 +36,6 @@ def test_the_containers_of_a_pod_add_up() -> None:
     assert [use.used_bytes for use in reading.uses if use.uid == "uid-ml"] == [2_000 * MIB + 5]
 
 
-def test_an_idle_card_has_users_none_and_is_not_unknown() -> None:
-    assert parse(text(uses=())).uses == ()
-
-
 def test_a_sample_may_be_thirty_seconds_old() -> None:
     assert parse(text(age_seconds=30)).devices == (CARD,)
     with pytest.raises(TelemetryError, match="needed is one of at most 30 s") as stale:
@@ -46,13 +43,13 @@ def test_a_sample_may_be_thirty_seconds_old() -> None:
     assert stale.value.trouble is Trouble.STALE
 
 
-def test_without_unattributed_memory_the_devices_are_believed_and_the_users_not_known() -> None:
+def test_without_unattributed_memory_the_devices_are_known_and_their_users_are_not() -> None:
     reading = parse(without(text(), "unattributed"))
     assert (reading.devices, reading.uses) == ((CARD,), ())
     assert reading.unknown_uses == {"GPU-0": "the exporter does not report who uses it"}
 
 
-def test_a_process_whose_memory_nvml_does_not_tell_leaves_the_users_unknown() -> None:
+def test_a_process_whose_memory_nvml_does_not_report_leaves_the_users_unknown() -> None:
     reading = parse(text() + 'gpu_memory_unknown_processes{gpu="0",uuid="GPU-0"} 2\n')
     assert (reading.devices, reading.uses) == ((CARD,), ())
     assert reading.unknown_uses == {"GPU-0": "NVML does not report the memory of 2 processes"}
@@ -147,11 +144,7 @@ def test_a_process_of_unknown_use_on_one_device_leaves_the_users_of_the_other_kn
     assert {use.uid for use in reading.uses} == {"uid-ml", "uid-frigate"}
 
 
-def test_who_declared_nothing_is_known_where_the_exporter_knows_the_ledger() -> None:
+def test_a_pod_without_a_budget_is_known_if_the_exporter_knows_the_ledger() -> None:
     assert all(use.declares for use in parse(text()).uses or ())
     told = parse(text(uses=(ML, replace(FRIGATE, declares=False))))
     assert {use.uid: use.declares for use in told.uses} == {"uid-ml": True, "uid-frigate": False}
-
-
-def test_series_that_are_none_of_ours_are_passed_over() -> None:
-    assert parse(f'{text()}gpu_pod_memory_declared_bytes{{pod="a"}} 5\n') == parse(text())

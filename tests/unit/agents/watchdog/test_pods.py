@@ -8,8 +8,9 @@ import pytest
 from agents.kube.pods import Controller
 from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
+from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
-from tests.support.mirrors import mirror, owner
+from tests.support.mirrors import owner
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 
@@ -47,19 +48,6 @@ def test_a_pod_is_read_with_what_it_declared_in_whichever_spelling(served: Serve
     )
 
 
-def test_a_static_pod_is_known_by_its_mirror_and_its_owner_together(served: Served) -> None:
-    static = mirror("h", "n")
-    assert read(served, **static).static
-    assert not read(served, **static | {"annotations": {"kubernetes.io/config.hash": "h"}}).static
-    assert not read(served, **static | {"annotations": {}}).static
-    assert not read(served, **static | {"ownerReferences": []}).static
-
-
-def test_only_the_pods_of_the_node_are_read(served: Served) -> None:
-    read(served)
-    assert list(read_pods(served.api(), "m", LEDGER, served.log())) == []
-
-
 @pytest.mark.parametrize(
     ("metadata", "workload"),
     [
@@ -92,23 +80,6 @@ def test_a_pod_is_one_of(served: Served, metadata: dict[str, Any], workload: str
     assert read(served, **metadata).workload == workload
 
 
-def test_a_pod_that_terminates_is_gone_when_its_grace_ends(served: Served) -> None:
-    gone_by = read(served, deletionTimestamp="2026-06-02T07:00:30Z").gone_by
-    assert gone_by == datetime(2026, 6, 2, 7, 0, 30, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("phase", "ended"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
-)
-def test_a_pod_has_ended(served: Served, phase: str, ended: bool) -> None:
-    assert read(served, status={"phase": phase}).ended is ended
-
-
-def test_its_age_is_counted_from_its_start_on_the_node(served: Served) -> None:
-    started = read(served, status={"phase": "Running", "startTime": "2026-06-02T06:30:00Z"}).started
-    assert started == datetime(2026, 6, 2, 6, 30, tzinfo=UTC)
-
-
 def test_a_request_that_cannot_be_read_is_named_and_its_pod_left_alone(served: Served) -> None:
     assert read(served, gpumem="much").declared_mib == 0
     (line,) = served.lines()
@@ -127,3 +98,24 @@ def test_the_grace_that_it_asks_for(served: Served, spec: dict[str, Any], second
 def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     assert read(served).uuids == ()
     assert read(served, annotations={NAMES.device_uuid: "GPU-1,GPU-2"}).uuids == ("GPU-1", "GPU-2")
+
+
+@pytest.mark.parametrize(
+    ("named", "queued_as", "workload"),
+    [
+        *((bad, "", "Pod/llama-swap-5c9d-x") for bad in ("x" * 250_000, "x" * 254, "../../pods/x", "Job", "job\n", "")),
+        *((good, good, f"Workload/{good}") for good in ("job-train", "a", "x" * 253, "jobset.train-0")),
+    ],
+)
+def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, queued_as: str, workload: str) -> None:
+    """A tenant writes the annotation, up to 256 KiB. Two of them filled the journal, which was not written then."""
+    labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
+    found = read(served, labels=labels, annotations=annotations)
+    assert (found.queued_as, found.workload) == (queued_as, f"llama-swap/{workload}")
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "K" * 250_000])
+def test_an_owner_with_a_long_name_is_not_kept(served: Served, kind: str) -> None:
+    """The API server allows an owner with any kind and name."""
+    found = read(served, ownerReferences=owner(kind, "x" * 250_000))
+    assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"

@@ -1,4 +1,4 @@
-"""What the watchdog says of a pod that the driver should hold to its budget, and does not."""
+"""The Events on a pod that the driver should hold to its budget, and does not."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ def test_each_container_that_is_not_held_is_named_once_on_its_pod_with_the_reaso
     reporter = Reporter(log=served.log(), recorder=recorder, resource=NAMES.gpumem)
     uncapped = tuple(UncappedPod(pod=POD, node="n", container=name, why="no-limit") for name in ("a", "b"))
     for _ in range(2):
-        reporter.warn(Decision(verdicts=(), blind=(), memory=PassState(), uncapped=uncapped), {}, NOW)
+        reporter.warn(Decision(state=PassState(), uncapped=uncapped), {}, NOW)
     events = served.cluster.events.values()
     assert [(found["reason"], found["regarding"]["name"], found["note"]) for found in events] == [
         (

@@ -9,7 +9,8 @@ from components.admission.grace import grace
 from components.admission.queued import Queued, queued
 from components.admission.seats import Seats, seat_sizes
 from components.base.manifest import Manifest
-from tenancy.names import (
+from tenancy.names import Names
+from tenancy.policy_names import (
     GRACE,
     GRACE_DELETION,
     QUEUED_JOBS,
@@ -17,7 +18,6 @@ from tenancy.names import (
     QUEUED_PODS,
     QUEUED_PODS_KEPT,
     SEAT_SIZES,
-    Names,
 )
 
 MOST_CODE_POINTS = 100_000  # of an expression: cel-go's ExpressionSizeCodePointLimit, which the API server leaves

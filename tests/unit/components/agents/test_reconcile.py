@@ -11,7 +11,7 @@ from components.base.manifest import register
 from components.base.zipapp import Zipapp
 from tenancy.ledger import Ledger, Seat, Source
 from tests.support.engine import Graph, build, names
-from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, T4, declared, environment, rights
+from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, declared, environment, rights
 
 FINALIZER = "example.com/advertised-capacity"
 
@@ -28,22 +28,6 @@ def graph() -> Graph:
 def job_name(**changes: Any) -> str:
     name: str = declared(Capacity, "capacity", args(**changes)).one("Job").inputs["metadata"]["name"]
     return name
-
-
-def test_its_children_are_named_by_their_roles(graph: Graph) -> None:
-    assert names(graph.children(graph.one("Capacity"))) == {
-        "capacity-ledger",
-        "capacity-reconcile",
-        "capacity-cron-job",
-        "capacity-journal",
-        "capacity-job",
-        "capacity-reconcile-writes",
-        "capacity-reconcile-writes-binding",
-        "capacity-capacity-writers",
-        "capacity-capacity-writers-binding",
-        "capacity-ledger-writes",
-        "capacity-ledger-writes-binding",
-    }
 
 
 def test_the_ledger_is_read_back_as_it_was(graph: Graph) -> None:
@@ -83,22 +67,6 @@ def test_what_takes_its_output_comes_after_the_job() -> None:
     consumer = graph.one("ConfigMap", "consumer")
     assert graph.depends_on(consumer, graph.one("Job"))
     assert consumer.inputs["data"] == {"t4": "14000"}
-
-
-def test_reconcile_has_exactly_these_rights(graph: Graph) -> None:
-    assert rights(graph) == {
-        (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
-        (SYSTEM, "/configmaps", "watch", ("gpu-tenancy-ledger",)),
-        (SYSTEM, "/configmaps", "patch", ("gpu-tenancy-ledger",)),
-        (SYSTEM, "/configmaps", "get", ("gpumem-reconcile-journal",)),
-        (SYSTEM, "/configmaps", "patch", ("gpumem-reconcile-journal",)),
-        ("*", "/nodes", "list", ()),
-        ("*", "/nodes", "watch", ()),
-        ("*", "/nodes/status", "patch", ()),
-        ("*", "/pods", "list", ()),
-        ("*", "/pods", "watch", ()),
-        ("*", "events.k8s.io/events", "create", ()),
-    }
 
 
 @pytest.mark.parametrize("source", [Source.SLICES, Source.DECLARED])
@@ -160,14 +128,3 @@ def test_without_reconcile_there_is_the_ledger_alone_and_nothing_holds_it() -> N
     graph = declared(Capacity, "capacity", args(reconcile=None))
     assert names(graph.resources) == {"capacity", "capacity-ledger"}
     assert "finalizers" not in graph.one("ConfigMap", "capacity-ledger").inputs["metadata"]
-
-
-def test_its_outputs_are_the_pools_that_share_memory(graph: Graph) -> None:
-    assert graph.outputs_of(graph.one("Capacity")) == {"advertisedMib": {"t4": T4.advertised_mib}}
-
-
-def test_its_journal_is_there_before_a_run_of_it_and_without_data(graph: Graph) -> None:
-    journal = graph.one("ConfigMap", "capacity-journal")
-    assert journal.inputs["metadata"]["name"] == "gpumem-reconcile-journal"
-    assert "data" not in journal.inputs
-    assert graph.depends_on(graph.one("CronJob"), journal)

@@ -2,7 +2,7 @@ import pytest
 
 from components.agents.exporter import ExporterSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
-from tests.support.engine import Graph, names
+from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
 
 READS = {
@@ -23,9 +23,9 @@ ACTS = {
 }
 
 
-def watchdog(**spec: object) -> Graph:
+def watchdog(*, armed: bool) -> Graph:
     args = WatchdogArgs(
-        spec=WatchdogSpec(**spec),  # type: ignore[arg-type]
+        spec=WatchdogSpec(armed=armed),
         cluster=CLUSTER,
         code=CODE,
         exporter=ExporterSpec(port=9999),
@@ -35,76 +35,12 @@ def watchdog(**spec: object) -> Graph:
     return declared(Watchdog, "watchdog", args)
 
 
-@pytest.fixture(scope="module")
-def unarmed() -> Graph:
-    return watchdog(
-        interval_seconds=7,
-        minimum_age_seconds=11,
-        cool_down_seconds=13,
-        grace_seconds=17,
-        waiting_seconds=19,
-        evictions_per_hour=2,
-        node_evictions_per_hour=3,
-        total_evictions_per_hour=5,
-    )
+@pytest.mark.parametrize(("armed", "held"), [(False, READS | TELLS), (True, READS | TELLS | ACTS)])
+def test_it_has_the_right_to_act_only_when_armed(armed: bool, held: set[tuple[str, str, str, tuple[str, ...]]]) -> None:
+    graph = watchdog(armed=armed)
+    assert environment(dict(graph.one("CronJob").inputs))["DRY_RUN"] == str(not armed).lower()
+    assert rights(graph) == held
 
 
-@pytest.fixture(scope="module")
-def armed() -> Graph:
-    return watchdog(armed=True)
-
-
-def test_it_is_a_cron_job_under_its_identity(unarmed: Graph) -> None:
-    assert names(unarmed.children(unarmed.one("Watchdog"))) == {"watchdog-identity", "watchdog-cron-job"}
-    cron_job = unarmed.one("CronJob")
-    assert cron_job.inputs["metadata"]["name"] == "gpu-vram-watchdog"
-    assert cron_job.inputs["metadata"]["namespace"] == SYSTEM
-    for binding in (*unarmed.all("RoleBinding"), unarmed.one("ClusterRoleBinding")):
-        assert unarmed.depends_on(cron_job, binding)
-
-
-def test_unless_told_it_is_not_armed_and_has_no_right_to_act(unarmed: Graph) -> None:
-    assert environment(dict(unarmed.one("CronJob").inputs))["DRY_RUN"] == "true"
-    assert rights(unarmed) == READS | TELLS
-
-
-def test_armed_it_may_evict_where_the_stack_hands_budgets_out(armed: Graph) -> None:
-    assert environment(dict(armed.one("CronJob").inputs))["DRY_RUN"] == "false"
-    assert rights(armed) == READS | TELLS | ACTS
-
-
-def test_it_may_delete_only_when_told_to() -> None:
-    deletes = {("chat", "/pods", "delete", ()), ("team-a", "/pods", "delete", ())}
-    assert rights(watchdog(armed=True, delete_blocked=True)) == READS | TELLS | ACTS | deletes
-
-
-def test_armed_it_has_a_journal_before_it_runs(armed: Graph) -> None:
-    (journal,) = armed.all("ConfigMap")
-    assert journal.inputs["metadata"]["name"] == JOURNAL
-    assert "data" not in journal.inputs
-    assert armed.depends_on(armed.one("CronJob"), journal)
-
-
-def test_its_tunables_are_the_operators(unarmed: Graph) -> None:
-    assert environment(dict(unarmed.one("CronJob").inputs)) == {
-        "LEDGER_NAMESPACE": SYSTEM,
-        "DRY_RUN": "true",
-        "INTERVAL_SECONDS": "7",
-        "RUN_SECONDS": "45",
-        "MINIMUM_AGE_SECONDS": "11",
-        "COOL_DOWN_SECONDS": "13",
-        "GRACE_SECONDS": "17",
-        "WAITING_SECONDS": "19",
-        "EVICTIONS_PER_HOUR": "2",
-        "NODE_EVICTIONS_PER_HOUR": "3",
-        "TOTAL_EVICTIONS_PER_HOUR": "5",
-        "DELETE_BLOCKED": "false",
-        "RECYCLE_BARE_PODS": "false",
-        "TENANTS": "chat,team-a",
-        "EXPORTER_NAMESPACE": NODES,
-        "EXPORTER_PORT": "9999",
-    }
-
-
-def test_its_output_is_its_cron_job(unarmed: Graph) -> None:
-    assert unarmed.outputs_of(unarmed.one("Watchdog")) == {"cronJob": "gpu-vram-watchdog"}
+def test_it_is_not_armed_unless_the_stack_says_so() -> None:
+    assert WatchdogSpec().armed is False

@@ -8,7 +8,7 @@ from stacks.preview import debug
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the engine is told."""
+    """The messages that the engine gets."""
     told: list[str] = []
     monkeypatch.setattr(pulumi.log, "debug", pulumi.log.debug)  # put back after the test
     monkeypatch.setattr(pulumi.log, "get_engine", lambda: "engine")

@@ -1,4 +1,4 @@
-"""What is read out of Pulumi's events."""
+"""Pulumi's events, as the preview reads them."""
 
 import pytest
 

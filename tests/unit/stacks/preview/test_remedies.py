@@ -1,11 +1,10 @@
-"""What a refused preview proposes is what the gate takes."""
+"""A refused preview proposes a change that the policy pack accepts."""
 
 from dataclasses import replace
 
 import pytest
 
 from stacks.preview.remedies import remedies
-from tenancy import sums
 from tenancy.ledger import Ledger, Seat
 from tests.support.graphs import LEDGER, seat
 
@@ -31,12 +30,6 @@ def test_the_fewest_seats_are_lowered_by_the_least(budgets: dict[str, int], line
 def test_a_seat_is_named_with_its_file_where_it_has_one() -> None:
     (line,) = remedies(LEDGER.with_budgets({"llama-swap": 7000}), {"llama-swap": "stacks.d/a.yaml"}.__getitem__)
     assert line == "t4: the smallest change that fits lowers llama-swap (stacks.d/a.yaml) from 7000 to 5524"
-
-
-def test_what_is_proposed_passes_and_a_mib_more_does_not() -> None:
-    passes, more = (LEDGER.with_budgets({"llama-swap": mib}) for mib in (5524, 5525))
-    assert not [*sums.contradictions(passes)]
-    assert [*sums.contradictions(more)]
 
 
 def test_what_lowering_does_not_help_has_none() -> None:

@@ -1,4 +1,4 @@
-"""What a placement strands."""
+"""Stranded memory."""
 
 import pytest
 from hypothesis import given
@@ -10,22 +10,6 @@ from tenancy.devices.fragmentation import Mix
 FREE = st.dictionaries(st.integers(0, 7), st.integers(0, 12), max_size=4)
 ASKS = st.builds(Ask, st.integers(1, 12), st.integers(1, 3), st.integers(0, 4))
 USUAL = st.lists(ASKS, min_size=1, max_size=6)
-
-
-def test_memory_on_devices_that_are_too_small_for_the_usual_pod_is_stranded() -> None:
-    """Record 0003's N2: 8138 MiB are free, and no pod of 8138 can have them."""
-    mix = Mix([Ask(8138)])
-    assert mix.stranded_mib([4069, 4069], None) == 8138
-    assert mix.stranded_mib([8138, 0], None) == 0
-
-
-def test_each_usual_pod_counts_as_often_as_it_is_usual() -> None:
-    mix = Mix([Ask(4000), Ask(4000), Ask(4000), Ask(8000)])
-    assert mix.stranded_mib([4000, 8000], None) == 4000 / 4
-
-
-def test_all_memory_is_stranded_for_a_pod_that_needs_more_devices() -> None:
-    assert Mix([Ask(4000, 2)]).stranded_mib([8000, 3999], None) == 11999
 
 
 def test_memory_without_the_cpu_that_is_needed_beside_it_is_stranded() -> None:
@@ -62,7 +46,7 @@ def test_without_usual_pods_the_best_fit_is_chosen() -> None:
 
 
 def by_definition(usual: list[Ask], free: list[int], cpu: int) -> float:
-    """Pod by pod: all free memory where the pod does not fit, else what lies on devices too small for it."""
+    """The sum over all pods of free memory on devices too small for the pod, or of all memory if it fits nowhere."""
     stranded = 0
     for ask in usual:
         fitting = [mib for mib in free if mib >= ask.mib]

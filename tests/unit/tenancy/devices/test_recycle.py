@@ -19,32 +19,23 @@ def names(choice: RecycleChoice) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("shortfall_mib", "at_most", "chosen", "restores"),
+    ("shortfall_mib", "chosen", "restores"),
     [
-        (0, 6, [], True),
-        (-5, 6, [], True),
-        (600, 6, ["tts"], True),
-        (601, 6, ["immich-ml"], True),
-        (7957, 6, ["immich-ml", "tts"], True),
-        (8657, 6, ["immich-ml"], False),
-        (7957, 1, ["immich-ml"], False),
-        (600, 0, [], False),
+        (0, [], True),
+        (-5, [], True),
+        (600, ["tts"], True),
+        (601, ["immich-ml"], True),
+        (7957, ["immich-ml", "tts"], True),
+        (8657, ["immich-ml"], False),
     ],
 )
-def test_of_a_runaway_a_low_priority_and_a_slight_one(
-    shortfall_mib: int, at_most: int, chosen: list[str], restores: bool
-) -> None:
-    choice = choose([LLAMA, ARENA, TTS], shortfall_mib=shortfall_mib, at_most=at_most)
+def test_of_a_runaway_a_low_priority_and_a_slight_one(shortfall_mib: int, chosen: list[str], restores: bool) -> None:
+    choice = choose([LLAMA, ARENA, TTS], shortfall_mib=shortfall_mib)
     assert (names(choice), choice.restores) == (chosen, restores)
 
 
 def test_without_offenders_nothing_is_chosen() -> None:
-    assert choose([], shortfall_mib=1, at_most=6) == RecycleChoice(chosen=(), restores=False)
-
-
-def test_at_equal_priority_and_overshoot_the_youngest_goes() -> None:
-    old, young = (Offender(name=name, overshoot_mib=5, age_seconds=age) for name, age in (("a", 900.0), ("b", 300.0)))
-    assert names(choose([old, young], shortfall_mib=5, at_most=1)) == ["b"]
+    assert choose([], shortfall_mib=1) == RecycleChoice(chosen=(), restores=False)
 
 
 def test_who_is_within_the_budget_cannot_be_an_offender() -> None:
@@ -68,9 +59,9 @@ def test_a_pod_is_over_when_its_devices_together_are(used: dict[str, int], decla
     assert overshoot_mib(used=used, device="GPU-0", declared_mib=declared_mib) == over_mib
 
 
-def expected(offenders: Sequence[Offender], shortfall_mib: int, at_most: int) -> RecycleChoice:
+def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
     """`choose` by trying every set."""
-    for size in range(1, min(at_most, len(offenders)) + 1):
+    for size in range(1, len(offenders) + 1):
         enough = [
             chosen
             for chosen in combinations(offenders, size)
@@ -109,16 +100,16 @@ offenders = st.lists(
 )
 
 
-@given(offenders, st.integers(1, 40), st.integers(1, 5))
-@example([LLAMA, ARENA, TTS], 7957, 2)
-def test_the_choice_is_the_best_of_all_sets(found: list[Offender], shortfall_mib: int, at_most: int) -> None:
-    assert choose(found, shortfall_mib=shortfall_mib, at_most=at_most) == expected(found, shortfall_mib, at_most)
+@given(offenders, st.integers(1, 40))
+@example([LLAMA, ARENA, TTS], 7957)
+def test_the_choice_is_the_best_of_all_sets(found: list[Offender], shortfall_mib: int) -> None:
+    assert choose(found, shortfall_mib=shortfall_mib) == expected(found, shortfall_mib)
 
 
 def test_a_device_with_a_thousand_offenders_is_decided_at_once() -> None:
     crowd = [
         Offender(name=str(index), overshoot_mib=1 + index * 37 % 500, priority=index % 10) for index in range(1000)
     ]
-    choice = choose(crowd, shortfall_mib=100_000, at_most=1000)
+    choice = choose(crowd, shortfall_mib=100_000)
     assert choice.restores
     assert sum(offender.overshoot_mib for offender in choice.chosen) >= 100_000

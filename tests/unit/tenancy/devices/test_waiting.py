@@ -1,4 +1,4 @@
-"""What a waiting seat lacks: as listed, and as properties of any node."""
+"""The missing memory of a waiting seat, as a table and as properties of any node."""
 
 from collections.abc import Mapping
 
@@ -87,7 +87,7 @@ NODES = st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(st.integers
 def test_room_is_by_the_ledger_alone(ask: Ask, devices: Mapping[int, DeviceMemory]) -> None:
     blind = {key: device(each.room_mib, None) for key, each in devices.items()}
     assert lack_of(ask, devices).room == lack_of(ask, blind).room
-    assert not lack_of(ask, blind).pressing
+    assert not lack_of(ask, blind).mib
 
 
 @given(ask=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
@@ -111,14 +111,14 @@ def test_a_pool_presses_where_no_node_has_room_without_a_lack(
     ask: Ask, nodes: Mapping[str, Mapping[int, DeviceMemory]]
 ) -> None:
     lacks = [lack_of(ask, devices) for devices in nodes.values()]
-    presses = any(lack.room for lack in lacks) and all(lack.pressing for lack in lacks if lack.room)
+    presses = any(lack.room for lack in lacks) and all(lack.mib for lack in lacks if lack.room)
     assert bool(to_free_mib([ask], nodes)) == presses
 
 
 def _freed(
     nodes: Mapping[str, Mapping[int, DeviceMemory]], freed: Mapping[tuple[str, int], int], asks: list[Ask]
 ) -> Mapping[tuple[str, int], int]:
-    """What is still to be freed once that much was."""
+    """The MiB still to free after that much was freed."""
     after = {
         node: {
             key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)

@@ -1,4 +1,4 @@
-"""Which seats of a stack file to lower: the least there is, as trying every size says."""
+"""The fewest seats of a stack file to lower, compared with trying every size."""
 
 import random
 from collections.abc import Iterator

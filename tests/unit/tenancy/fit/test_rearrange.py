@@ -1,4 +1,4 @@
-"""What to touch among pods that lie on devices: the least there is, as trying everything says."""
+"""The fewest pods to touch, compared with trying everything."""
 
 import random
 from dataclasses import replace
@@ -7,8 +7,9 @@ from operator import mul
 
 import pytest
 
+from tenancy.fit.layout import Budget, DeviceRoom, Lying
 from tenancy.fit.plan import Kind, Plan, Wanted
-from tenancy.fit.rearrange import Budget, DeviceRoom, Lying, rearrange
+from tenancy.fit.rearrange import rearrange
 
 CASES = 10_000
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
-from tests.support.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
+from tests.support.memory_pools import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
 
 
 def chart(pool: HostMemoryPool) -> str:

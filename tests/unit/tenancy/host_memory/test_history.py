@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tenancy.host_memory.history import JointUse, UsageSample, interval, joint_use
 from tenancy.host_memory.report import host_memory_report
-from tests.support.graphs import CLICKHOUSE, INFERENCE, NODE_4
+from tests.support.memory_pools import CLICKHOUSE, INFERENCE, NODE_4
 
 DAY_MINUTES = 1440
 POOL = replace(NODE_4, workloads=(INFERENCE, replace(CLICKHOUSE, peak_mib=6000, growth_mib_per_second=20)))

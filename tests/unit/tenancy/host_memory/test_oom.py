@@ -8,8 +8,8 @@ from tenancy.host_memory.oom import (
     burstable_oom_score_adj,
     eviction_order,
     guarded_oom_score_adj,
-    kernel_victim,
 )
+from tests.support.oom_killer import kernel_victim
 
 NODE_4 = 62_464
 TOTALS = st.integers(min_value=64, max_value=2**22)

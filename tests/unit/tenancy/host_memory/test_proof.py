@@ -14,7 +14,7 @@ from tenancy.host_memory.proof import (
     remedies,
     victims,
 )
-from tests.support.graphs import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
+from tests.support.memory_pools import CLICKHOUSE, INFERENCE, MICROVM, NODE_4
 
 PRIORITIES = {"homelab-critical": 100_000, "homelab-disposable": -1000}
 SIZES = st.integers(min_value=1, max_value=60_000)
@@ -36,7 +36,7 @@ def pools(draw: st.DrawFn) -> HostMemoryPool:
 def test_where_nobody_is_exposed_the_kernel_prefers_a_victim_in_every_state(
     pool: HostMemoryPool, data: st.DataObject
 ) -> None:
-    """The proof looks at corners; this looks anywhere."""
+    """The proof checks the extreme states; this test checks any state."""
     if exposures(pool):
         return
     workload, victim = pool.workloads[0], pool.disposable[0]

@@ -1,7 +1,7 @@
-"""The ledger of placement against a model of the cluster, in random interleavings.
+"""The scheduler cache against a model of the cluster, in random interleavings.
 
-A string of bytes is a history: each step reads an operation and its choices from it, so that hypothesis shrinks a
-failure to the shortest history that shows it. The API has the truth; the ledger hears of it late, in order.
+A string of bytes is a history: each step reads an operation and its choices from it. So hypothesis finds the shortest
+history that fails. The API has the truth; its events reach the cache late, in order.
 
 A search (tests/support/search.py) of histories of 30 to 80 steps.
 """
@@ -14,9 +14,9 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Bystander, Nomination, PodInfo, Standing
+from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.extender.cache.snapshot import Drift
 from tenancy.devices.allocate import Ask, Scoring
 from tests.support import search
@@ -28,12 +28,12 @@ SIZES = (0, 3, 4, 6)
 
 @dataclass
 class World:
-    """The API's nodes and pods, the scheduler's pods between filter and bind, and what the watch has yet to tell."""
+    """The API's nodes and pods, the pods between filter and bind, and the events that have not reached the cache."""
 
     choices: Iterator[int]
     now: float = 0.0
     scoring: Scoring = field(init=False)
-    ledger: Cache = field(init=False)
+    cache: Cache = field(init=False)
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     pods: dict[str, PodInfo] = field(default_factory=dict)
     bystanders: dict[str, Bystander] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.scoring = (*Scoring,)[self.pick(len(Scoring))]
-        self.ledger = Cache(self.scoring)
+        self.cache = Cache(self.scoring)
         for name in NODES:
             self._set_node(replace(inventory(name, 4, 6), cpu_milli=9))
 
@@ -76,24 +76,24 @@ class World:
         if uid is None:
             return
         ask = self.waiting[uid]
-        standing = Standing(self.pick(2), frozenset({"t4"} if self.pick(2) else ()))
+        entitled = Entitlement(self.pick(2), frozenset({"t4"} if self.pick(2) else ()))
         by_ledger = bool(self.pick(2))
-        fits = self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=by_ledger)
+        fits = self.cache.fit(uid, ask, NODES, self.now, entitled, by_ledger=by_ledger)
         assert len(fits.nodes) == 1 or {*fits.refused, *fits.hopeless} == set(NODES)
-        self.ledger._ranking.clear()
-        assert self.ledger.fit(uid, ask, NODES, self.now, standing, by_ledger=by_ledger) == fits
+        self.cache._ranking.clear()  # noqa: SLF001 (what it remembers changes no answer)
+        assert self.cache.fit(uid, ask, NODES, self.now, entitled, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
         if not fits.nodes or outcomes == 0:  # another plugin refuses the pod
             return
         node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
-        chosen = self.ledger.assume(uid, ask, node, self.now, standing)
-        if isinstance(chosen, AssumedPod):
+        chosen = self.cache.assume(uid, ask, node, self.now, entitled)
+        if isinstance(chosen, PodInfo):
             del self.waiting[uid]
-            self.binding[uid] = replace(bound(uid, node, ask.mib, *chosen.indices), uuids=chosen.uuids)
+            self.binding[uid] = replace(bound(uid, node, ask.mib, *(chosen.indices or ())), uuids=chosen.uuids)
             self._check_sizes(node, chosen)
 
     def bound(self) -> None:
-        """The API accepts a binding; when the extender hears of it, and whether the watch tells first, is open."""
+        """The API accepts a binding. Its answer or the event of the watch may reach the extender first."""
         uid = self._one_of(self.binding)
         if uid is not None:
             self.pods[uid] = self.binding.pop(uid)
@@ -104,13 +104,13 @@ class World:
         uid = self._one_of(self.unsettled)
         if uid is not None:
             self.unsettled.remove(uid)
-            self.ledger.finish_binding(uid, self.now)
+            self.cache.finish_binding(uid, self.now)
 
     def failed(self) -> None:
         uid = self._one_of(self.binding)
         if uid is not None:
             self.waiting[uid] = self.binding.pop(uid).ask
-            self.ledger.forget(uid)
+            self.cache.forget(uid)
 
     def hear(self) -> None:
         if self.news:
@@ -120,15 +120,15 @@ class World:
         """The deletion begins; an unbound pod is gone at once."""
         uid = self._one_of(self.pods)
         if uid is not None:
-            self.pods[uid] = replace(self.pods[uid], terminating=True)
+            self.pods[uid] = replace(self.pods[uid], state=PodState.TERMINATING)
             self._tell(uid)
         elif self.waiting:
             uid = next(iter(self.waiting))
             del self.waiting[uid]
-            self.ledger.remove_pod(uid)
+            self.cache.remove_pod(uid)
 
     def gone(self) -> None:
-        self.end(self._one_of([uid for uid, pod in self.pods.items() if pod.terminating]))
+        self.end(self._one_of([uid for uid, pod in self.pods.items() if pod.state is PodState.TERMINATING]))
 
     def ended(self) -> None:
         self.end(self._one_of(self.pods))
@@ -139,7 +139,7 @@ class World:
         before = self.nodes.get(name)
         if what == 0:
             self.nodes.pop(name, None)
-            self.ledger.remove_node(name)
+            self.cache.remove_node(name)
         elif what == 1:
             self._set_node(NodeDevices(node=name, pool="t4", unusable="its devices are not published"))
         elif what == 2 and before and before.devices:
@@ -158,7 +158,7 @@ class World:
     def relist(self) -> None:
         """The watch was lost: a list, while binds are under way."""
         self.news.clear()
-        self.ledger.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
+        self.cache.replace(self.nodes.values(), (*self.pods.values(), *self.bystanders.values()), self.now)
 
     def restart(self) -> None:
         """Whatever was being bound was accepted before the new list, or never is."""
@@ -169,15 +169,15 @@ class World:
                 self.waiting[uid] = pod.ask
         self.binding.clear()
         self.unsettled.clear()
-        self.ledger = Cache(self.scoring)
+        self.cache = Cache(self.scoring)
         self.relist()
 
     def audit(self) -> Drift:
-        return self.ledger.compare(self.pods.values(), self.now)
+        return self.cache.compare(self.pods.values(), self.now)
 
     def measure(self) -> None:
         name = NODES[self.pick(len(NODES))]
-        self.ledger.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
+        self.cache.measure(name, {0: self.pick(7), 1: self.pick(7)}, self.now)
 
     def nominate(self) -> None:
         """Others were evicted for a pod that waits, which may be refused there, or lose that again."""
@@ -185,10 +185,10 @@ class World:
         if uid is not None and (what := self.pick(4)):
             node, ask = NODES[self.pick(len(NODES))], self.waiting[uid]
             nomination = Nomination(uid=uid, node=node, ask=ask, priority=self.pick(2))
-            tell = self.ledger.retain if what == 1 else self.ledger.nominate
+            tell = self.cache.retain if what == 1 else self.cache.nominate
             tell(nomination, self.now)
         elif uid is not None:
-            self.ledger.withdraw(uid, self.now)
+            self.cache.withdraw(uid, self.now)
 
     def bind_by_hand(self) -> None:
         """Somebody binds a pod without a device; nobody promised it room."""
@@ -202,13 +202,13 @@ class World:
         uid, node = f"bystander-{self.pick(3)}", NODES[self.pick(len(NODES))]
         if uid in self.bystanders:
             del self.bystanders[uid]
-            self.news.append(lambda: self.ledger.remove_pod(uid))
+            self.news.append(lambda: self.cache.remove_pod(uid))
         else:
             self.bystanders[uid] = pod = Bystander(uid=uid, node=node, cpu_milli=self.pick(4))
-            self.news.append(lambda: self.ledger.update_pod(pod))
+            self.news.append(lambda: self.cache.update_pod(pod))
 
     def come_to_rest(self) -> None:
-        """Every bind ends, the watch tells everything, and every time runs out."""
+        """Every bind ends, all events arrive, and every reservation and reading ends."""
         while self.binding:
             self.bound()
         while self.unsettled:
@@ -216,10 +216,10 @@ class World:
         while self.news:
             self.hear()
         for uid in self.waiting:
-            self.ledger.withdraw(uid, self.now)
+            self.cache.withdraw(uid, self.now)
         self.now += MEASURED_SECONDS + RESERVE_SECONDS
         self.audit()
-        self.ledger.fit("nobody", Ask(1000), NODES, self.now)
+        self.cache.fit("nobody", Ask(1000), NODES, self.now)
 
     def rebuilt(self) -> Cache:
         found = Cache()
@@ -232,21 +232,21 @@ class World:
 
     def _set_node(self, devices: NodeDevices) -> None:
         self.nodes[devices.node] = devices
-        self.ledger.update_node(devices)
+        self.cache.update_node(devices)
 
     def _tell(self, uid: str) -> None:
         pod = self.pods[uid]
-        self.news.append(lambda: self.ledger.update_pod(pod))
+        self.news.append(lambda: self.cache.update_pod(pod))
 
     def end(self, uid: str | None) -> None:
         if uid is not None:
             del self.pods[uid]
-            self.news.append(lambda: self.ledger.remove_pod(uid))
+            self.news.append(lambda: self.cache.remove_pod(uid))
 
-    def _check_sizes(self, node: str, chosen: AssumedPod) -> None:
+    def _check_sizes(self, node: str, chosen: PodInfo) -> None:
         """No device over its size by what we placed: bound by the API, or being bound."""
         sizes = {device.uuid: device.offered_mib for device in self.nodes[node].devices}
-        for uuid in chosen.uuids:
+        for uuid in chosen.uuids or ():
             held = [pod.ask.mib for pod in (*self.pods.values(), *self.binding.values()) if uuid in (pod.uuids or ())]
             assert sum(held) <= sizes[uuid], (uuid, held)
 
@@ -258,20 +258,20 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
     for _ in range(len(history) // 3):
         world.step()
     world.come_to_rest()
-    assert world.ledger.snapshot() == world.rebuilt().snapshot()
+    assert world.cache.snapshot() == world.rebuilt().snapshot()
     assert world.audit() == world.rebuilt().compare(world.pods.values(), world.now)
     for uid in [*world.pods]:
         world.end(uid)
     for uid in [*world.bystanders]:
-        world.ledger.remove_pod(uid)
+        world.cache.remove_pod(uid)
     world.bystanders.clear()
     world.come_to_rest()
-    assert world.ledger.snapshot() == world.rebuilt().snapshot()
+    assert world.cache.snapshot() == world.rebuilt().snapshot()
     assert all(
-        device.free_mib == device.mib * device.healthy for node in world.ledger.snapshot() for device in node.devices
+        device.free_mib == device.mib * device.healthy for node in world.cache.snapshot() for device in node.devices
     )
-    assert {name: kept for name, kept in vars(world.ledger).items() if kept and name in REMEMBERED} == {}
+    assert {name: kept for name, kept in vars(world.cache).items() if kept and name in REMEMBERED} == {}
 
 
-# Everything that the ledger remembers of pods; of a cluster without pods it remembers nothing.
-REMEMBERED = ("_bound", "_taken", "_reserved", "_nominated", "_kept", "_settled", "_due")
+# The fields that must be empty in a cluster without pods.
+REMEMBERED = ("_pods", "_due")

@@ -1,4 +1,4 @@
-"""The audit: what two comparisons in a row find is told of, and lists cure what they can."""
+"""The audit: differences that last are reported, and relists repair those that they can."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -52,10 +52,6 @@ def bench(served: Served) -> Bench:
     return Bench(served)
 
 
-def test_before_the_first_audit_nothing_is_counted(bench: Bench) -> None:
-    assert bench.audit.counts() == {}
-
-
 def test_where_ledger_and_api_agree_every_kind_is_0(bench: Bench) -> None:
     bench.audit.pass_once()
     kinds = ("missing", "stale", "moved", "unplaced", "adrift", "over", "outside")
@@ -80,15 +76,6 @@ def test_another_one_each_time_is_no_drift(bench: Bench) -> None:
     assert (bench.told(), bench.renewals) == ([], 0)
 
 
-def test_what_lists_cannot_cure_is_told_alone(bench: Bench) -> None:
-    bench.cache.update_node(inventory("N", 4000))
-    bench.audit.pass_once()
-    bench.audit.pass_once()
-    (told,) = bench.told()
-    assert [*told] == ["over"]
-    assert bench.renewals == 0
-
-
 def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Bench) -> None:
     bench.audit.pass_once()
     bench.failures = 2
@@ -105,7 +92,7 @@ def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Benc
 
 
 def test_a_pod_whose_device_is_gone_is_reported_once_two_audits_found_it(bench: Bench) -> None:
-    """It crash-looped until somebody looked: nothing was said to it."""
+    """It crash-looped without any event."""
     bench.cache.update_node(replace(inventory("N", 8000), devices=(NodeDevice(0, "GPU-new", 8000),)))
     bench.audit.pass_once()
     assert bench.lost == []

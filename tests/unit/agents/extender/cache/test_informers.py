@@ -13,9 +13,10 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.kube.client import PAGE, Api, Object
 from agents.kube.pods import PODS
+from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
 from agents.telemetry.device import Device, Survey
-from agents.telemetry.resourceslice import SLICES, PublishingNode, slice_of
+from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tenancy.devices.allocate import Ask
 from tenancy.ledger import Ledger
 from tenancy.names import Names
@@ -28,7 +29,7 @@ ASK = Ask(5000)
 
 
 class Followed:
-    """A mirror whose thread runs, before a served cluster with one node of one device."""
+    """Running informers on a served cluster with one node of one device."""
 
     def __init__(self, served: Served) -> None:
         self.cluster = served.cluster
@@ -58,7 +59,7 @@ class Followed:
 
     def publish(self, mib: int = 15360) -> None:
         device = Device(gpu=0, uuid="GPU-0", total_bytes=mib * MIB, used_bytes=0, free_bytes=0)
-        host = PublishingNode(name="k8s-node1", uid="uid-k8s-node1", pool=T4)
+        host = PublishingNode(name="k8s-node1", uid="uid-k8s-node1")
         found: dict[str, Any] = {**slice_of(Survey(devices=(device,)), host, NAMES, None)}
         found["metadata"] = {**found["metadata"], "resourceVersion": self.cluster.next_version()}
         self.cluster.objects[f"{SLICES}/{found['metadata']['name']}"] = found
@@ -216,7 +217,7 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
     nominate("k8s-node1")
     followed.eventually(lambda: not fits())
     nominate(None)
-    followed.eventually(lambda: not followed.cache._nominated)
+    followed.eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
     assert not fits()  # it may try again
     followed.cluster.remove_pod("nominee")
     followed.eventually(fits)

@@ -8,7 +8,7 @@ import pytest
 from agents.extender.cache.inventory import NodeDevice, devices_of
 from agents.telemetry.device import Device, Survey, Uncapped
 from agents.telemetry.resourceslice import PublishingNode, slice_of
-from tenancy.ledger import Enforce, Ledger, PlacementMode, Pool, Sharing
+from tenancy.ledger import Enforce, Ledger, Pool, Sharing
 from tenancy.units import MIB
 from tests.support.devices import device_object, node_object, slice_object
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
@@ -45,7 +45,7 @@ def test_a_device_smaller_than_its_pool_says_offers_what_it_has() -> None:
 
 def test_what_the_exporter_publishes_is_what_placement_reads() -> None:
     card = Device(gpu=0, uuid="GPU-a", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0)
-    published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u", pool=T4), NAMES, None)
+    published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u"), NAMES, None)
     assert devices_of(node_object(), [published], LEDGER).devices == (NodeDevice(0, "GPU-a", 14000),)
 
 
@@ -187,12 +187,5 @@ def test_of_its_devices_one_that_cannot_takes_none_and_the_others_do() -> None:
 def test_what_the_exporter_publishes_of_a_drivers_ability_is_what_placement_reads() -> None:
     for reason, unusable in ((None, False), (Uncapped.CGROUP, True)):
         card = Device(gpu=0, uuid="G", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0, cannot_cap=reason)
-        published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u", pool=HELD), NAMES, None)
+        published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u", caps=True), NAMES, None)
         assert bool(devices_of(node_object(), [published], CAPPED).unusable) is unusable
-
-
-def test_devices_that_claims_are_placed_on_take_nothing_new_and_keep_what_they_have() -> None:
-    claims = replace(LEDGER, pools=(replace(T4, placement=PlacementMode.DRA), BATCH))
-    found = devices_of(node_object(), [slice_object(device_object(0), device_object(1))], claims)
-    assert [(device.mib, device.offered_mib) for device in found.devices] == [(14000, 0), (14000, 0)]
-    assert found.unusable is None

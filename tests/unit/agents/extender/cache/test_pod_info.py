@@ -1,10 +1,10 @@
-"""What a pod asks for and holds, read from the Pod."""
+"""The request and the devices of a pod, read from its Pod."""
 
 from typing import Any
 
 import pytest
 
-from agents.extender.cache.pod_info import AskError, Bystander, allocated, ask_of, holder
+from agents.extender.cache.pod_info import AskError, Bystander, PodInfo, PodState, ask_of, holder
 from agents.kube.pods import PodError
 from tenancy.devices.allocate import Ask
 from tests.support.devices import pod_object
@@ -13,21 +13,19 @@ from tests.support.fake_cluster import NAMES
 OURS = {NAMES.device_index: "0,2", NAMES.device_uuid: "GPU-a,GPU-c", NAMES.device_mib: "4069"}
 
 
+def allocated(pod: dict[str, Any]) -> PodInfo:
+    found = holder(pod, NAMES)
+    assert isinstance(found, PodInfo)
+    return found
+
+
 def spec(**lists: Any) -> dict[str, Any]:
     return {name: [{"resources": {"requests": {NAMES.gpumem: mib}}} for mib in mibs] for name, mibs in lists.items()}
 
 
-def test_a_pod_asks_for_what_its_containers_request_together() -> None:
-    assert ask_of(spec(containers=["4069", "4069"]), NAMES) == Ask(8138)
-
-
-def test_the_larger_of_containers_and_an_init_container_counts() -> None:
-    assert ask_of(spec(containers=["1000"], initContainers=["3k"]), NAMES) == Ask(3000)
-
-
 def test_a_pod_that_asks_for_no_memory_is_none_of_ours() -> None:
     assert ask_of({"containers": [{}]}, NAMES) is None
-    assert allocated(pod_object("0"), NAMES) is None
+    assert holder(pod_object("0", node=None), NAMES) is None
 
 
 def test_several_devices_share_the_request_in_equal_parts() -> None:
@@ -38,8 +36,7 @@ def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_
     odd = pod_object("8139", "2")
     with pytest.raises(AskError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
         ask_of(odd["spec"], NAMES)
-    held = allocated(odd, NAMES)
-    assert held is not None
+    held = allocated(odd)
     assert held.ask == Ask(4070, 2)
 
 
@@ -47,45 +44,34 @@ def test_a_request_that_cannot_be_read_is_told_with_the_pods_name() -> None:
     with pytest.raises(AskError, match="gpumem: 'lots' is not a quantity"):
         ask_of(pod_object("lots")["spec"], NAMES)
     with pytest.raises(PodError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
-        allocated(pod_object("lots"), NAMES)
+        holder(pod_object("lots"), NAMES)
 
 
 @pytest.mark.parametrize("pod", [pod_object(node=None), pod_object(phase="Succeeded"), pod_object(phase="Failed")])
 def test_a_pod_that_is_not_bound_or_has_ended_holds_nothing(pod: dict[str, Any]) -> None:
-    assert allocated(pod, NAMES) is None
+    assert holder(pod, NAMES) is None
 
 
 def test_a_pod_whose_deletion_began_holds_its_devices() -> None:
     pod = pod_object(phase="Running")
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T05:00:00Z"
-    held = allocated(pod, NAMES)
-    assert held is not None
-    assert held.terminating
+    assert allocated(pod).state is PodState.TERMINATING
 
 
 def test_devices_are_known_by_our_annotations() -> None:
-    held = allocated(pod_object("8138", "2", annotations=OURS), NAMES)
-    assert held is not None
+    held = allocated(pod_object("8138", "2", annotations=OURS))
     assert (held.indices, held.uuids) == ((0, 2), ("GPU-a", "GPU-c"))
-
-
-def test_a_device_is_known_by_its_index_alone() -> None:
-    held = allocated(pod_object(annotations={NAMES.device_index: "1"}), NAMES)
-    assert held is not None
-    assert (held.indices, held.uuids) == ((1,), None)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1,1", "0", "0,1,2", "²,1"])
 def test_an_index_that_does_not_name_the_pods_devices_is_not_guessed(text: str) -> None:
-    held = allocated(pod_object("8138", "2", annotations={NAMES.device_index: text}), NAMES)
-    assert held is not None
-    assert not held.placed
+    held = allocated(pod_object("8138", "2", annotations={NAMES.device_index: text}))
+    assert not held.is_placed
 
 
 @pytest.mark.parametrize("text", ["", "GPU-a", "GPU-a,", "GPU-a,GPU-a"])
 def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
-    held = allocated(pod_object("8138", "2", annotations=OURS | {NAMES.device_uuid: text}), NAMES)
-    assert held is not None
+    held = allocated(pod_object("8138", "2", annotations=OURS | {NAMES.device_uuid: text}))
     assert (held.indices, held.uuids) == ((0, 2), None)
 
 
@@ -98,7 +84,6 @@ def test_a_bound_pod_without_gpu_memory_holds_its_cpu() -> None:
     pod = pod_object("0")
     pod["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "1500m"}
     assert holder(pod, NAMES) == Bystander(uid="uid-1", node="k8s-node1", cpu_milli=1500)
-    assert holder(pod_object(), NAMES) == allocated(pod_object(), NAMES)
     assert holder(pod_object("0", node=None), NAMES) is None
     assert holder(pod_object("0", phase="Succeeded"), NAMES) is None
 

@@ -1,14 +1,16 @@
-"""Seats are by ledger: what is measured orders, and keeps out who has no seat."""
+"""Seats are placed by the ledger; readings decide the order, and keep out pods without a seat."""
 
-from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, AssumedPod, Cache, NotAssumed
+import pytest
+
+from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache, NotAssumed
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.cache.pod_info import Bystander, Nomination, Standing
+from agents.extender.cache.pod_info import Bystander, Entitlement, Nomination, PodInfo, PodState
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Ask
 from tenancy.units import MIB
-from tests.support.devices import bound, inventory, ledger_of
+from tests.support.devices import bound, cache_of, inventory
 
-SEATED = Standing(priority=0, pools=frozenset({"t4"}))
+SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
 # Prod's card: 15360 MiB, 14000 of them for budgets. Five residents, 13300 together.
 RESIDENTS = {"llama-swap": 5000, "immich": 3000, "frigate": 2500, "embeddings": 1800, "tts": 1000}
@@ -18,8 +20,8 @@ def use(uid: str, mib: int, node: str = "N", index: int = 0) -> PodUse:
     return PodUse(uid=uid, namespace="tenant", pod=uid, uuid=f"GPU-{node}-{index}", used_bytes=mib * MIB)
 
 
-def short(cache: Cache, mib: int, standing: Standing = SEATED) -> tuple[Shortage, ...]:
-    fits = cache.fit("seat", Ask(mib), ["N"], 0.0, standing)
+def short(cache: Cache, mib: int, entitlement: Entitlement = SEATED) -> tuple[Shortage, ...]:
+    fits = cache.fit("seat", Ask(mib), ["N"], 0.0, entitlement)
     assert fits.nodes == ()
     return fits.short
 
@@ -27,72 +29,54 @@ def short(cache: Cache, mib: int, standing: Standing = SEATED) -> tuple[Shortage
 def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_budgets() -> None:
     """600 MiB that nobody budgeted, under a reserve of 1360, refused each of them by measurement."""
     for absent, mib in RESIDENTS.items():
-        cache = ledger_of(inventory("N", 14000, floor_mib=FLOOR))
+        cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
         for name, budget in RESIDENTS.items():
             if name != absent:
                 cache.update_pod(bound(name, "N", budget, 0))
         cache.measure("N", {0: 15360 - 600 - sum(RESIDENTS.values()) + mib}, 0.0)
         assert cache.fit(absent, Ask(mib), ["N"], 0.0, SEATED, by_ledger=True).nodes == ("N",)
-        assert isinstance(cache.assume(absent, Ask(mib), "N", 0.0, SEATED), AssumedPod)
+        assert isinstance(cache.assume(absent, Ask(mib), "N", 0.0, SEATED), PodInfo)
 
 
 def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
-    cache = ledger_of(inventory("N", 14000, floor_mib=FLOOR))
+    cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
     cache.measure("N", {0: 4000}, 0.0)
-    other = Standing(pools=frozenset({"another-pool"}))
-    for standing in (Standing(), other):
-        fits = cache.fit("new", Ask(3000), ["N"], 0.0, standing, by_ledger=True)
+    other = Entitlement(pools=frozenset({"another-pool"}))
+    for entitlement in (Entitlement(), other):
+        fits = cache.fit("new", Ask(3000), ["N"], 0.0, entitlement, by_ledger=True)
         assert (fits.nodes, fits.short) == ((), ())
         assert fits.refused == {"N": "its largest GPU has 2464 MiB free, not 3000, as measured and less the floor"}
-        assert isinstance(cache.assume("new", Ask(3000), "N", 0.0, standing), NotAssumed)
+        assert isinstance(cache.assume("new", Ask(3000), "N", 0.0, entitlement), NotAssumed)
 
 
 def test_a_seat_without_room_by_the_ledger_is_refused_whatever_is_free() -> None:
-    cache = ledger_of(inventory("N", 14000))
+    cache = cache_of(inventory("N", 14000))
     cache.update_pod(bound("other", "N", 10000, 0))
     cache.measure("N", {0: 14000}, 0.0)
     fits = cache.fit("seat", Ask(5000), ["N"], 0.0, SEATED, by_ledger=True)
     assert (fits.nodes, fits.short) == ((), ())
 
 
-def test_a_seat_prefers_a_device_that_could_load_it() -> None:
-    cache = ledger_of(inventory("N", 5000, 9000))
-    cache.measure("N", {0: 100, 1: 9000}, 0.0)
-    chosen = cache.assume("seat", Ask(5000), "N", 0.0, SEATED)
-    assert isinstance(chosen, AssumedPod)
+@pytest.mark.parametrize("free_mib", [9000, 4000], ids=["could load it", "lacks the least"])
+def test_a_seat_gets_the_device_and_the_node_that_could_load_it_or_lack_the_least(free_mib: int) -> None:
+    cache = cache_of(inventory("N", 5000, 9000), inventory("A", 5000), inventory("B", 90000))
+    for node, free in (("N", {0: 100, 1: free_mib}), ("A", {0: 100}), ("B", {0: free_mib})):
+        cache.measure(node, free, 0.0)
+    chosen = cache.assume("one", Ask(5000), "N", 0.0, SEATED)
+    assert isinstance(chosen, PodInfo)
     assert chosen.indices == (1,)
-
-
-def test_a_seat_prefers_a_node_that_could_load_it() -> None:
-    cache = ledger_of(inventory("A", 5000), inventory("B", 9000))
-    cache.measure("A", {0: 100}, 0.0)
-    assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
-
-
-def test_where_no_device_could_load_a_seat_it_gets_the_one_that_lacks_the_least() -> None:
-    cache = ledger_of(inventory("N", 5000, 9000))
-    cache.measure("N", {0: 100, 1: 4000}, 0.0)
-    chosen = cache.assume("seat", Ask(5000), "N", 0.0, SEATED)
-    assert isinstance(chosen, AssumedPod)
-    assert chosen.indices == (1,)
-
-
-def test_of_nodes_that_could_not_load_a_seat_the_one_that_lacks_the_least_is_best() -> None:
-    cache = ledger_of(inventory("A", 5000), inventory("B", 90000))
-    cache.measure("A", {0: 1000}, 0.0)
-    cache.measure("B", {0: 4000}, 0.0)
     assert cache.fit("seat", Ask(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
 
 
 def test_a_seat_on_two_devices_lacks_only_what_keeps_it_from_the_second() -> None:
-    cache = ledger_of(inventory("N", 5000, 5000, 5000))
+    cache = cache_of(inventory("N", 5000, 5000, 5000))
     cache.measure("N", {0: 5000, 1: 4000, 2: 3000}, 0.0)
     fits = cache.fit("seat", Ask(5000, 2), ["N"], 0.0, SEATED)
     assert [(each.index, each.mib) for each in fits.short] == [(1, 1000)]
 
 
 def test_what_a_seat_lacks_and_who_has_it() -> None:
-    cache = ledger_of(inventory("N", 14000, floor_mib=FLOOR))
+    cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
     cache.update_pod(bound("within", "N", 3000, 0))
     cache.update_pod(bound("over", "N", 2000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
@@ -110,21 +94,9 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
     )
 
 
-def test_what_nobody_measures_is_no_reason_to_hold_a_seat_back() -> None:
-    cache = ledger_of(inventory("N", 14000, floor_mib=FLOOR))
-    assert cache.fit("seat", Ask(14000), ["N"], 0.0, SEATED).nodes == ("N",)
-
-
-def test_a_device_that_is_not_measured_is_placed_on_by_the_ledger_and_the_others_as_measured() -> None:
-    """With one device lost, the whole node failed open."""
-    cache = ledger_of(inventory("N", 8000, 9000))
-    cache.measure("N", {0: 100}, 0.0)
-    assert [device.free_mib for device in cache.snapshot()[0].devices] == [100, 9000]
-
-
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
     """A resident that restarted waited for the next reading, though its device was free."""
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("before", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("before", 5000), use("guest", 2000)))
@@ -146,12 +118,12 @@ def nominated(cache: Cache, mib: int = 5000, priority: int = 10) -> None:
 
 
 def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) -> bool:
-    return "N" in cache.fit(uid, Ask(mib), ["N"], now, Standing(priority)).nodes
+    return "N" in cache.fit(uid, Ask(mib), ["N"], now, Entitlement(priority)).nodes
 
 
 def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     """It took the device, and kube-scheduler evicted nobody for the preemptor again: it starved."""
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
     assert isinstance(cache.assume("lower", Ask(4000), "N", 0.0), NotAssumed)
@@ -160,7 +132,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
 
 
 def test_the_nominee_and_who_comes_before_it_find_the_room() -> None:
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "higher", 4000, priority=11)
     cache.remove_pod("higher")
@@ -168,8 +140,8 @@ def test_the_nominee_and_who_comes_before_it_find_the_room() -> None:
 
 
 def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free() -> None:
-    cache = ledger_of(inventory("N", 8000, 2000))
-    cache.update_pod(bound("evicted", "N", 6000, 0, terminating=True))
+    cache = cache_of(inventory("N", 8000, 2000))
+    cache.update_pod(bound("evicted", "N", 6000, 0, state=PodState.TERMINATING))
     nominated(cache)
     assert not fits(cache, "lower", 2001)
     assert fits(cache, "lower", 2000)
@@ -183,11 +155,11 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
         lambda cache: cache.remove_pod("nominee"),
         lambda cache: cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(1), priority=10), 0.0),
     ):
-        cache = ledger_of(inventory("N", 8000))
+        cache = cache_of(inventory("N", 8000))
         nominated(cache)
         end(cache)
         assert fits(cache, "lower", 8000)
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
     nominated(cache)  # the same word again makes it no longer
@@ -196,10 +168,10 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     """kube-scheduler takes it away where a filter or a bind fails, and tries the pod again: the room was gone."""
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
-    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Standing(10)), AssumedPod)
+    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Entitlement(10)), PodInfo)
     cache.forget("nominee")
     cache.withdraw("nominee", 1.0)
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
@@ -211,8 +183,8 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
 
 
 def test_who_preempts_again_on_its_node_is_kept_what_that_frees() -> None:
-    """The nomination says the same, and no word of it comes: it had lapsed."""
-    cache = ledger_of(inventory("N", 8000))
+    """The nomination does not change, so the API sends no event: it had lapsed."""
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     cache.renew("nominee", {"N"}, NOMINATED_SECONDS + 100)
     cache.renew("nobody", {"N"}, NOMINATED_SECONDS + 100)
@@ -221,7 +193,7 @@ def test_who_preempts_again_on_its_node_is_kept_what_that_frees() -> None:
 
 
 def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None:
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     cache.retain(Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10), 0.0)
     assert not fits(cache, "lower", 8000)
     cache.nominate(Nomination(uid="nominee", node="other", ask=Ask(5000), priority=10), 0.0)
@@ -229,8 +201,8 @@ def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None
 
 
 def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
-    """The room of who can never come there was nobody's for ever."""
-    cache = ledger_of(inventory("N", 8000))
+    """The room of a pod that could never use it stayed reserved without end."""
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     refused = Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10)
     cache.retain(refused, NOMINATED_SECONDS - 1)
@@ -240,12 +212,12 @@ def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
 
 
 def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
     assert fits(cache, "lower", 3000)
     cache.remove_pod("lower")
-    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Standing(10)), AssumedPod)
+    assert isinstance(cache.assume("nominee", Ask(5000), "N", 0.0, Entitlement(10)), PodInfo)
     assert fits(cache, "lower", 3000)
     cache.remove_pod("lower")
     cache.update_pod(bound("nominee", "N", 5000, 0))
@@ -265,33 +237,25 @@ def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
 # Preemption.
 
 
-def test_victims_come_by_falling_priority() -> None:
-    """kube-scheduler takes the first for the highest: by UID, victims of 1 and 900 beat two of 5."""
-    cache = ledger_of(inventory("N", 8000))
-    cache.update_pod(bound("a", "N", 4000, 0, priority=1))
-    cache.update_pod(bound("b", "N", 4000, 0, priority=900))
-    assert cache.victims(Ask(8000), "N", {"a", "b"}, 0.0) == ("b", "a")
-
-
 def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
     """Declared 5000, used 300, its slack used by a guest: evicted, and the ask still did not fit."""
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.update_pod(Bystander(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
     assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) is None
-    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0, standing=SEATED) == ("idle",)
+    assert cache.victims(Ask(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
 
 
 def test_where_nobody_knows_who_uses_a_device_a_victim_frees_what_it_declared() -> None:
-    cache = ledger_of(inventory("N", 8000))
+    cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.measure("N", {0: 1000}, 0.0, unknown=["GPU-N-0"])
     assert cache.victims(Ask(6000), "N", {"idle"}, 0.0) == ("idle",)
 
 
 def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
-    cache = ledger_of(inventory("N", 9000))
+    cache = cache_of(inventory("N", 9000))
     cache.update_pod(bound("idle", "N", 6000, 0))
     cache.update_pod(bound("busy", "N", 3000, 0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("busy", 5000)))

@@ -1,0 +1,145 @@
+"""The time from a fault to its alert, on a time line in Prometheus' own rule tests."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from components.monitoring.component import prometheus_rule
+from tests.support.alerting import AFTER_SECONDS, FAULT, Series, TimeLine, beats
+from tests.support.healthy import (
+    ARGS,
+    BEATING,
+    CRON_JOBS,
+    HEALTHY,
+    MIB,
+    allocatable,
+    changed,
+    last_success,
+    measured,
+    running,
+    selected,
+)
+
+Values = Callable[[int], float | None]
+AGE = 'gpu_memory_sample_age_seconds{node="a"}'
+POD = 'node="a",namespace="chat",pod="chat-0",pod_uid="u",container="c",gpu="0",uuid="GPU-a"'
+HELD = f"gpu_container_memory_capped{{{POD}}}"
+ABLE = 'gpu_device_memory_cap_able{node="a",gpu="0",uuid="GPU-a"}'
+
+
+def steady(series: dict[str, str]) -> dict[str, Values]:
+    """The same on a time line, at its first value; ages are a little different at each scrape."""
+    line: dict[str, Values] = {}
+    for name, values in series.items():
+        value = float(re.split("[x+]", values)[0])
+        line[name] = lambda second, value=value: value  # type: ignore[misc]
+    line[AGE] = lambda second: 1 + second % 89 / 1000
+    return line | {last_success(name): beats() for name in CRON_JOBS}
+
+
+RUNNING = running("voice", "voice-0")
+USER = 'gpu_pod_memory_used_bytes{node="a",gpu="0",uuid="GPU-a",namespace="voice",pod="voice-0"}'
+NORMAL = steady(changed(HEALTHY, {USER: f"{100 * MIB}x30", RUNNING: "1x30", HELD: "1x30", ABLE: "1x30"}))
+(API_AGE,), (FREE,), (POD_USED,), (GUARD_AGE,), (WATCHED,) = (
+    selected(NORMAL, key)
+    for key in (
+        "gpu_memory_exporter_api_age_seconds",
+        "gpu_device_memory_free_bytes",
+        'gpu_pod_memory_used_bytes{namespace="chat"}',
+        'memory_guard_api_age_seconds{node="x"}',
+        f'kube_cronjob_status_last_successful_time{{cronjob="{CRON_JOBS[1]}"}}',
+    )
+)
+
+
+def before(value: float | None, after: float | None, *, seconds: int = 10**6) -> Values:
+    """One value until the fault, and another from then on, for so many seconds."""
+    return lambda second: after if FAULT < second <= FAULT + seconds else value
+
+
+def ends(series: str) -> Values:
+    """As ever until the fault, and then no longer exposed."""
+    return lambda second: NORMAL[series](second) if second <= FAULT else None
+
+
+def because(series: str, reason: str) -> str:
+    return series.replace("}", f',reason="{reason}"}}')
+
+
+# The series that differ from the fault on, the alert, and the seconds within which it must fire.
+FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
+    "a watchdog that stops completing runs": ({WATCHED: beats(until=FAULT + 3)}, "GpuAgentSilent", 175),
+    "an API server whose clock is an hour ahead": (
+        {WATCHED: lambda second: beats()(second) + (3600 if second > FAULT else 0)},
+        "GpuAgentSilent",
+        175,
+    ),
+    "a CronJob that is gone": ({WATCHED: ends(WATCHED)}, "GpuAgentUnseen", 175),
+    "an exporter that is gone": (
+        {name: ends(name) for name in NORMAL if name.startswith("gpu_")},
+        "GpuTelemetryMissing",
+        175,
+    ),
+    "a guard that is gone": ({GUARD_AGE: ends(GUARD_AGE)}, "MemoryGuardMissing", 175),
+    "an exporter that answers the same for ever": (
+        {AGE: lambda second: 1 + min(second, FAULT + 1) % 89 / 1000},
+        "GpuTelemetryFrozen",
+        175,
+    ),
+    "an exporter with an old reading": (
+        {AGE: lambda second: second % 89 / 1000 + (1 if second <= FAULT else 61)},
+        "GpuTelemetryFrozen",
+        175,
+    ),
+    "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen", 175),
+    "an exporter without rights": ({API_AGE: lambda second: 14 + max(0, second - FAULT)}, "GpuBudgetsStale", 175),
+    "an exporter that contradicts itself": ({FREE: before(4000 * MIB, 400 * MIB)}, "GpuTelemetryImplausible", 175),
+    "pods that use more than the device": (
+        {POD_USED: before(11360 * MIB, 15000 * MIB)},
+        "GpuTelemetryImplausible",
+        175,
+    ),
+    "a device under its floor": (
+        {FREE: before(4000 * MIB, 1000 * MIB), POD_USED: before(11360 * MIB, 14360 * MIB)},
+        "GpuMemoryBelowFloor",
+        175,
+    ),
+    # The scrape is up to 15 s after the reading, which is up to 5 s after the fault.
+    "a container that is no longer held": (
+        {HELD: before(1, None), because(HELD, "no-limit"): before(None, 0)},
+        "GpuCapMissing",
+        40,
+    ),
+    "a node that cannot hold containers": (
+        {ABLE: before(1, None), because(ABLE, "cgroup-v1"): before(None, 0)},
+        "GpuCapUnable",
+        AFTER_SECONDS,
+    ),
+}
+
+
+def line(series: Series, folder: Path) -> TimeLine:
+    return TimeLine(prometheus_rule(ARGS)["spec"], series, folder)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_alert_is_there_in_time_after(tmp_path: Path, fault: str) -> None:
+    different, alert, seconds = FAULTS[fault]
+    found = line(NORMAL | different, tmp_path)
+    found.assert_quiet_before()
+    assert found.fires(alert, seconds)
+
+
+def test_an_idle_card_is_not_a_frozen_one(tmp_path: Path) -> None:
+    """The figures of an unused device never change, but the ages of its readings do."""
+    idle = measured("a", 14910, unattributed_mib=450)
+    alone = {name: values for name, values in idle.items() if not name.startswith("gpu_pod_")}
+    found = line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path)
+    assert not found.fires("GpuTelemetryFrozen", AFTER_SECONDS)
+
+
+def test_a_restart_that_one_scrape_sees_is_no_missing_cap(tmp_path: Path) -> None:
+    lost = {because(HELD, "no-cgroup"): before(None, 0, seconds=15)}
+    assert not line(NORMAL | lost, tmp_path).ever_fires("GpuCapMissing")

@@ -1,0 +1,52 @@
+"""Plans: what happens in a simulated cluster, and when."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.system import Shape, System
+
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An act of ACTS at a second, with the arguments `given`."""
+
+    at: float
+    what: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.what} {' '.join(f'{key}={value}' for key, value in self.given.items())}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in a cluster of that shape; `days` may be a fraction."""
+
+    shape: Shape
+    entries: tuple[Entry, ...]
+    days: float = 1.0
+    seed: int = 0
+
+
+Act = Callable[..., None]
+ACTS: dict[str, Act] = {}
+
+
+def act(run: Act) -> Act:
+    """Adds a function to ACTS, by its name."""
+    ACTS[run.__name__] = run
+    return run
+
+
+def later(system: System, seconds: float, undo: Callable[[], object], what: str) -> None:
+    """Ends what an entry began, after so many seconds."""
+
+    def end() -> None:
+        undo()
+        system.world.say("plan", f"end of {what}")
+        system.world.stir()
+
+    system.world.after(seconds, end)

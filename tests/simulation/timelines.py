@@ -1,0 +1,37 @@
+"""The timelines of 300 days as hashes. A commit that changes no behaviour changes none of them.
+
+`python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and names the seeds that
+differ; `--timelines write` rewrites the file. 300 days take six minutes of a core. `--seed 17 --whole` prints a day:
+run it before and after a change, and compare the two.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from simulation.timeline import Timeline
+
+SEEDS = range(1, 301)
+FILE = Path(__file__).parents[1] / "golden" / "timelines.txt"
+
+
+def digest(timeline: Timeline) -> str:
+    """Returns the hash of the timeline's text, with times to the second."""
+    return sha256("\n".join(map(str, timeline.lines)).encode()).hexdigest()[:16]
+
+
+def recorded() -> Mapping[int, str]:
+    """Returns the hashes of the file, by seed."""
+    lines = FILE.read_text().splitlines() if FILE.exists() else []
+    return {int(seed): found for seed, found in map(str.split, lines)}
+
+
+def write(found: Mapping[int, str]) -> None:
+    FILE.parent.mkdir(exist_ok=True)
+    FILE.write_text("".join(f"{seed} {each}\n" for seed, each in sorted(found.items())))
+
+
+def differing(found: Mapping[int, str], seeds: Iterable[int] = SEEDS) -> list[int]:
+    """Returns the seeds of days that differ from the recorded ones."""
+    known = recorded()
+    return [seed for seed in seeds if found.get(seed) != known.get(seed)]

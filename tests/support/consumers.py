@@ -1,0 +1,45 @@
+"""Programs next to the platform's: a ledger as prod's, and workloads without a budget."""
+
+from dataclasses import replace
+from typing import Any
+
+from policy.rule import an_object
+from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.ledger import AdmissionTerms, LocalQueue
+from tests.support.graphs import LEDGER, Manifest
+from tests.support.memory_pools import NODE_4
+
+# Prod's settings: placement by device, queues, and a priority class for GPU pods.
+FULL = replace(
+    LEDGER,
+    local_queues=(LocalQueue(name="team-a-gpu", tenant="team-a", queue="gpu-cq"),),
+    admission=AdmissionTerms(
+        gpu_priority="gpu-workload",
+        gpu_priority_value=1_200_000,
+        priorities={"gpu-workload": (), "tier-2-gpu": ("tts",)},
+        exempt_priorities=("longhorn-critical",),
+        own=("gpu-tenancy-system",),
+        device_classes=("nic.example.com",),
+        devices=1,
+    ),
+)
+CONFIG = {"ledger": FULL.to_data()}
+WITH_MEMORY_POOLS = CONFIG | {"memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
+
+
+def workload(namespace: str = "llama-swap", kind: str = "Deployment", **spec: Any) -> Manifest:
+    """A workload without a budget, its pod as given; `main` is its container's."""
+    main = {"name": "main", "image": "ghcr.io/a/b:1.2.3", **spec.pop("main", {})}
+    template = {"metadata": {"annotations": spec.pop("annotations", {})}, "spec": {"containers": [main], **spec}}
+    api_version = "batch/v1" if kind == "Job" else "apps/v1"
+    return an_object(api_version, kind, "x", namespace, spec={"template": template})
+
+
+def gpu(resource: str = "nvidia.com/gpu", amount: object = "1") -> dict[str, Any]:
+    """A container that asks for whole devices."""
+    return {"resources": {"limits": {resource: amount}}}
+
+
+def visible(value: str = "all") -> dict[str, Any]:
+    """A container that chooses its devices by the variable."""
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": value}]}

@@ -1,0 +1,124 @@
+"""Pods for the admission tests, and prod's policies in force on an API server."""
+
+import time
+from typing import Any
+
+from stacks import platform, settings
+from tenancy.names import JOB_CONTROLLERS
+from tests.support.e2e.rollout import eventually
+from tests.support.e2e.server import ADMIN, ApiAnswer, ApiServer
+from tests.support.engine import build
+from tests.support.prod import Change, raw
+
+GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
+GPUS = {GPU: "1"}
+DEVICE = "device.viktorbarzin.me/uuid"
+QUEUES = "GPUs of this namespace are handed out by its queue"  # The refusal of a pod or a Job.
+# A tenant with the level `privileged`, and one without seats that needs budgets.
+LAX, SEATLESS = "lax", "signoz"
+# The API server's own, and a little.
+POLICIES_READ_SECONDS = 1.2
+PLURALS = {
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+}
+
+Pod = dict[str, Any]
+
+
+def container(name: str = "main", *, limits: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": "busybox:1.37.0", "resources": {"limits": limits or {}}, **fields}
+
+
+def pod(*containers: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pod", "annotations": annotations or {}},
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def gpu_pod(mib: str | None = "3000", **spec: Any) -> Pod:
+    return pod(container(limits={GPU: "1", **({GPUMEM: mib} if mib else {})}), **spec)
+
+
+def asks(**limits: str) -> Pod:
+    return pod(container(limits={{"gpu": GPU, "mib": GPUMEM, "count": GPU_COUNT}[key]: n for key, n in limits.items()}))
+
+
+def env(**variable: Any) -> dict[str, Any]:
+    return {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", **variable}]}
+
+
+def field(path: str) -> dict[str, Any]:
+    return {"valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def host_path(path: str) -> Pod:
+    return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
+
+
+def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True, user: str = ADMIN) -> ApiAnswer:
+    path = f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
+    return server.request("POST", path, manifest, user=user)
+
+
+def queued(manifest: Pod) -> Pod:
+    """The pod as the Job controller makes it."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "1", "controller": True}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
+
+
+def create_queued(server: ApiServer, namespace: str, manifest: Pod) -> ApiAnswer:
+    return create(server, namespace, queued(manifest), user=JOB_CONTROLLERS[0])
+
+
+def spec_of(answer: ApiAnswer) -> dict[str, Any]:
+    """The pod's spec as admitted; of a pod that is refused, nothing."""
+    return dict(answer.body.get("spec", {}))
+
+
+def configuration(*changes: Change) -> settings.StackSettings:
+    """Prod's, changed; the device plugin is in a namespace of its own, which is exempt."""
+    config = raw()
+    config["admission"]["exempt_namespaces"] = ["nvidia"]
+    config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
+    for change in changes:
+        change(config)
+    return settings.parse(config)
+
+
+def put_into_force(server: ApiServer, *changes: Change) -> None:
+    """Prod's namespaces, classes and policies, with its configuration changed."""
+    prod = configuration(*changes)
+    for manifest in build(lambda: platform.build(prod)).objects():
+        if manifest["kind"] in PLURALS:
+            server.apply(manifest, PLURALS[manifest["kind"]])
+    runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+    server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
+    server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
+    # The API server picks policies up in its own time, the two kinds apart.
+    eventually(
+        lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",
+        "pods with a GPU are stamped",
+    )
+    eventually(
+        lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None,
+        "a pod of another class is refused",
+    )
+
+
+def reorder(server: ApiServer, number: int) -> None:
+    """Makes the API server read its policies again, in another order.
+
+    It reads them every second if one has changed, in a random order.
+    """
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+    name = (server.api.get(path) or {})["items"][0]["metadata"]["name"]
+    server.api.patch(f"{path}/{name}", {"metadata": {"annotations": {"tests/read-anew": str(number)}}})
+    time.sleep(POLICIES_READ_SECONDS)

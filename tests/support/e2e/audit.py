@@ -1,0 +1,16 @@
+"""The API server's audit log."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.control_plane import AUDIT
+
+
+def entries(cluster: HeldCluster, user: str) -> Iterator[dict[str, Any]]:
+    """The requests of that user, or in that user's name. The last line may still be on its way to the file."""
+    complete, _, _ = cluster.log(AUDIT).read_text().rpartition("\n")
+    for line in complete.splitlines():
+        if f'"{user}"' in line:
+            yield json.loads(line)

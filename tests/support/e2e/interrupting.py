@@ -1,0 +1,75 @@
+"""Runs of the engine that are killed at a moment that the cluster or the state shows."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tenancy import names
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, eventually
+from toolchain.cluster.paths import TOOLCHAIN
+
+LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
+
+
+def advertise_jobs(stack: Rollout) -> list[Object]:
+    found = stack.items(f"/apis/batch/v1/namespaces/{SYSTEM}/jobs")
+    return [job for job in found if "ownerReferences" not in job["metadata"]]
+
+
+def is_retiring(stack: Rollout) -> bool:
+    return "deletionTimestamp" in stack.get(LEDGER)["metadata"]
+
+
+def is_creating(stack: Rollout, kind: str) -> bool:
+    """Returns True if the state has a pending creation of that kind."""
+    state = stack.workspace.folder / "state" / ".pulumi" / "stacks" / "gpu-tenancy" / "prod.json"
+    pending = json.loads(state.read_text())["checkpoint"]["latest"].get("pending_operations") or []
+    return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
+
+
+def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
+    """Kills all processes of an `up` or `destroy` at that moment: what a machine that loses its power does. They stand
+    still while it is looked whether the moment has come, so that it is not over at the kill."""
+    stack.rolled_out = None
+    log = stack.workspace.folder / f"killed-{command}.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [TOOLCHAIN / "bin" / "pulumi", command, "--yes", "--skip-preview", "--non-interactive", "--stack", "prod"],
+            cwd=stack.workspace.project,
+            env={**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            eventually(
+                lambda: process.poll() is not None or stands_still_at(process.pid, moment),
+                f"{command} comes to where it is to be killed",
+                pause_seconds=0.2,
+            )
+        finally:
+            signal_session(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL, log.read_text()
+
+
+def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
+    signal_session(session, signal.SIGSTOP)
+    if moment():
+        return True
+    signal_session(session, signal.SIGCONT)
+    return False
+
+
+def signal_session(session: int, number: signal.Signals) -> None:
+    """The CLI's plugins have process groups of their own."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
+                os.kill(int(stat.parent.name), number)

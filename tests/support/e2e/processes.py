@@ -1,0 +1,32 @@
+"""Processes of this machine, those in the real node's containers among them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.e2e.rollout import eventually
+
+LONGEST_END_SECONDS, TRIES = 2.0, 5
+
+
+def lives(pid: int) -> bool:
+    """Whether the process is there and no zombie: what is left of one is its parent's to collect."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
+    """The best of a few: a machine that is busy is late for anything. `find` may raise OSError while there is none."""
+    seconds: list[float] = []
+    while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):
+        pid = eventually(find, f"{what} runs")
+        began = time.monotonic()
+        os.kill(pid, signal.SIGTERM)
+        eventually(lambda pid=pid: not lives(pid), f"{what} has ended", pause_seconds=0.1)
+        seconds.append(time.monotonic() - began)
+    print(f"{what} ended after {seconds[-1]:.2f} s")
+    assert min(seconds) < LONGEST_END_SECONDS, seconds

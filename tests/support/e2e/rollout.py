@@ -1,0 +1,265 @@
+"""A stack that is really rolled out: the CLI on one side, the cluster's objects on the other."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.paths import ROOT
+from toolchain.cluster import simulated
+from toolchain.cluster.api import ApiAnswer, until
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.workspace import Outcome, Workspace
+
+SYSTEM = "gpu-tenancy-system"
+GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
+SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
+# Of what comes to pass sooner or later: a CronJob's next run begins within a minute and lasts as long, and a busy
+# machine starts containers slowly.
+PATIENCE_SECONDS = 240
+# Between two looks. Each is a request or more, and five lanes wait side by side.
+BETWEEN_SECONDS = 0.5
+
+Object = Mapping[str, Any]
+Change = Callable[[dict[str, Any]], object]
+
+
+def unchanged(_: dict[str, Any]) -> None:
+    """Prod as it is configured."""
+
+
+@dataclass
+class Rollout:
+    """Prod in a workspace and on a cluster."""
+
+    cluster: HeldCluster
+    workspace: Workspace
+    rolled_out: str | None = None  # the stack file that is; None where that is not known
+
+    def init(self) -> None:
+        self._succeed("stack", "init", "prod")
+
+    def gated_up(self) -> Outcome:
+        """Runs `up` under the policy pack, as `make up` does. Raises AssertionError with its output."""
+        return self._succeeded(self._attempt(*_UP, *_GATED))
+
+    def up(self) -> Outcome:
+        """Runs `up` without the pack and without saving each step. Raises AssertionError with its output."""
+        return self._succeeded(self._attempt(*_UP, **_STATE_AT_THE_END))
+
+    def attempt_up(self) -> Outcome:
+        """The same with the state of each step; it may also fail."""
+        return self._attempt(*_UP)
+
+    def _attempt(self, *arguments: str, **env: str) -> Outcome:
+        outcome = self._run(*arguments, **env)
+        self.rolled_out = None if outcome.code else self.workspace.stack_file.read_text()
+        return outcome
+
+    def settle(self, change: Change = unchanged) -> None:
+        """Prod as it is configured, with that change alone, is rolled out: by an `up` where something else was."""
+        self.workspace.reset()
+        self.workspace.change(change)
+        if self.rolled_out != self.workspace.stack_file.read_text():
+            self.up()
+
+    def expect_no_changes(self) -> None:
+        """Checks that a further `up` would change nothing. Raises AssertionError with the changes."""
+        self._succeed("preview", "--expect-no-changes", *_PLAIN)
+
+    def drift(self) -> Outcome:
+        """Looks for drift under the pack, as .github/workflows/drift.yml does."""
+        return self._run("preview", "--refresh", "--expect-no-changes", *_PLAIN, *_GATED)
+
+    def destroy(self) -> Outcome:
+        self.rolled_out = None
+        return self._succeeded(self._run("destroy", "--yes", "--skip-preview", *_PLAIN, **_STATE_AT_THE_END))
+
+    def recover(self) -> str:
+        """Runs the recovery, as `make up` and `make destroy` do first. Returns its output."""
+        command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", "recover", "--stack", "prod", "--yes")
+        kubeconfig = str(self.cluster.kubeconfig)
+        outcome = self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=kubeconfig)
+        assert outcome.code == 0, outcome.text
+        return outcome.text
+
+    def _succeed(self, *arguments: str) -> Outcome:
+        return self._succeeded(self._run(*arguments))
+
+    def _succeeded(self, outcome: Outcome) -> Outcome:
+        assert outcome.code == 0, f"{outcome.text}\nThe cluster's logs are in {self.cluster.log('x').parent}"
+        return outcome
+
+    def _run(self, *arguments: str, **env: str) -> Outcome:
+        stack = () if arguments[0] == "stack" else ("--stack", "prod")
+        cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}
+        return self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster, **env)
+
+    def get(self, path: str) -> Object:
+        """The object. Raises AssertionError where there is none."""
+        found = self.cluster.api.get(path)
+        assert found is not None, path
+        return found
+
+    def items(self, path: str) -> list[Object]:
+        """Returns the list's objects; none if the kind does not exist."""
+        return list((self.cluster.api.get(path) or {"items": []})["items"])
+
+    def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:
+        return self.cluster.api.request("POST", path, manifest, user=user)
+
+    def delete(self, path: str) -> ApiAnswer:
+        return self.cluster.api.request("DELETE", f"{path}?propagationPolicy=Background")
+
+    def capacity(self, node: str) -> Mapping[str, str]:
+        capacity: Mapping[str, str] = self.get(f"/api/v1/nodes/{node}")["status"]["capacity"]
+        return capacity
+
+    def events(self, namespace: str, reason: str) -> list[Object]:
+        return self.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector=reason%3D{reason}")
+
+
+_PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
+_UP = ("up", "--yes", "--skip-preview", *_PLAIN)
+_STATE_AT_THE_END = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+_GATED = ("--policy-pack", str(ROOT / "policy"))
+
+
+def register_anew(prod: Rollout, node: str) -> Object:
+    """The node as a new object under its old name, as after a reimage: what was advertised went with the old one."""
+    path = f"/api/v1/nodes/{node}"
+    old = prod.get(path)
+    hardware = {name: amount for name, amount in old["status"]["capacity"].items() if name not in (GPUMEM, GPU_COUNT)}
+    fresh = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {field: old["metadata"][field] for field in ("name", "labels", "annotations")},
+        "status": {"capacity": hardware, "allocatable": hardware},
+    }
+    assert prod.delete(path).refusal is None
+    return prod.cluster.api.create("/api/v1/nodes", fresh)
+
+
+def changes(outcome: Outcome) -> dict[str, int]:
+    """Returns the engine's counts of "updated", "replaced", "created", "deleted" and "unchanged" resources."""
+    counted = re.findall(r"(\d+) (created|updated|replaced|deleted|unchanged)", outcome.text)
+    return {what: int(count) for count, what in counted}
+
+
+def condition(found: Object, kind: str) -> Object:
+    """The condition of that type; empty where the object has none."""
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] == kind), {})
+
+
+def eventually(
+    holds: Callable[[], Any],
+    what: str,
+    state: Callable[[], object] | None = None,
+    *,
+    pause_seconds: float = BETWEEN_SECONDS,
+) -> Any:
+    """Waits for a true result of `holds` and returns it. Raises ClusterError with the result of `state`."""
+    return until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
+
+
+def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
+    """Waits until `read` returns `wanted`. Raises ClusterError with the last value."""
+    eventually(lambda: read() == wanted, what, read)
+
+
+_NO_LOG = ("unable to retrieve container logs", "failed to try resolving symlinks in path")
+
+
+def logged(answer: ApiAnswer) -> str | None:
+    """Returns a container's log; None while there is none.
+
+    The kubelet answers with an error text as if it were a log if the container has just ended (GetContainerLogs in
+    pkg/kubelet/kuberuntime/kuberuntime_container.go, ReadLogs in k8s.io/cri-client/pkg/logs).
+    """
+    said = None if answer.refusal else answer.body.get("message")
+    return None if said is None or said.startswith(_NO_LOG) else str(said)
+
+
+def container(limits: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": "main", "image": "busybox:1.37.0", "resources": {"limits": dict(limits)}}
+
+
+def deployment(app: str, mib: str | None, replicas: int = 1) -> dict[str, Any]:
+    """With a budget on the shared GPU, or without any, on a simulated node."""
+    labels = {"app": app}
+    limits = {} if mib is None else {GPUMEM: mib, "nvidia.com/gpu": "1"}
+    node = {"nodeSelector": SHARED} if mib else {}
+    return {
+        "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {**node, "containers": [container(limits)]}},
+        },
+    }
+
+
+def job(name: str, queue: str | None, resource: str = "nvidia.com/gpu", priority: str = "gpu-batch") -> dict[str, Any]:
+    labels = {"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": priority} if queue else {}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container({resource: "1"} if queue else {})]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"backoffLimit": 0, "template": template},
+    }
+
+
+def pods(namespace: str, name: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/pods{f'/{name}' if name else ''}"
+
+
+def jobs(namespace: str, name: str = "") -> str:
+    return f"/apis/batch/v1/namespaces/{namespace}/jobs{f'/{name}' if name else ''}"
+
+
+def submit(prod: Rollout, team: str, manifest: Object) -> str:
+    answer = prod.create(jobs(team), manifest)
+    assert answer.refusal is None, answer.refusal
+    return str(manifest["metadata"]["name"])
+
+
+def job_pods(prod: Rollout, namespace: str, name: str) -> list[Object]:
+    """The Job's pods."""
+    return prod.items(f"{pods(namespace)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
+
+
+def running_pods(prod: Rollout, team: str, name: str) -> list[str]:
+    return [
+        item["metadata"]["name"]
+        for item in job_pods(prod, team, name)
+        if item["status"].get("phase") == "Running" and "deletionTimestamp" not in item["metadata"]
+    ]
+
+
+def await_running(prod: Rollout, team: str, name: str) -> None:
+    eventually(lambda: running_pods(prod, team, name), f"{name} runs")
+
+
+def workload(prod: Rollout, team: str, name: str) -> Object:
+    """The Workload that Kueue keeps for the Job; empty while there is none."""
+    found = prod.items(f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads")
+    return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
+
+
+def await_waiting(prod: Rollout, team: str, name: str, why: str) -> None:
+    def waits() -> bool:
+        reserved = condition(workload(prod, team, name), "QuotaReserved")
+        return reserved.get("status") == "False" and why in reserved["message"]
+
+    eventually(waits, f"{name} waits because {why}")
+    assert prod.get(jobs(team, name))["spec"]["suspend"] is True
+    assert running_pods(prod, team, name) == []
+
+
+def complete(prod: Rollout, team: str, name: str) -> None:
+    for running in running_pods(prod, team, name):
+        prod.cluster.api.patch(pods(team, running), {"metadata": {"annotations": {simulated.COMPLETE: "true"}}})
+    eventually(lambda: prod.get(jobs(team, name))["status"].get("succeeded") == 1, f"{name} succeeds")

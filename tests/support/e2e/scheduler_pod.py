@@ -1,0 +1,60 @@
+"""A replica of the scheduler's pod: kube-scheduler and the extender, as processes."""
+
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agents.runtime import exposition
+from agents.runtime.exposition import Sample
+from tenancy import names
+
+
+@dataclass
+class SchedulerPod:
+    """One replica: its processes, and the port that answers questions."""
+
+    name: str
+    folder: Path
+    http_port: int
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def start(self, part: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        with (self.folder / f"{part}.log").open("ab") as log:
+            self.processes[part] = subprocess.Popen(
+                list(command), env=dict(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def start_extender(self) -> None:
+        self.start("extender", self.command, self.environment)
+
+    def kill(self, part: str, how: signal.Signals = signal.SIGKILL) -> None:
+        self.processes[part].send_signal(how)
+        self.processes[part].wait(30)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """The status and the body of an answer of the open port; 0 where nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def samples(self) -> tuple[Sample, ...]:
+        return exposition.parse(self.get("/metrics")[1])
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Of the one sample with these labels."""
+        return next((s.value for s in self.samples() if s.name == name and labels.items() <= s.labels.items()), None)
+
+    @property
+    def leads(self) -> bool:
+        return self.value(names.METRIC_EXTENDER_LEADING) == 1

@@ -1,0 +1,95 @@
+"""HTTP endpoints on the real node with answers that a test can change.
+
+The node's pods cannot reach this machine. So a pod serves the content of a ConfigMap, which it reads for each request.
+The age in an exporter's answer differs each time, as that of a real reading does.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.e2e.rollout import eventually
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.image import agent_image
+
+PORT = 8080
+_SERVER = """
+import http.server, json, os, re, ssl, time, urllib.request
+from pathlib import Path
+
+MOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+TLS = ssl.create_default_context(cafile=MOUNT / "ca.crt")
+TLS.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+
+def script():
+    request = urllib.request.Request(os.environ["SCRIPT"])
+    request.add_header("Authorization", "Bearer " + (MOUNT / "token").read_text())
+    with urllib.request.urlopen(request, context=TLS, timeout=5) as answer:
+        return json.load(answer)["data"]
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        content = script().get(self.path.strip("/"))
+        self.send_response(503 if content is None else 200)
+        self.end_headers()
+        age = f"sample_age_seconds {1 + time.time() % 0.9:.3f}"
+        self.wfile.write(re.sub("sample_age_seconds [0-9.]+", age, content or "nothing is scripted").encode())
+
+
+http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_forever()
+"""
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A pod `name` in a namespace; /<key> answers the text of that key, 503 where it has none."""
+
+    cluster: HeldCluster
+    namespace: str
+    name: str
+
+    def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
+        """Returns the address, once it runs."""
+        where, core = f"/namespaces/{self.namespace}", "/api/v1"
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        metadata = {"name": self.name}
+        create = self.cluster.api.create
+        create(f"{core}{where}/configmaps", {"metadata": metadata, "data": dict(script)})
+        create(f"{core}{where}/serviceaccounts", {"metadata": metadata})
+        rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": [self.name]}
+        create(f"{rbac}{where}/roles", {"metadata": metadata, "rules": [rule]})
+        subject = {"kind": "ServiceAccount", **metadata, "namespace": self.namespace}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", **metadata}
+        create(f"{rbac}{where}/rolebindings", {"metadata": metadata, "roleRef": ref, "subjects": [subject]})
+        create(f"{core}{where}/pods", {"metadata": {**metadata, "labels": dict(labels)}, "spec": self._pod()})
+        address: str = eventually(self._address, f"{self.name} runs")
+        return address
+
+    def change(self, **script: str | None) -> None:
+        """The answers of these keys; None takes one away."""
+        self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}", {"data": script})
+
+    def _pod(self) -> dict[str, Any]:
+        source = f"https://$(KUBERNETES_SERVICE_HOST)/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+        container = {
+            "name": "server",
+            "image": agent_image(),
+            "command": ["python", "-I", "-c", _SERVER],
+            "env": [{"name": "SCRIPT", "value": source}, {"name": "PORT", "value": str(PORT)}],
+            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+        }
+        return {"serviceAccountName": self.name, "terminationGracePeriodSeconds": 0, "containers": [container]}
+
+    def _address(self) -> str | None:
+        pod = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{self.name}") or {}
+        status = pod.get("status", {})
+        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+        return status.get("podIP") if ready else None
+
+
+def pending(count: int) -> str:
+    """A queue's answer."""
+    return json.dumps({"pending": count})

@@ -1,0 +1,33 @@
+"""A pod of a node as the API has it, and pods as the node's agents read them."""
+
+import io
+from typing import Any
+
+from agents.node.pods import Roster, node_pod
+from agents.runtime.log import Log
+from tenancy.ledger import Ledger, Seat
+from tests.support.fake_cluster import DOMAIN, NAMES, T4
+
+CHAT = {
+    "metadata": {"namespace": "chat", "name": "chat-0", "uid": "uid-chat"},
+    "spec": {
+        "nodeName": "k8s-node1",
+        "containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "5k"}}}, {"name": "proxy"}],
+    },
+    "status": {
+        "phase": "Running",
+        "containerStatuses": [
+            {"name": "model", "containerID": "containerd://aaa"},
+            {"name": "proxy", "containerID": "cri-o://bbb"},
+        ],
+        "initContainerStatuses": [{"name": "fetch", "containerID": "containerd://ccc"}],
+        "ephemeralContainerStatuses": [{"name": "debugger", "containerID": "containerd://ddd"}],
+    },
+}
+
+
+LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000),))
+
+
+def read(*pods: dict[str, Any], ledger: Ledger | None = LEDGER, log: Log | None = None) -> Roster:
+    return Roster(tuple(node_pod(pod, ledger, log or Log("test", io.StringIO())) for pod in pods))

@@ -1,0 +1,16 @@
+"""The kernel's choice among pods, by the badness that the proof of host memory counts with."""
+
+from collections.abc import Iterable
+
+from tenancy.host_memory.oom import PodState, badness_pages
+
+
+def kernel_victim(states: Iterable[PodState], total_mib: int) -> PodState | None:
+    """The pod with the highest badness; None where two have it, or where there is none.
+
+    If two are equal, the kernel takes the last one in its own order. A pod of unknown use counts as 0.
+    """
+    scores = [(badness_pages(s.resident_mib or 0, s.oom_score_adj, total_mib), s) for s in states]
+    highest = max((score for score, _ in scores), default=0)
+    chosen = [state for score, state in scores if score == highest]
+    return chosen[0] if len(chosen) == 1 else None

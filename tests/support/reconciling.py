@@ -1,0 +1,32 @@
+"""A run of reconcile against the fake cluster, and what its decisions write and report."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from agents.reconcile.decide import Action, NodeFinding, NodePatch
+from agents.reconcile.main import Reconciler, Settings
+from tests.support.fake_cluster import SYSTEM, Served
+
+# A node's keys, in capacity and in allocatable: all of its memory advertised, and none.
+FULL = ("14k", "1", "14k", "1")
+NOTHING = (None, None, None, None)
+
+
+def reconciler(
+    served: Served, *, run_seconds: int = 0, pod_name: str = "one", now: Callable[[], datetime] | None = None
+) -> Reconciler:
+    settings = Settings(ledger_namespace=SYSTEM, pod_name=pod_name, interval_seconds=10, run_seconds=run_seconds)
+    clock = served.time.clock()
+    clock = clock if now is None else replace(clock, now=now)
+    return Reconciler(settings=settings, api=served.api(), clock=clock, log=served.log())
+
+
+def written(actions: Iterable[Action]) -> list[tuple[int | None, int | None]]:
+    """The MiB and the number of devices of each write."""
+    return [(action.gpumem_mib, action.gpu_count) for action in actions if isinstance(action, NodePatch)]
+
+
+def findings(actions: Iterable[Action]) -> dict[str, str]:
+    """The note of each finding, by its reason."""
+    return {action.reason: action.note for action in actions if isinstance(action, NodeFinding)}

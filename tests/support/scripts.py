@@ -1,0 +1,22 @@
+"""Programs that a test writes, and a PATH without the programs of this machine."""
+
+import os
+import shutil
+from pathlib import Path
+
+
+def script(file: Path, body: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{body}\n")
+    file.chmod(0o755)
+    return file
+
+
+def system_programs(folder: Path) -> Path:
+    """A PATH entry with the few programs that scripts need, so that no tool of this machine is found by chance."""
+    folder.mkdir()
+    for program in ("sh", "env", "chmod", "cat", "mkdir", "touch"):
+        found = shutil.which(program, path=os.defpath)
+        assert found is not None
+        (folder / program).symlink_to(found)
+    return folder

@@ -1,0 +1,82 @@
+"""The pods that the watchdog recycles for a seat that waits. The device has 4860 MiB free, and a floor of 1536."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tenancy.devices.allocate import Ask
+from tenancy.devices.waiting import WaitingSeat
+from tenancy.ledger import Seat
+from tests.support.watching import (
+    ARENA,
+    EMULATOR,
+    ENDING,
+    LLAMA,
+    Use,
+    Watch,
+    after,
+    recycled,
+    second,
+    two_cards,
+    verdict,
+)
+
+
+def waiting(mib: int = 4000, seconds: float = 60, pool: str = "t4") -> WaitingSeat:
+    seat = Seat(name="tts", tenant="tts", pool=pool, gpumem_mib=4000)
+    created = after(105 - seconds)
+    return WaitingSeat(uid="w", namespace="tts", name="tts-0", ask=Ask(mib), seats=(seat,), priority=0, created=created)
+
+
+# A seat of 4000 lacks 676.
+ROOMY = [(ARENA, 5_000), (LLAMA, 5_000), (EMULATOR, 500)]
+CASES: dict[str, tuple[dict[str, Any], list[Use], list[str]]] = {
+    "nobody above the floor": ({}, ROOMY, []),
+    "an offender for a seat that waits": ({"seats": (waiting(),)}, ROOMY, ["arena"]),
+    "nobody within the budget for a seat": ({"seats": (waiting(),)}, [(LLAMA, 5_000), (EMULATOR, 5_500)], []),
+    "nobody for a seat while gates may still close": ({"seats": (waiting(seconds=29),)}, ROOMY, []),
+    "nobody for a seat without room by the ledger": ({"seats": (waiting(mib=7000),)}, ROOMY, []),
+    "nobody for a seat that could load now": ({"seats": (waiting(mib=3000),)}, ROOMY, []),
+    "nobody for a seat of another pool": ({"seats": (waiting(pool="other"),)}, ROOMY, []),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_recycles(case: str) -> None:
+    watch, uses, names = CASES[case]
+    assert recycled(second(Watch(**watch), *uses)) == names
+
+
+def test_terminating_pods_count_for_a_seat_that_waits() -> None:
+    ending = replace(EMULATOR, gone_by=after(130))
+    found = verdict(second(Watch(seats=(waiting(),)), (ARENA, 5_000), (LLAMA, 4_300), (ending, 900)))
+    assert (found.recycle, found.seats_mib, found.seats, found.missing_mib) == ((), 376, ("tts/tts-0",), 0)
+
+
+def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
+    """GPU-0 lacks 676, and 6000 of it are going; GPU-1 lacks 636, and its offender may stay."""
+    going = replace(ENDING, uid="uid-gone", uuids=("GPU-0",))
+    llama = replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
+    assert recycled(decision) == []
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(676, 0), (0, 0)]
+
+
+def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_same_device() -> None:
+    going = replace(EMULATOR, uid="uid-gone", name="gone", gone_by=after(130))
+    arena, llama = replace(ARENA, uuids=("GPU-0",)), replace(LLAMA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (going, 900, 0), (arena, 9_960, 0), (llama, 10_460, 1))
+    assert recycled(decision) == ["arena"]
+    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(1036, 136), (0, 0)]
+
+
+def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() -> None:
+    """GPU-0 has no room by the ledger, GPU-1 has: what is short there is freed."""
+    llama, arena = replace(LLAMA, uuids=("GPU-0",), declared_mib=11_000), replace(ARENA, uuids=("GPU-1",))
+    decision = two_cards(Watch(seats=(waiting(),)), (llama, 1_000, 0), (arena, 12_000, 1))
+    assert recycled(decision) == ["arena"]
+
+
+def test_for_a_seat_nobody_is_recycled_on_a_device_that_takes_no_new_pod() -> None:
+    assert recycled(second(Watch(seats=(waiting(),)), *ROOMY, excluded=frozenset({"GPU-0"}))) == []

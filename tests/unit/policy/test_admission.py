@@ -1,0 +1,183 @@
+"""Pods of other programs that admission would refuse are refused before; those like them that it lets in pass."""
+
+from typing import Any
+
+import pytest
+
+from policy.rule import an_object
+from tests.support import graphs
+from tests.support.consumers import CONFIG, gpu, visible, workload
+from tests.support.graphs import GPUMEM, Manifest, consumer, judge, put
+
+LLAMA = "spec.template.spec.containers.0"
+
+
+def on_host(path: str) -> list[dict[str, Any]]:
+    return [{"name": "host", "hostPath": {"path": path}}]
+
+
+# The workload, and a part of the one line that it gets.
+REFUSED: dict[str, tuple[Manifest, str]] = {
+    "whole devices": (workload(main=gpu()), "asks for nvidia.com/gpu and so reaches a GPU without a budget; add"),
+    "a MIG slice": (workload(main=gpu("nvidia.com/mig-1g.5gb")), "asks for nvidia.com/mig-1g.5gb"),
+    "in nobody's namespace": (
+        workload("web", main=gpu()),
+        "it asks for nvidia.com/gpu, and namespace web is no tenant's; add it to tenants of the platform's stack",
+    ),
+    "in an init container": (
+        workload(initContainers=[{"name": "i", "image": "a:1.2.3", **gpu()}]),
+        "container i asks for nvidia.com/gpu",
+    ),
+    "the device's file": (workload(volumes=on_host("/dev/nvidia0")), "mounts the host's /dev/nvidia0"),
+    "the root": (workload(volumes=on_host("/")), "volume host mounts the host's / and so"),
+    "the device's file in nobody's namespace": (
+        workload("web", volumes=on_host("/dev/nvidia0")),
+        "mounts the host's /dev/nvidia0 and so reaches a GPU without a budget",
+    ),
+    "a capability": (
+        workload(main={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+        "container main adds SYS_ADMIN",
+    ),
+    "the variable": (workload(main=visible()), "container main chooses its device by NVIDIA_VISIBLE_DEVICES"),
+    "the variable by a prefix": (
+        workload(main={"envFrom": [{"prefix": "NVIDIA_", "configMapRef": {"name": "x"}}]}),
+        "container main chooses its device by NVIDIA_VISIBLE_DEVICES",
+    ),
+    "the runtime": (workload(runtimeClassName="nvidia"), "it has runtimeClassName nvidia and so reaches a GPU"),
+    "our scheduler": (workload(schedulerName="gpu-tenancy"), "schedulerName gpu-tenancy is for pods with"),
+    "a forged device": (
+        workload(annotations={"device.viktorbarzin.me/uuid": "GPU-1"}),
+        "the annotation device.viktorbarzin.me/uuid is the scheduler's to write; remove it",
+    ),
+    "CDI": (workload(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}), "cdi.k8s.io/x has a runtime add devices"),
+    "NRI": (workload(annotations={"devices.nri.io/container.main": "x"}), "has a runtime add devices; remove it"),
+    "the node's class": (
+        workload("web", priorityClassName="system-node-critical"),
+        "priorityClassName system-node-critical is for what the cluster cannot do without; remove it",
+    ),
+    "the GPU's class": (
+        workload("web", priorityClassName="gpu-workload"),
+        "priorityClassName gpu-workload is only for pods that reach a GPU; remove it",
+    ),
+    "an ephemeral container": (
+        workload("web", ephemeralContainers=[{"name": "debug", "image": "a:1.2.3"}]),
+        "ephemeralContainers are added to a pod that runs; remove them",
+    ),
+    "a slice that no quota counts": (
+        workload("tts", main=gpu("nvidia.com/mig-1g.5gb")),
+        "it asks for nvidia.com/mig-1g.5gb, the quota of tts counts nvidia.com/gpu and nvidia.com/gpu.shared",
+    ),
+    "an hour to end": (
+        workload("tts", main=gpu(), terminationGracePeriodSeconds=3600),
+        "terminationGracePeriodSeconds is 3600, a pod with a GPU and no seat ends within 600; lower it",
+    ),
+    "no queue's label": (
+        workload("team-a", kind="Job", main=gpu()),
+        "GPUs of team-a are handed out by its queue; make it a Job with the label kueue.x-k8s.io/queue-name",
+    ),
+    "no Job": (workload("team-a", main=gpu()), "Deployment team-a/x: GPUs of team-a are handed out by its queue"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_pod_that_admission_would_refuse_is_refused_before_in_one_line(case: str) -> None:
+    manifest, message = REFUSED[case]
+    reported = judge({"x": manifest}, CONFIG)
+    assert len(reported) == 1, reported
+    assert reported[0].startswith("admission: "), reported
+    assert message in reported[0]
+
+
+ACCEPTED: dict[str, Manifest] = {
+    "a pod of nobody's": workload("web", volumes=on_host("/var/log"), main={"securityContext": {"privileged": True}}),
+    "without any GPU": workload(main=gpu("nvidia.com/gpu", 0)),
+    "on demand": workload("tts", main=gpu(), runtimeClassName="nvidia"),
+    "held to nothing": workload(
+        "android-emulator", volumes=on_host("/dev"), main={"securityContext": {"privileged": True}}
+    ),
+    "the driver, which is exempt": workload("nvidia", main=visible(), priorityClassName="system-node-critical"),
+    "an agent of kube-system": workload("kube-system", volumes=on_host("/dev"), hostPID=True),
+    "no device": workload(main=visible("void")),
+    "a file next to the devices": workload("web", volumes=on_host("/dev/fuse")),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_admission_lets_in_passes(case: str) -> None:
+    assert judge({"x": ACCEPTED[case]}, CONFIG) == []
+
+
+def test_a_budget_is_no_way_past_the_scheduler() -> None:
+    for field, value, message in (
+        ("spec.template.spec.nodeName", "k8s-node1", "nodeName k8s-node1 goes past the scheduler that places"),
+        ("spec.template.spec.runtimeClassName", "runc", "runtimeClassName runc is not nvidia"),
+        (f"{LLAMA}.resources.limits", {GPUMEM: "5000", "nvidia.com/gpu": "2"}, "it asks for 2 whole devices"),
+        (f"{LLAMA}.env", visible()["env"], "chooses its device by NVIDIA_VISIBLE_DEVICES"),
+    ):
+        program = consumer()
+        put(program["llama-swap"], field, value)
+        (line,) = judge(program, CONFIG)
+        assert message in line
+
+
+def test_a_pod_smaller_than_its_seat_would_be_refused_by_admission() -> None:
+    assert judge(consumer(4000), CONFIG) == [
+        "seats: Deployment llama-swap/llama-swap: a pod asks for 4000 MiB on 1 devices, its seat has 5000 on 1: "
+        "admission lets in pods as large as a seat alone; ask for 5000 on each device, or change residents.llama-swap"
+    ]
+
+
+def test_what_is_claimed_of_another_driver_is_no_budgets() -> None:
+    def claim(device_class: str) -> Manifest:
+        spec = {"spec": {"devices": {"requests": [{"name": "x", "exactly": {"deviceClassName": device_class}}]}}}
+        return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", "x", "llama-swap", spec=spec)
+
+    assert judge({"x": claim("gpu.nvidia.com")}, CONFIG) == [
+        "claims: ResourceClaimTemplate llama-swap/x: claims gpu.nvidia.com beside the budgets; claim a seat, or list "
+        "the class under admission.device_classes of the platform's stack if it gives no GPU"
+    ]
+    assert judge({"x": claim("nic.example.com")}, CONFIG) == []
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+def test_an_environment_that_chooses_devices_is_refused_where_the_plugin_gives_them(kind: str) -> None:
+    def environment(namespace: str) -> list[str]:
+        data = {"NVIDIA_VISIBLE_DEVICES": "all"}
+        return judge({"x": an_object("v1", kind, "x", namespace, data=data)}, CONFIG)
+
+    assert environment("team-a") == [
+        f"admission: {kind} team-a/x: the key NVIDIA_VISIBLE_DEVICES would choose devices by envFrom; remove it"
+    ]
+    assert environment("immich") == environment("nvidia") == []
+    assert judge({"x": an_object("v1", kind, "x", "team-a", data=graphs.UNKNOWN)}, CONFIG) == []
+
+
+def test_without_a_ledger_nothing_proves_a_gpu() -> None:
+    assert judge({"x": workload(main=gpu())}) == [
+        "ledger: Deployment llama-swap/x: cannot be proven: no ledger; write `pulumi stack output --json ledger` of "
+        "the platform to a file and pass it as --policy-pack-config"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({"hostPath": {"path": "/dev/nvidia0"}, "claimRef": {"namespace": "immich"}}, True),
+        ({"local": {"path": "/"}}, True),
+        ({"local": {"path": "/mnt/disks/a"}}, False),
+        ({"csi": {"driver": "example.com"}}, False),
+        ({"hostPath": {"path": "/dev"}, "claimRef": {"namespace": "nvidia"}}, False),
+    ],
+)
+def test_no_volume_behind_a_claim_is_the_device(spec: Manifest, refused: bool) -> None:
+    reported = judge({"x": an_object("v1", "PersistentVolume", "x", spec=spec)}, CONFIG)
+    assert [line.partition(" the host's ")[0] for line in reported] == [
+        "admission: PersistentVolume x: gives who claims it"
+    ] * refused
+
+
+@pytest.mark.parametrize("version", ["extensions/v1beta1", "apps/v1beta2"])
+def test_a_version_that_was_removed_is_refused(version: str) -> None:
+    assert judge({"x": workload("web") | {"apiVersion": version}}, CONFIG) == [
+        f"admission: Deployment web/x: {version} was removed from Kubernetes; write apps/v1"
+    ]

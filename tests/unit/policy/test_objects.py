@@ -1,0 +1,126 @@
+"""One more object next to a small program: the rule that refuses it, or no rule."""
+
+import pytest
+
+from policy.rule import an_object
+from tenancy import names
+from tests.support import graphs
+from tests.support.graphs import GPUMEM, RBAC, SYSTEM, UNKNOWN, Manifest, judge, platform
+
+CLASS = "scheduling.k8s.io/v1"
+HPA = {"scaleTargetRef": {"kind": "Deployment", "name": "llama-swap"}, "maxReplicas": 3}
+KEDA = {"scaleTargetRef": {"name": "llama-swap"}}
+PILE_UP = {"jobTemplate": {"spec": {"template": graphs.pod(10)}}}
+TASKS = {"tasks": [{"template": graphs.pod(1000)}]}
+
+
+def labelled(kind: str, name: str, labels: dict[str, str]) -> Manifest:
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
+
+
+def view(**subject: str) -> Manifest:
+    """A binding of the role `view` in the agents' namespace."""
+    ref = {"kind": "ClusterRole", "name": "view"}
+    return an_object(f"{RBAC}/v1", "RoleBinding", "x", SYSTEM, roleRef=ref, subjects=[subject])
+
+
+# The object, the rule, a part of the message.
+MORE: list[tuple[Manifest, str, str]] = [
+    (
+        an_object("apps/v1", "DeploymentPatch", "llama-swap", "llama-swap", spec={"replicas": 2}),
+        "counted",
+        "it changes a Deployment that the graph does not hold; declare the whole object",
+    ),
+    (
+        an_object("v1", "ConfigMapPatch", names.LEDGER, SYSTEM),
+        "counted",
+        "it changes a ConfigMap that the graph does n",
+    ),
+    (
+        {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"resources": {"limits": {GPUMEM: 5}}}},
+        "counted",
+        "it asks for gpumem in a way that is not counted",
+    ),
+    (
+        an_object("batch.volcano.sh/v1alpha1", "Job", "x", "immich", spec=TASKS),
+        "counted",
+        "Job immich/x: cannot be proven",
+    ),
+    (
+        an_object("autoscaling/v2", "HorizontalPodAutoscaler", "x", "llama-swap", spec=HPA),
+        "seats",
+        "with it 3 pods sit on a seat of 1 x 5000 MiB",
+    ),
+    (
+        an_object("keda.sh/v1alpha1", "ScaledObject", "x", "llama-swap", spec=KEDA),
+        "seats",
+        "with it 100 pods sit on a seat of 1 x 5000 MiB",
+    ),
+    (
+        an_object("batch/v1", "CronJob", "frigate", "frigate", spec=PILE_UP),
+        "seats",
+        "cannot be proven: concurrencyPolicy Allow lets runs pile up; write Forbid or Replace",
+    ),
+    (
+        graphs.stamp("other", "x"),
+        "priorities",
+        "MutatingAdmissionPolicy other: names PriorityClass x, which nobody decl",
+    ),
+    (
+        graphs.kueue("Cohort", "extra", spec=graphs.cluster_queue("gpu-any")["spec"]),
+        "gpu-quota",
+        "Cohort extra: with it queues have 2 nvidia.com/gpu of batch, which has 1",
+    ),
+    (
+        view(kind="Group", name=f"system:serviceaccounts:{SYSTEM}"),
+        "rbac",
+        "binds every account of the agents' namespac",
+    ),
+    (
+        view(kind="ServiceAccount", name=names.WATCHDOG, namespace=SYSTEM),
+        "rbac",
+        "cannot be proven: gpu-vram-watchdog gets ClusterRole view, which is not in the graph",
+    ),
+    (
+        labelled("NamespacePatch", "immich", {names.POD_SECURITY_ENFORCE: "privileged"}),
+        "namespaces",
+        "pod-security.kubernetes.io/enforce is privileged, tenants.immich is held to baseline; label it baseline",
+    ),
+    (
+        labelled("NamespacePatch", "gpu-operator", {names.EXEMPT: "true"}),
+        "namespaces",
+        "the label gpu-tenancy/exempt takes it out of admission, and the stack does not list it",
+    ),
+    (labelled("Namespace", "immich", UNKNOWN), "namespaces", "cannot be proven: metadata.labels is unknown until"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("manifest", "rule", "message"), MORE)
+def test_an_object_too_many_breaks_only_its_rule(manifest: Manifest, rule: str, message: str) -> None:
+    reported = judge(platform() | {"more": manifest})
+    assert graphs.rules_of(reported) == {rule}
+    assert any(message in line for line in reported), reported
+
+
+PASSING = {
+    "a stricter level": labelled("Namespace", "immich", {names.POD_SECURITY_ENFORCE: "restricted"}),
+    "a tenant that is held to nothing": labelled("Namespace", "android-emulator", {}),
+    "what is listed": labelled("Namespace", "nvidia", {names.EXEMPT: "true"}),
+    "nobody's namespace": labelled("Namespace", "elsewhere", {}),
+    "a kind that runs no pods": an_object("v1", "Service", "x", "immich", spec=UNKNOWN),
+    "a pod of the stack's own with the system's class": an_object(
+        "v1", "Pod", "x", SYSTEM, spec={"priorityClassName": "system-cluster-critical", "containers": []}
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PASSING)
+def test_what_changes_no_promise_passes(case: str) -> None:
+    assert judge(platform() | {"more": PASSING[case]}) == []
+
+
+def test_there_is_one_default_class() -> None:
+    defaults = {n: an_object(CLASS, "PriorityClass", n, value=0, globalDefault=True) for n in ("a", "b")}
+    assert judge(platform() | defaults) == [
+        "priorities: PriorityClass b: a second globalDefault next to PriorityClass a; keep one"
+    ]

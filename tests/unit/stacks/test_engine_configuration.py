@@ -1,0 +1,106 @@
+"""The settings as the engine hands them over, compared with the stack file, and the provider's own keys."""
+
+import json
+from pathlib import Path
+
+import pulumi
+import pytest
+from pulumi_kubernetes import ProviderArgs
+
+from stacks import settings
+from tests.support.prod import PROD, as_the_engine, of_the_engine, put, raw, refusal
+
+
+def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = {**as_the_engine(raw()), "gpu-tenancy:alerts": "{}", "kubernetes:context": "1"}
+    kept = {name: value for name, value in raw().items() if name != "alerts"}
+    assert of_the_engine(monkeypatch, config, tmp_path) == settings.parse(kept)
+
+
+def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:alerts": "all of them"}, tmp_path)
+    assert str(refused.value) == "gpu-tenancy:alerts: must be a map of keys (got 'all of them')"
+
+
+def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the engine's list of secret keys, and in the file."""
+    told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
+    monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
+    config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}
+    with pytest.raises(settings.ConfigError, match=told):
+        of_the_engine(monkeypatch, config, tmp_path)
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text('config: {"gpu-tenancy:alerts": {labels: {release: {secure: "v1:abc"}}}}')
+    with pytest.raises(settings.ConfigError, match=told):
+        settings.load_file(path)
+
+
+FOREIGN = ("gpu_tenancy:residents", "GPU-TENANCY:gate", "gpu-tenancy:config:gate", ":residents", "aws:region")
+INSTEAD = "unknown key; what is read here begins with one of gpu-tenancy, kubernetes, pulumi; rename or remove it"
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_key_that_is_neither_ours_nor_a_providers_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the file, and where the engine alone has it."""
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text().replace("config:\n", f"config:\n  {name}: {{}}\n  kubernetes:context: x\n"))
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.load_file(path)
+    assert str(refused.value) == f"{name}: {INSTEAD}"
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**as_the_engine(raw()), name: "{}"}, tmp_path / "elsewhere")
+    assert str(refused.value) == f"{name}: {INSTEAD}"
+
+
+def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "Pulumi.x.yaml"
+    path.write_text(PROD.read_text())
+    assert of_the_engine(monkeypatch, as_the_engine(raw()), tmp_path) == settings.load_file(PROD)
+    with pytest.raises(settings.ConfigError) as refused:
+        of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
+    assert str(refused.value) == "gpu-tenancy:gate: Pulumi.x.yaml says otherwise than the engine; write it there"
+    path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
+    with pytest.raises(settings.ConfigError, match="05000 is an octal number, a date or a tag"):
+        of_the_engine(monkeypatch, as_the_engine(raw()), tmp_path)
+
+
+@pytest.mark.parametrize("part", ["watchdog", "alerts", "pools"])
+def test_a_part_without_a_value_is_refused_by_chart_and_engine_alike(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"gpu-tenancy:{part}: has no value; write one, or remove the key" in refusal(put(part, None))
+    with pytest.raises(settings.ConfigError, match=f"gpu-tenancy:{part}: has no value; write one, or remove the key"):
+        of_the_engine(monkeypatch, {**as_the_engine(raw()), f"gpu-tenancy:{part}": ""}, tmp_path)
+
+
+# Keys of the provider that do not matter to PriorityClasses.
+NOT_OF_CLASSES = {
+    "enableConfigMapMutable",
+    "enableSecretMutable",
+    "enableServerSideApply",
+    "helmReleaseSettings",
+    "namespace",
+    "suppressDeprecationWarnings",
+    "suppressHelmHookWarnings",
+}
+
+
+def test_every_key_of_the_provider_is_followed_or_known_to_be_of_no_use() -> None:
+    words = [name.split("_") for name, value in vars(ProviderArgs).items() if isinstance(value, property)]
+    keys = {first + "".join(map(str.title, rest)) for first, *rest in words}
+    assert keys == {*settings.REACHES, *NOT_OF_CLASSES}
+
+
+def test_a_provider_that_reaches_the_cluster_as_the_stacks_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"kubernetes:context": "lab", "kubernetes:namespace": "x", "gpu-tenancy:context": "other"}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps(config))
+    assert settings.provider() == {"context": "lab"}
+    monkeypatch.setenv("PULUMI_CONFIG", json.dumps({"kubernetes:kubeconfig": "{}"}))
+    (kubeconfig,) = settings.provider().values()
+    assert isinstance(kubeconfig, pulumi.Output)  # a secret

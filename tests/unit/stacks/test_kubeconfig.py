@@ -1,0 +1,62 @@
+"""The cluster that a command would reach."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stacks.kubeconfig import CurrentCluster, KubeconfigError, current, reach, sources
+
+SERVER = "https://10.0.0.1:6443"
+LAB = {
+    "clusters": [{"name": "a", "cluster": {"server": SERVER, "proxy-url": "http://proxy"}}],
+    "contexts": [{"name": "lab", "context": {"cluster": "a"}}],
+    "current-context": "lab",
+}
+
+
+def written(path: Path, content: object) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_the_cluster_is_found_across_several_files_as_kubectl_does(tmp_path: Path) -> None:
+    first = {"clusters": [{"name": "a", "cluster": {"server": SERVER}}], "current-context": ""}
+    second = {"contexts": [{"name": "prod", "context": {"cluster": "a"}}], "current-context": "prod"}
+    third = {"clusters": [{"name": "a", "cluster": {"server": "https://other"}}], "current-context": "x"}
+    paths = [written(tmp_path / str(number), each) for number, each in enumerate((first, second, third))]
+    found = current(sources({"KUBECONFIG": os.pathsep.join(map(str, ["", tmp_path / "missing", *paths]))}))
+    assert str(found) == f"context prod at {SERVER}"
+
+
+def test_without_kubeconfig_the_home_folder_has_it(tmp_path: Path) -> None:
+    written(tmp_path / ".kube" / "config", LAB)
+    assert current(sources({"HOME": str(tmp_path)})) == CurrentCluster("lab", SERVER, "http://proxy")
+
+
+def test_what_is_behind_a_proxy_is_taken_at_its_word() -> None:
+    reach(CurrentCluster("lab", SERVER, "http://proxy"), {})
+    reach(CurrentCluster("lab", SERVER), {"HTTPS_PROXY": "http://proxy"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "is not there; set KUBECONFIG, or start a throw-away: make cluster"),
+        ("{}", "names no current-context; run kubectl config use-context"),
+        ("current-context: x", "has no server for the context x"),
+        ("{current-context: x, contexts: [{name: x, context: {cluster: y}}]}", "has no server for the context x"),
+        ("- a list", "cannot be read as a kubeconfig"),
+        ("clusters: [{name: x}]", "cannot be read as a kubeconfig"),
+        ("[", "cannot be read as a kubeconfig"),
+    ],
+)
+def test_no_cluster_is_a_sentence(text: str | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(KubeconfigError) as refused:
+        current([path])
+    assert str(refused.value) == f"no cluster: {path} {reason}"
