@@ -17,7 +17,7 @@ FINE = ("runs", "completed")
 
 REASONS: dict[str, Reason] = {
     "runs": Reason("it runs", "nothing", "nothing"),
-    "completed": Reason("it ended well", "nothing", "nothing"),
+    "completed": Reason("it completed", "nothing", "nothing"),
     # It was never created.
     "quota": Reason(
         "the tenant's budget is used up",
@@ -42,7 +42,7 @@ REASONS: dict[str, Reason] = {
     "scaled": Reason("it is scaled to 0", "nothing", "kubectl scale it"),
     "queue": Reason(
         "it waits in Kueue's queue",
-        "Kueue admits it as soon as its ClusterQueue has quota and nobody is before it",
+        "Kueue admits it as soon as its ClusterQueue has quota and no other Job is before it",
         "wait; give it a higher kueue.x-k8s.io/priority-class, or raise the queue's quota in the stack file",
     ),
     "preempted": Reason(
@@ -53,52 +53,52 @@ REASONS: dict[str, Reason] = {
     "deactivated": Reason(
         "its Workload is deactivated: the watchdog recycled it, or somebody did it by hand",
         "nothing",
-        "have it use no more than it declares, then set spec.active of its Workload to true",
+        "make it use no more than it declares, then set spec.active of its Workload to true",
     ),
     "unqueued": Reason(
-        "it is suspended, and no Workload of Kueue is its",
-        "Kueue makes one as soon as it is there and the Job names a LocalQueue",
+        "it is suspended, and Kueue has no Workload for it",
+        "Kueue makes one once it runs and the Job names a LocalQueue",
         "give it the label kueue.x-k8s.io/queue-name; see that Kueue runs",
     ),
     "uncreated": Reason(
-        "its controller has made no pod, and says nothing of it",
+        "its controller has made no pod, for an unknown reason",
         "the controller makes it within seconds, if it runs",
         "see kubectl describe; if it stays so, see that the cluster's controllers run",
     ),
     # It waits for a node.
     "scheduling-gate": Reason(
         "a scheduling gate holds it",
-        "whoever set the gate takes it off: for Kueue's, when its quota is reserved",
-        "ask who set it",
+        "the component that set the gate removes it; Kueue does so once it has reserved the quota",
+        "find the component that set it",
     ),
     "scheduler": Reason(
-        "its scheduler is away",
+        "its scheduler does not run",
         "it is placed within seconds once a scheduler's pod is ready and leads",
         "see docs/operations.md, GpuSchedulerDown",
     ),
     "extender": Reason(
         "its scheduler cannot place anything now",
-        "it is tried again with growing pauses, of minutes at most",
+        "it is tried again after pauses that grow to some minutes",
         "see docs/operations.md, GpuSchedulerDown",
     ),
     "untried": Reason(
-        "its scheduler has not tried it yet, or will try it again: it has room by now",
+        "its scheduler has not tried it yet, or will try it again: there is room now",
         "it is placed within seconds",
         "nothing",
     ),
     "held": Reason(
         "its seat is held back: memory that others use keeps it from loading",
         "gates close and the watchdog recycles; it is placed all the same after 60 s",
-        "have whoever is over a budget use less, or delete that pod",
+        "make the pod that is over its budget use less, or delete it",
     ),
     "measured": Reason(
-        "the ledger has room, and memory in use keeps it out",
-        "it is placed as soon as what is measured is free above the floor; gates close and the watchdog recycles for "
-        "what Kueue admitted, for others nothing is done",
-        "have whoever uses the device use less; a seat in the stack file would not have to wait",
+        "the ledger has room, but too much memory is in use",
+        "it is placed as soon as enough measured memory is free above the floor; gates close and the watchdog "
+        "recycles only for pods that Kueue admitted",
+        "make other pods on the device use less; a pod with a seat in the stack file would not have to wait",
     ),
     "device": Reason(
-        "no single device has room, though the node's sum has",
+        "no single device has room, though the node's total would be enough",
         "it is placed as soon as enough of the pods on one device end",
         "ask for less, or delete a pod there so that its replacement goes to another device",
     ),
@@ -109,7 +109,7 @@ REASONS: dict[str, Reason] = {
     ),
     "too-large": Reason(
         "it asks for more than an empty node has",
-        "nothing: it never fits",
+        "nothing: every node is too small",
         "ask for less, or for devices of another pool",
     ),
     "resources": Reason(
@@ -137,12 +137,12 @@ REASONS: dict[str, Reason] = {
     ),
     "taint": Reason(
         "the node has a taint that it does not tolerate",
-        "nothing, unless the taint goes",
+        "nothing until somebody removes the taint",
         "give the pod a toleration, or take the taint off the node",
     ),
     "selector": Reason(
-        "its nodeSelector or affinity leads to no node of a pool",
-        "nothing, unless a node gets the labels",
+        "its nodeSelector or affinity matches no node of a pool",
+        "nothing until a node gets the labels",
         "leave the nodeSelector out, which admission then sets; or label the node",
     ),
     # It is on a node, and does not run.
@@ -153,28 +153,28 @@ REASONS: dict[str, Reason] = {
     ),
     "crash": Reason(
         "its container ends again and again",
-        "the kubelet starts it again, at intervals that grow to 5 minutes; meanwhile it keeps its seat",
+        "the kubelet starts it again, at intervals that grow to 5 minutes; it keeps its seat until then",
         "see kubectl logs --previous",
     ),
     "config": Reason(
         "its container cannot be created",
         "the kubelet tries again",
-        "make what its message names, for instance a Secret",
+        "create the object that its message names, for instance a Secret",
     ),
     "device-lost": Reason(
         "its device is gone from its node", "nothing: its containers cannot start again there", "delete the pod"
     ),
-    "starting": Reason("its node is starting it", "it runs within seconds, or its Events say why not", "nothing"),
+    "starting": Reason("its node is starting it", "it runs within seconds, or its Events have the reason", "nothing"),
     "terminating": Reason(
         "it is ending",
-        "it is gone after its grace at the latest, where its node is alone with it",
-        "if its node is gone for good, delete the node; if a finalizer keeps it, ask who set that",
+        "it is gone after its grace period at the latest, if its node runs and no finalizer holds it",
+        "if its node is gone for good, delete the node; if a finalizer holds it, find the controller that set it",
     ),
     # It was there.
     "recycled": Reason(
         "the watchdog recycled it, because it was over its budget while others lacked memory",
         "its controller makes another at once",
-        "have it use no more than it declares, or raise its seat",
+        "make it use no more than it declares, or raise its seat",
     ),
     "evicted": Reason(
         "it was evicted",
@@ -183,7 +183,7 @@ REASONS: dict[str, Reason] = {
     ),
     "failed": Reason("it failed", "its controller may make another", "see kubectl logs"),
     "gone": Reason(
-        "there is no such pod, and no Event of one",
+        "there is no such pod, in the cluster or in its Events",
         "nothing",
         "name its workload: kubectl gpumem why deployment/NAME",
     ),
