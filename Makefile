@@ -9,10 +9,9 @@ FIRST ?= 1
 JOBS ?= 2
 SEED ?=
 
-# Neither make nor the shell expands the values of these three: recipes read them from the environment.
-unexport STACK TRACE FROM
+# Neither make nor the shell expands the values of these two: recipes read them from the environment.
+unexport STACK FROM
 export GIVEN_STACK = $(value STACK)
-export GIVEN_TRACE = $(value TRACE)
 export GIVEN_FROM = $(value FROM)
 
 # The installer looks at your PATH; everything after it sees the pinned tools first.
@@ -35,7 +34,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart test unit integration simulate e2e demo day caps soak check lint bench bench-scale bench-packing memory-report gpumem plugin pack wheel schema golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,10 +105,6 @@ lint:
 bench: toolchain ## Measure previews and the policy pack, and what settings, chart and rules take of 1,000 nodes
 	@$(PYTHON) -m tests.benchmarks $(value ARGS)
 	@$(PYTHON) -m tests.benchmarks.judged
-bench-scale: cluster-toolchain ## Measure prod with 200 nodes and 100 tenants on local clusters, against a tenth of it
-	@$(PYTHON) -m tests.benchmarks.scale $(value ARGS)
-bench-packing: toolchain ## Measure how well placement packs, on the openb trace: TRACE=folder (docs/benchmarks.md)
-	@$(PYTHON) -m tests.benchmarks.packing $(if $(TRACE),"$$GIVEN_TRACE") $(value ARGS)
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))

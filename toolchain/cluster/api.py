@@ -16,7 +16,6 @@ from toolchain.cluster.errors import ClusterError
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
-USER_AGENT = "gpu-tenancy-toolchain"  # marks these requests in the audit log
 CONFLICT, NOT_FOUND = 409, 404
 ANSWER_SECONDS = 30
 PAUSE_SECONDS = 0.2
@@ -67,7 +66,7 @@ class ClusterApi:
         content_type: str = "application/json",
     ) -> ApiAnswer:
         """Sends one request, impersonating `user` if given. Raises OSError if the server cannot be reached."""
-        headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": USER_AGENT}
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         if user is not None:
             headers["Impersonate-User"] = user
             if user.startswith("system:node:"):

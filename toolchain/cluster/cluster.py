@@ -6,12 +6,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from toolchain.cluster import node, paths, simulated
 from toolchain.cluster.api import PAUSE_SECONDS, ClusterApi, until
@@ -63,14 +62,9 @@ class Cluster:
         return self.folder.log(process)
 
     def add_node(self, name: str, *, labels: Mapping[str, str], resources: Mapping[str, str]) -> None:
-        """Adds a simulated node and waits until it is Ready. Raises ClusterError."""
-        self.add_nodes([simulated.node(name, labels=labels, resources=resources)])
-
-    def add_nodes(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Adds nodes made by simulated.node and waits until all are Ready. Raises ClusterError."""
-        for each in nodes:
-            self.api.create("/api/v1/nodes", each)
-        until(self._nodes_are_ready, NODE_SECONDS + len(nodes), "the new nodes are Ready")
+        """Adds a simulated node and waits until all are Ready. Raises ClusterError."""
+        self.api.create("/api/v1/nodes", simulated.node(name, labels=labels, resources=resources))
+        until(self._nodes_are_ready, NODE_SECONDS, "the new node is Ready")
 
     def _nodes_are_ready(self) -> bool:
         found = self.api.get("/api/v1/nodes") or {"items": []}
