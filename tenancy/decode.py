@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -80,6 +81,8 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
                 f"{path}: must be one of {', '.join(str(member.value) for member in kind)} (got {data!r})"
             )
             return next(iter(kind))
+    if kind is datetime:
+        return _time(data, path, notes)
     if kind is int and isinstance(data, float) and data.is_integer():
         data = int(data)  # numbers that travelled through protobuf arrive as floats
     if kind is float and type(data) is int:
@@ -88,6 +91,14 @@ def _scalar(kind: Any, data: object, path: str, notes: _Notes) -> Any:
         notes.problems.append(f"{path}: must be {_NOUNS.get(kind, kind.__name__)} (got {data!r})")
         return kind()
     return data
+
+
+def _time(data: object, path: str, notes: _Notes) -> datetime:
+    try:
+        return datetime.fromisoformat(str(data))
+    except ValueError:
+        notes.problems.append(f"{path}: must be a time of ISO 8601 (got {data!r})")
+        return datetime.fromtimestamp(0, UTC)
 
 
 _NOUNS = {int: "a whole number", str: "a string", bool: "true or false", float: "a number"}

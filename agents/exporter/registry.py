@@ -19,6 +19,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy import names
+from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.workload import at
 
@@ -28,7 +29,11 @@ class Recycle:
     """An entry of the watchdog's journal."""
 
     at: datetime
-    tenant: str
+    workload: str
+
+    @property
+    def tenant(self) -> str:
+        return self.workload.partition("/")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,8 +171,6 @@ def _recycled(stored: Object | None) -> tuple[Recycle, ...] | None:
         return None
     try:
         entries = content_of(stored).get("recycled", ())
-        return tuple(
-            Recycle(datetime.fromisoformat(entry["at"]), entry["workload"].partition("/")[0]) for entry in entries
-        )
-    except (JournalError, ValueError, TypeError, KeyError, AttributeError):
+        return decode(tuple[Recycle, ...], entries, ignored=[])
+    except (JournalError, DecodeError):
         return None

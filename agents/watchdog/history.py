@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.kube.client import ApiError
 from agents.kube.journal import Journal, JournalError, Record
@@ -15,20 +15,7 @@ from tenancy.decode import decode
 _RECYCLED, _REFUSED = "recycled", "refused"
 _TRIES = 3  # of a write while another run writes
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """A recycle or a refusal in JSON; `at` is ISO 8601."""
-
-    at: str
-    workload: str
-    pods: tuple[str, ...] = ()
-    node: str = ""
-    why: str = ""
-
-    @property
-    def time(self) -> datetime:
-        return datetime.fromisoformat(self.at)
+Entry = TypeVar("Entry", Recycled, Refused)
 
 
 @dataclass
@@ -45,9 +32,8 @@ class Recycles:
     def read(self) -> None:
         """Reads both, oldest first. Raises ApiError, and JournalError if the journal cannot be read."""
         self.record = self.journal.read()
-        recycled, refused = (self._entries(key) for key in (_RECYCLED, _REFUSED))
-        self.recycled = tuple(Recycled(at=e.time, workload=e.workload, pods=e.pods, node=e.node) for e in recycled)
-        self.refused = tuple(Refused(at=e.time, workload=e.workload, why=e.why) for e in refused)
+        self.recycled = self._entries(Recycled, _RECYCLED)
+        self.refused = self._entries(Refused, _REFUSED)
 
     def reserve(self, new: Collection[Recycled], now: datetime) -> bool:
         """False if another run wrote the journal since `read`. Raises ApiError."""
@@ -68,11 +54,11 @@ class Recycles:
         except (ApiError, JournalError) as error:
             self.log.warning(f"the journal says more than was done: {error}")
 
-    def _entries(self, key: str) -> list[_Entry]:
+    def _entries(self, kind: type[Entry], key: str) -> tuple[Entry, ...]:
         """Raises JournalError."""
         try:
-            found = decode(tuple[_Entry, ...], self.record.content.get(key, []), key, ignored=[])
-            return sorted(found, key=lambda each: each.time)
+            found = (decode(kind, each, key, ignored=[]) for each in self.record.content.get(key, []))
+            return tuple(sorted(found, key=lambda each: each.at))
         except (ValueError, TypeError) as error:
             raise JournalError(
                 f"the journal of recycles cannot be read: {error}; delete its key to start over"

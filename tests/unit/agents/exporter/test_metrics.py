@@ -161,7 +161,7 @@ def test_a_node_serves_its_own_pool_alone() -> None:
 def test_the_watchdogs_recycles_of_the_last_hour_are_counted_together_and_by_tenant() -> None:
     now = datetime.now(UTC)
     minutes = (("chat", 1), ("chat", 59), ("vision", 59), ("vision", 61))
-    recycled = tuple(Recycle(now - timedelta(minutes=ago), tenant) for tenant, ago in minutes)
+    recycled = tuple(Recycle(now - timedelta(minutes=ago), f"{tenant}/Pod/p") for tenant, ago in minutes)
     body = gauge(IDLE, registry=replace(REGISTRY, recycled=recycled)).metrics()[1]
     assert "\ngpu_watchdog_recycles_last_hour 3\n" in body
     assert '\ngpu_watchdog_tenant_recycles_last_hour{tenant="chat"} 2\n' in body

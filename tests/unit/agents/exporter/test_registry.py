@@ -105,7 +105,7 @@ def test_a_slice_comes_and_goes(served: Served) -> None:
     [
         (
             '{"recycled":[{"at":"2026-06-02T12:00:00+00:00","workload":"a/b/c"}]}',
-            (Recycle(datetime(2026, 6, 2, 12, tzinfo=UTC), "a"),),
+            (Recycle(datetime(2026, 6, 2, 12, tzinfo=UTC), "a/b/c"),),
         ),
         ("{}", ()),
         ("torn", None),
