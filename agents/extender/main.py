@@ -24,10 +24,10 @@ from agents.extender.hold import SeatHolds
 from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
 from agents.extender.metrics import ExtenderMetrics
 from agents.extender.pending import PendingPods
-from agents.extender.report import EventWriter, lost_event
+from agents.extender.report import lost_event
 from agents.kube import transport
 from agents.kube.client import ATTEMPTS, Api, in_cluster
-from agents.kube.events import Recorder
+from agents.kube.events import EventWriter, Recorder
 from agents.kube.pods import BOUND, PODS
 from agents.kube.transport import Https
 from agents.runtime.clock import Clock

@@ -1,59 +1,13 @@
 """Events on pods: a seat that waits for memory in use or was placed on it, and a device that is gone."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from queue import Full, Queue
-from typing import NoReturn
 
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import PodInfo
-from agents.kube.events import Event, Recorder, Reference
-from agents.runtime.clock import Clock
-from agents.runtime.errors import AgentError
-from agents.runtime.log import Log
-from agents.runtime.loop import ProblemLog
+from agents.kube.events import Event, Reference
 from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
-_MOST = 1000  # events that wait to be written, while the API is away
 _NAMED = 3  # devices in a note, and pods of each
-
-
-@dataclass(kw_only=True)
-class EventWriter:
-    """Any thread puts, one runs `keep`. An event that cannot be written is logged, and never delays a pod."""
-
-    recorder: Recorder
-    clock: Clock
-    log: Log
-    _queue: "Queue[Event]" = field(default_factory=lambda: Queue(_MOST))
-    _problem: ProblemLog = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._problem = ProblemLog(
-            log=self.log, failing="an Event is not written", recovered="Events are written again"
-        )
-
-    def put(self, event: Event) -> None:
-        """Returns at once."""
-        try:
-            self._queue.put_nowait(event)
-        except Full:
-            self._problem.report(f"{_MOST} wait to be written")
-
-    def write_next(self) -> None:
-        """Waits for an event and writes it."""
-        event = self._queue.get()
-        try:
-            self.recorder.record(event, self.clock.now())
-        except AgentError as error:
-            self._problem.report(str(error))
-        else:
-            self._problem.report(None)
-
-    def keep(self) -> NoReturn:
-        """Runs without end."""
-        while True:
-            self.write_next()
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:

@@ -269,10 +269,7 @@ class GateRun:
             return
         self.reported.add(event)
         recorder = Recorder(api=self.api, controller=names.GATE, instance=self.settings.pod_name)
-        try:
-            recorder.record(event, self.clock.now())
-        except ApiError as error:
-            self.log.warning(f"the event was not written: {error}")  # the act matters more than its record
+        recorder.try_record(event, self.clock.now(), self.log)
 
     @property
     def _journal(self) -> Journal:

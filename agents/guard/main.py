@@ -10,21 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
-from typing import NoReturn
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
 from agents.guard.oom_score_adj import Held, OomScoreError, hold
 from agents.guard.processes import ProcessIndex
 from agents.kube.client import Api, in_cluster
-from agents.kube.events import Event, Recorder
+from agents.kube.events import Event, EventWriter, Recorder
 from agents.node.cgroup import Container
 from agents.runtime import exposition
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.exposition import Sample
 from agents.runtime.log import Log
-from agents.runtime.loop import ProblemLog, keep_running
+from agents.runtime.loop import ProblemLog
 from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, listed, read, text, variable, whole
 from tenancy import names
@@ -61,13 +59,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     scan = ProcessIndex(clock, proc).scan
-    guard = Sweeper(scan=scan, hold=partial(hold, proc), follower=follower, clock=clock, log=log)
+    events = EventWriter(recorder=recorder, clock=clock, log=log)
+    guard = Sweeper(scan=scan, hold=partial(hold, proc), follower=follower, tell=events.put, clock=clock, log=log)
     guard.threads = tuple(
         threading.Thread(target=keep, name=name, daemon=True)
         for name, keep in (
             ("following pods", follower.informer.run),
             ("sweeping", guard.keep_sweeping),
-            ("recording events", partial(keep_recording, guard.events, recorder, clock, log)),
+            ("recording events", events.keep),
         )
     )
     for thread in guard.threads:
@@ -105,12 +104,6 @@ def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
     )
 
 
-def keep_recording(events: SimpleQueue[Event], recorder: Recorder, clock: Clock, log: Log) -> NoReturn:
-    """Does not return. It has a thread of its own, so that no process waits for a slow API."""
-    problem = ProblemLog(log=log, failing="an event was not written", recovered="events are written again")
-    keep_running(lambda: recorder.record(events.get(), clock.now()), problem)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Tally:
     """A protected pod's processes after a sweep. `lowered` are the ids of containers in which a value was lowered.
@@ -141,9 +134,9 @@ class Sweeper:
     scan: Callable[[], Mapping[int, Container]]
     hold: Callable[[int, Container, int], Held]
     follower: Follower
+    tell: Callable[[Event], None]
     clock: Clock
     log: Log
-    events: SimpleQueue[Event] = field(default_factory=SimpleQueue)
     threads: tuple[threading.Thread, ...] = ()
     last: Sweep = field(init=False)
     _problem: ProblemLog = field(init=False)
@@ -229,7 +222,7 @@ class Sweeper:
                 self._record(pod, names.EVENT_UNGUARDED, tally.problem, warning=True)
 
     def _record(self, pod: Protected, reason: str, note: str, *, warning: bool) -> None:
-        self.events.put(Event(regarding=pod.reference, reason=reason, note=note, action="Guard", warning=warning))
+        self.tell(Event(regarding=pod.reference, reason=reason, note=note, action="Guard", warning=warning))
 
     def _samples(self, tallies: tuple[Tally, ...]) -> Iterator[Sample]:
         for tally in tallies:

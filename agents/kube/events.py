@@ -2,14 +2,21 @@
 
 import hashlib
 import http.client
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from queue import Full, Queue
+from typing import NoReturn
 
 from agents.kube.client import Api, ApiError
+from agents.runtime.clock import Clock
+from agents.runtime.errors import AgentError
+from agents.runtime.log import Log
+from agents.runtime.loop import ProblemLog
 
 # Events on cluster-scoped objects live here (ValidateEventCreate in pkg/apis/core/validation/events.go).
 _CLUSTER_SCOPED = "default"
 _NOTE_BYTES = 1024
+_MOST = 1000  # events that wait to be written, while the API is away
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,51 @@ class Recorder:
         except ApiError as error:
             if error.status != http.client.CONFLICT:
                 raise
+
+    def try_record(self, event: Event, now: datetime, log: Log) -> None:
+        """Writes an event, or logs why it is not written: the act matters more than its record."""
+        try:
+            self.record(event, now)
+        except ApiError as error:
+            log.warning(f"the event was not written: {error}")
+
+
+@dataclass(kw_only=True)
+class EventWriter:
+    """Any thread puts, one runs `keep`. An event that cannot be written is logged, and delays nothing else."""
+
+    recorder: Recorder
+    clock: Clock
+    log: Log
+    _queue: "Queue[Event]" = field(default_factory=lambda: Queue(_MOST))
+    _problem: ProblemLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._problem = ProblemLog(
+            log=self.log, failing="an Event is not written", recovered="Events are written again"
+        )
+
+    def put(self, event: Event) -> None:
+        """Returns at once."""
+        try:
+            self._queue.put_nowait(event)
+        except Full:
+            self._problem.report(f"{_MOST} wait to be written")
+
+    def write_next(self) -> None:
+        """Waits for an event and writes it."""
+        event = self._queue.get()
+        try:
+            self.recorder.record(event, self.clock.now())
+        except AgentError as error:
+            self._problem.report(str(error))
+        else:
+            self._problem.report(None)
+
+    def keep(self) -> NoReturn:
+        """Runs without end."""
+        while True:
+            self.write_next()
 
 
 def _object_reference(regarding: Reference) -> dict[str, str]:

@@ -271,12 +271,8 @@ class Reconciler:
             warning=warning,
             occasion=occasion,
         )
-        try:
-            Recorder(api=self.api, controller=RECONCILE, instance=self.settings.pod_name).record(
-                event, self.clock.now()
-            )
-        except ApiError as error:
-            self.log.warning(f"the event was not written: {error}")  # the capacity matters more than its record
+        recorder = Recorder(api=self.api, controller=RECONCILE, instance=self.settings.pod_name)
+        recorder.try_record(event, self.clock.now(), self.log)
 
     def _count_nodes(self, last: Settled) -> dict[str, frozenset[str]]:
         """Returns the nodes of each memory pool. Warns if there are not as many as declared."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
-from agents.kube.client import ApiError
 from agents.kube.events import Event, Recorder, Reference
 from agents.kube.nodes import Node
 from agents.runtime.log import Log
@@ -105,10 +104,7 @@ class Reporter:
 
     def _record(self, regarding: Reference, reason: str, note: str, now: datetime, occasion: str = "") -> None:
         event = Event(regarding=regarding, reason=reason, note=note, action=_ACTION, warning=True, occasion=occasion)
-        try:
-            self.recorder.record(event, now)
-        except ApiError as error:
-            self.log.warning(f"the event was not written: {error}")  # what is done matters more than its record
+        self.recorder.try_record(event, now, self.log)
 
 
 def _reason(verdict: DeviceVerdict, target: Target) -> str:

@@ -149,7 +149,7 @@ class Follower:
 
 clock = Clock()
 scan = ProcessIndex(clock, Path("/proc")).scan
-sweeper = Sweeper(scan=scan, hold=None, follower=Follower(), clock=clock, log=Log("guard", sys.stderr))
+sweeper = Sweeper(scan=scan, hold=None, follower=Follower(), tell=None, clock=clock, log=Log("guard", sys.stderr))
 
 def sweep():
     while True:

@@ -243,16 +243,16 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     )
     with running(follower.informer, busy.cluster):
         pass
+    recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
     sweeping = guard.Sweeper(
         scan=lambda: {7: Container("uid-llm", "c")},
         hold=lambda pid, container, adj: Held.LOWERED,
         follower=follower,
+        tell=lambda event: recorder.record(event, datetime.now(UTC)),
         clock=busy.time.clock(),
         log=busy.log(),
     )
     sweeping.sweep()
-    recorder = Recorder(api=busy.api(), controller=names.GUARD, instance="pod")
-    recorder.record(sweeping.events.get_nowait(), datetime.now(UTC))
     return graph, calls(busy)
 
 

@@ -1,10 +1,9 @@
 """Events on pods, which never delay their placement."""
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.report import EventWriter, held_event, lost_event, overcrowded_event
-from agents.kube.events import Recorder, Reference
+from agents.extender.report import held_event, lost_event, overcrowded_event
+from agents.kube.events import Reference
 from tests.support.devices import bound
-from tests.support.fake_cluster import Fault, Served
 
 POD = Reference(api_version="v1", kind="Pod", namespace="team", name="model", uid="u")
 SHORT = (
@@ -50,30 +49,3 @@ def test_a_pod_whose_device_is_gone_is_told_what_to_do() -> None:
         "k8s-node1 no longer has the device that was chosen for this pod (GPU-k8s-node1-0): its containers cannot "
         "start again there. Delete the pod, and its replacement is placed on another device"
     )
-
-
-def writer(served: Served) -> EventWriter:
-    recorder = Recorder(api=served.api(attempts=1), controller="gpu-tenancy-scheduler", instance="scheduler-0")
-    return EventWriter(recorder=recorder, clock=served.time.clock(), log=served.log())
-
-
-def test_an_event_that_cannot_be_written_is_logged_and_the_next_one_is_written(served: Served) -> None:
-    events = writer(served)
-    served.cluster.faults.append(
-        Fault("POST", "/apis/events.k8s.io/v1/namespaces/team/events", 403, reason="Forbidden")
-    )
-    for event in (held_event(POD, SHORT, 60), overcrowded_event(POD, SHORT)):
-        events.put(event)
-        events.write_next()
-    assert [event["reason"] for event in served.cluster.events.values()] == ["GpuSeatOvercrowded"]
-    assert [line["message"].partition(":")[0] for line in served.lines()] == [
-        "an Event is not written",
-        "Events are written again",
-    ]
-
-
-def test_events_that_nobody_writes_do_not_pile_up(served: Served) -> None:
-    events = writer(served)
-    for _ in range(1001):
-        events.put(held_event(POD, SHORT, 60))
-    assert [line["message"] for line in served.lines()] == ["an Event is not written: 1000 wait to be written"]

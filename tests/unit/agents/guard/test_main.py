@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread, current_thread
@@ -12,6 +12,7 @@ import pytest
 from agents.guard.follow import AdjustmentRule, Follower, Protected
 from agents.guard.main import STALE_SECONDS, Machine, Settings, Sweeper, machine_of, rule_of
 from agents.guard.oom_score_adj import Held, OomScoreError
+from agents.kube.events import Event
 from agents.node.cgroup import Container, ProcError
 from agents.runtime import exposition
 from agents.runtime.log import Log
@@ -55,6 +56,7 @@ class Guarded:
     node: Node = field(default_factory=Node)
     now: FakeTime = field(default_factory=FakeTime)
     output: io.StringIO = field(default_factory=io.StringIO)
+    told: list[tuple[str, str, str, bool]] = field(default_factory=list)
     guard: Sweeper = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,14 +67,13 @@ class Guarded:
             scan=self.node.scan,
             hold=self.node.hold,
             follower=follower,
+            tell=self.tell,
             clock=self.now.clock(),
             log=Log("guard", self.output),
         )
 
-    def events(self) -> Iterator[tuple[str, str, str, bool]]:
-        while not self.guard.events.empty():
-            event = self.guard.events.get()
-            yield event.regarding.name, event.reason, event.note, event.warning
+    def tell(self, event: Event) -> None:
+        self.told.append((event.regarding.name, event.reason, event.note, event.warning))
 
     def lines(self) -> list[str]:
         return [json.loads(line)["message"] for line in self.output.getvalue().splitlines()]
@@ -113,7 +114,7 @@ def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(gua
         guarded.node.container, guarded.node.processes = container, {7: ("uid-llm", 869)}
         guarded.guard.sweep()
     note = "the oom_score_adj of its processes is kept at 474: a disposable pod is killed first"
-    assert list(guarded.events()) == [("llm-0", "OomScoreLowered", note, False)] * 2
+    assert guarded.told == [("llm-0", "OomScoreLowered", note, False)] * 2
     assert guarded.lines() == ["lowered", "lowered"]
 
 
@@ -124,7 +125,7 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
         guarded.guard.sweep()
         assert guarded.node.processes[pid] == ("uid-llm", 474)
         guarded.guard.sweep()
-    assert len(list(guarded.events())) == 1
+    assert len(guarded.told) == 1
     assert guarded.lines() == ["lowered"]
 
 
@@ -140,13 +141,13 @@ def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
     guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869)}, {7, 8}
     guarded.guard.sweep()
     guarded.guard.sweep()
-    assert list(guarded.events()) == [("llm-0", "OomScoreNotLowered", REFUSAL, True)]
+    assert guarded.told == [("llm-0", "OomScoreNotLowered", REFUSAL, True)]
     assert guarded.lines() == [REFUSAL]
     guarded.node.stubborn = set()
     guarded.guard.sweep()
     guarded.node.processes, guarded.node.stubborn = {9: ("uid-llm", 869)}, {9}
     guarded.guard.sweep()
-    assert [reason for _, reason, _, _ in guarded.events()] == ["OomScoreLowered", "OomScoreNotLowered"]
+    assert [reason for _, reason, _, _ in guarded.told[1:]] == ["OomScoreLowered", "OomScoreNotLowered"]
 
 
 def test_before_the_first_sweep_there_is_no_success(guarded: Guarded) -> None:

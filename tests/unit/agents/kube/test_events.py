@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agents.kube.client import ApiError
-from agents.kube.events import Event, Recorder, Reference
+from agents.kube.events import Event, EventWriter, Recorder, Reference
 from tests.support.fake_cluster import Fault, Served
 
 NOW = datetime(2026, 11, 20, 22, 0, 0, 5, tzinfo=UTC)
@@ -60,3 +60,28 @@ def test_an_event_that_is_refused_is_an_error(served: Served) -> None:
     served.cluster.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "no events")]
     with pytest.raises(ApiError, match="no events"):
         recorder(served).record(REFUSAL, NOW)
+
+
+def writer(served: Served) -> EventWriter:
+    recorder = Recorder(api=served.api(attempts=1), controller="gpu-tenancy-scheduler", instance="scheduler-0")
+    return EventWriter(recorder=recorder, clock=served.time.clock(), log=served.log())
+
+
+def test_an_event_that_cannot_be_written_is_logged_and_the_next_one_is_written(served: Served) -> None:
+    events = writer(served)
+    served.cluster.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "no events")]
+    for reason in ("Refused", "Again"):
+        events.put(replace(REFUSAL, reason=reason))
+        events.write_next()
+    assert [event["reason"] for event in served.cluster.events.values()] == ["Again"]
+    assert [line["message"].partition(":")[0] for line in served.lines()] == [
+        "an Event is not written",
+        "Events are written again",
+    ]
+
+
+def test_events_that_nobody_writes_do_not_pile_up(served: Served) -> None:
+    events = writer(served)
+    for _ in range(1001):
+        events.put(REFUSAL)
+    assert [line["message"] for line in served.lines()] == ["an Event is not written: 1000 wait to be written"]
