@@ -46,8 +46,10 @@ class _Notes:
 
 def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):  # only `X | None` is used
-        inner = next(arg for arg in args if arg is not type(None))
+    if origin in (types.UnionType, typing.Union):
+        inner, *others = (arg for arg in args if arg is not type(None))
+        if others:
+            return _tagged((inner, *others), data, path, notes)
         return None if data is None else _value(inner, data, path, notes)
     if is_dataclass(kind):
         return _dataclass(kind, data, path, notes)
@@ -56,6 +58,16 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return _mapping(args[1], data, path, notes)
     return _scalar(kind, data, path, notes)
+
+
+def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
+    """One of these dataclasses: the one whose class variable `kind` is the data's."""
+    by_kind = {each.kind: each for each in kinds}
+    given = data.get("kind") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or str(given) not in by_kind:
+        notes.problems.append(f"{path}.kind: must be one of {', '.join(by_kind)} (got {given!r})")
+        return None
+    return _dataclass(by_kind[str(given)], {key: data[key] for key in data if key != "kind"}, path, notes)
 
 
 def _tuple(kind: Any, data: object, path: str, notes: _Notes) -> tuple[Any, ...]:

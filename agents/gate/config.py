@@ -1,18 +1,18 @@
 """The gates as the stack declares them."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from agents.gate import probes
 from agents.gate.probes import Demand, Window
 from tenancy.decode import DecodeError, decode
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
-    """The Deployment behind a gate and when it is let in. Only `samples` in a row that agree change anything."""
+class GateConfig:
+    """A Deployment, and when it is let in: if there is demand, and need, floor and margin are free on every device.
+
+    Only `samples` in a row that agree change anything.
+    """
 
     name: str
     namespace: str
@@ -23,12 +23,6 @@ class Terms:
     samples: int
     idle_seconds: int
     cool_down_seconds: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateConfig(Terms):
-    """One gate. It opens if there is demand, and need, floor and margin are free on every device."""
-
     demand: Demand
 
     @property
@@ -37,22 +31,9 @@ class GateConfig(Terms):
         return 0 if isinstance(self.demand, Window) else self.idle_seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Shape(Terms):
-    """A gate as JSON has it."""
-
-    demand: Mapping[str, object]
-
-
 def declared(value: str) -> tuple[GateConfig, ...]:
     """The gates in GATES, a JSON list. Raises DecodeError."""
     try:
-        shapes = json.loads(value)
-    except ValueError as error:
+        return decode(tuple[GateConfig, ...], json.loads(value), "GATES")
+    except json.JSONDecodeError as error:
         raise DecodeError([f"GATES: must be a JSON list: {error}"]) from None
-    return tuple(map(_gate, decode(tuple[_Shape, ...], shapes, "GATES")))
-
-
-def _gate(shape: _Shape) -> GateConfig:
-    fields: dict[str, Any] = {**vars(shape), "demand": probes.parse(shape.demand, f"GATES.{shape.name}.demand")}
-    return GateConfig(**fields)

@@ -5,12 +5,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from agents.runtime.errors import AgentError
-from tenancy.decode import DecodeError, decode
 
 
 class ProbeError(AgentError):
@@ -29,6 +28,7 @@ class ProbeResult:
 class HttpJson:
     """The number at `field` (a.b.c) of the JSON object at `url`."""
 
+    kind: ClassVar = "http_json"
     url: str
     field: str
 
@@ -46,6 +46,7 @@ class HttpJson:
 class PrometheusQuery:
     """The single value of an instant query. An empty answer fails: let the query end in `or vector(0)`."""
 
+    kind: ClassVar = "prometheus"
     address: str
     query: str
 
@@ -63,6 +64,7 @@ class PrometheusQuery:
 class Window:
     """Demand from the first up to the second time of a day, such as 22:00-06:00."""
 
+    kind: ClassVar = "window"
     between: str
     time_zone: str
 
@@ -82,26 +84,13 @@ class Window:
 class FreeMemory:
     """No demand signal: there is always demand, and free memory alone decides."""
 
+    kind: ClassVar = "free_memory"
+
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         return ProbeResult(True, "it has no demand signal")
 
 
 Demand = HttpJson | PrometheusQuery | Window | FreeMemory
-
-_KINDS: Mapping[str, type[HttpJson] | type[PrometheusQuery] | type[Window] | type[FreeMemory]] = {
-    "http_json": HttpJson,
-    "prometheus": PrometheusQuery,
-    "window": Window,
-    "free_memory": FreeMemory,
-}
-
-
-def parse(shape: Mapping[str, object], path: str) -> Demand:
-    """The demand with this kind and these fields. Raises DecodeError."""
-    kind = _KINDS.get(str(shape.get("kind")))
-    if kind is None:
-        raise DecodeError([f"{path}.kind: must be one of {', '.join(_KINDS)} (got {shape.get('kind')!r})"])
-    return decode(kind, {key: value for key, value in shape.items() if key != "kind"}, path)
 
 
 def _json(url: str, body: bytes) -> Mapping[str, Any]:

@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agents.gate import probes
-from agents.gate.probes import HttpJson, ProbeError, PrometheusQuery, Window
+from agents.gate.probes import FreeMemory, HttpJson, ProbeError, PrometheusQuery, Window
 from agents.runtime.http_client import fetch
 
 NOW = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
@@ -28,8 +27,7 @@ def test_a_window_is_read_in_its_time_zone_and_may_cross_midnight(window: Window
 
 
 def test_without_a_signal_there_is_always_demand_and_nobody_is_asked() -> None:
-    demand = probes.parse({"kind": "free_memory"}, "demand")
-    assert demand.answer(NOW, fetch).wanted
+    assert FreeMemory().answer(NOW, fetch).wanted
 
 
 HTTP = HttpJson(url="http://queue/status", field="queue.pending")

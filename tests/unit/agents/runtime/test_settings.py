@@ -73,7 +73,7 @@ def test_a_gate_has_one_of_three_demand_signals(demand: object, expected: object
     ("shape", "problem"),
     [
         ({**TTS, "need_mib": "2048"}, "GATES.0.need_mib: must be a whole number (got '2048')"),
-        ({**TTS, "demand": {"kind": "cron"}}, "GATES.tts.demand.kind: must be one of http_json, prometheus, window"),
+        ({**TTS, "demand": {"kind": "cron"}}, "GATES.0.demand.kind: must be one of http_json, prometheus, window"),
     ],
 )
 def test_a_wrong_gate_is_named_with_its_path(shape: object, problem: str) -> None:
