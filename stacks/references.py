@@ -9,6 +9,7 @@ from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER, Names
 
+_MOST_FLAVOR_LABELS = 8
 _MOST_COMPARED = 100  # unknown names with a proposal; to compare thousands with thousands takes minutes
 # The place of a name, and the map that must have it as a key. `*` is any key; for `*@` the key itself is the name.
 _REFERENCES = (
@@ -59,9 +60,11 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_dangling(raw),
         *_lacking(raw, specs),
         *_counted_twice(raw),
-        *_overlapping(raw, "pools"),
+        *_overlapping(raw, "pools", ", and all devices of a node belong to one pool"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
+        *_unplaced(raw),
+        *_over_labelled(raw),
         *_in_two_pools(raw),
         *_beside_a_queue(raw),
         *_uncounted(raw),
@@ -169,7 +172,7 @@ def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
+def _overlapping(raw: Mapping[str, Any], part: str, why: str = "") -> Iterator[str]:
     """Two pools are apart only if one label must have two values."""
     selectors = [
         (path[1], value)
@@ -180,7 +183,7 @@ def _overlapping(raw: Mapping[str, Any], part: str) -> Iterator[str]:
         for other, theirs in selectors[index + 1 :]:
             if not any(label in theirs and theirs[label] != value for label, value in selector.items()):
                 yield (
-                    f"{key(part, other, 'node_selector')}: a node may match {dotted(part, name)} as well; "
+                    f"{key(part, other, 'node_selector')}: a node may match {dotted(part, name)} as well{why}; "
                     "give the two a common label with different values"
                 )
 
@@ -192,6 +195,31 @@ def _shared_wrongly(raw: Mapping[str, Any]) -> Iterator[str]:
         for path, pool in matches(raw, f"{part}.*.pool"):
             if isinstance(pool, str) and pool in whole:
                 yield f"{key(*path)}: {pool!r} hands out whole devices; name a pool that shares memory"
+
+
+def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
+    """A budget is on one device. kube-scheduler alone compares it with the sum of a node's devices."""
+    if raw.get("scheduler"):
+        return
+    users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in matches(raw, f"{part}.*.pool")}
+    for path, devices in matches(raw, "pools.*.device_count"):
+        if isinstance(devices, int) and devices > 1 and path[1] in users - _whole_pools(raw):
+            yield (
+                f"{key('scheduler')}: is missing though each node of {dotted('pools', path[1])} has {devices} devices: "
+                "nobody would choose a device with room for a budget; add scheduler: {placement: extender}"
+            )
+
+
+def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Kueue takes 8 labels for a ResourceFlavor."""
+    for path, flavor in matches(raw, "queues.flavors.*"):
+        if isinstance(flavor, Mapping) and isinstance(flavor.get("pool"), str):
+            labels = {*at(flavor, "node_labels"), *at(raw, f"pools.{flavor['pool']}.node_selector")}
+            if len(labels) > _MOST_FLAVOR_LABELS:
+                yield (
+                    f"{key(*path, 'node_labels')}: makes {len(labels)} labels with the node_selector of "
+                    f"{dotted('pools', flavor['pool'])}, and Kueue takes {_MOST_FLAVOR_LABELS}; remove some"
+                )
 
 
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -229,8 +229,26 @@ def test_a_missing_part_is_told_once_however_many_name_it() -> None:
 
 def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
     assert refusal(put("pools batch node_selector", {"kubernetes.io/hostname": "k8s-node2"})) == [
-        "gpu-tenancy:pools.batch.node_selector: a node may match pools.t4 as well; "
-        "give the two a common label with different values"
+        "gpu-tenancy:pools.batch.node_selector: a node may match pools.t4 as well, and all devices of a node belong to "
+        "one pool; give the two a common label with different values"
+    ]
+
+
+def test_a_pool_of_several_devices_a_node_needs_the_scheduler() -> None:
+    """kube-scheduler compares a budget with the sum of a node's devices, and no device may have the room."""
+    changes = (drop("scheduler"), put("pools t4 device_count", 2))
+    assert refusal(*changes) == [
+        "gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices: nobody would choose a device "
+        "with room for a budget; add scheduler: {placement: extender}"
+    ]
+    assert refusal(drop("scheduler"), put("pools batch device_count", 2)) == [], "its devices are handed out whole"
+
+
+def test_a_flavor_has_at_most_the_labels_that_kueue_takes() -> None:
+    labels = {f"rack-{number}": "a" for number in range(6)}
+    assert refusal(put("queues flavors gpu-any node_labels", labels)) == [
+        "gpu-tenancy:queues.flavors.gpu-any.node_labels: makes 9 labels with the node_selector of pools.batch, and "
+        "Kueue takes 8; remove some"
     ]
 
 
