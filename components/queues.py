@@ -14,11 +14,11 @@ from tenancy.quantity import canonical
 
 
 class FlavorSpec(Spec):
-    """A ResourceFlavor, and the pool of its devices."""
+    """A ResourceFlavor: the devices of a pool, or of some of its nodes."""
 
     pool: PoolKey
     node_labels: Labels = Field(
-        default_factory=dict, max_length=8, description="Labels of its nodes; default: any node of the pool."
+        default_factory=dict, max_length=8, description="Labels of its nodes, next to the node_selector of its pool."
     )
     tolerations: list[TolerationSpec] = Field(
         default_factory=list, max_length=8, description="Taints of its nodes that its Jobs tolerate."
@@ -124,6 +124,14 @@ class QueuesSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QueuesArgs:
+    """`node_selectors`: the labels of each pool's nodes, by pool."""
+
+    spec: QueuesSpec
+    node_selectors: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalQueuesArgs:
     """`tenants`: the resources that declare the namespaces, by tenant."""
 
@@ -131,10 +139,11 @@ class LocalQueuesArgs:
     tenants: Mapping[str, pulumi.Resource]
 
 
-def flavor(name: str, spec: FlavorSpec) -> Manifest:
-    """The ResourceFlavor. Kueue adds its labels and its tolerations to the pods of admitted Jobs."""
+def flavor(name: str, spec: FlavorSpec, node_selector: Mapping[str, str]) -> Manifest:
+    """The ResourceFlavor. Kueue adds its labels and its tolerations to the pods of admitted Jobs, so that these run on
+    the nodes of the pool."""
     body: dict[str, Any] = {
-        "nodeLabels": dict(spec.node_labels),
+        "nodeLabels": {**node_selector, **spec.node_labels},
         "tolerations": [toleration.declared for toleration in spec.tolerations],
     }
     return _kueue("ResourceFlavor", name, spec={key: value for key, value in body.items() if value})
@@ -226,12 +235,14 @@ def handed_out(spec: QueuesSpec, resource: str) -> dict[str, int]:
 class Queues(pulumi.ComponentResource):
     """The ClusterQueues with their flavors and cohorts, and the Jobs' priorities."""
 
-    def __init__(self, name: str, spec: QueuesSpec, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        spec = args.spec
         super().__init__(component_type("Queues"), name, {"spec": spec.model_dump(mode="json")}, opts)
         for key, priority in spec.workload_priorities.items():
             register(workload_priority_class(key, priority), f"{name}-priority-{key}", parent=self)
         flavors = {
-            key: register(flavor(key, body), f"{name}-flavor-{key}", parent=self) for key, body in spec.flavors.items()
+            key: register(flavor(key, body, args.node_selectors[body.pool]), f"{name}-flavor-{key}", parent=self)
+            for key, body in spec.flavors.items()
         }
         cohorts = {
             key: register(cohort(key), f"{name}-cohort-{key}", parent=self)

@@ -26,7 +26,7 @@ from components.kueue import Chart, Kueue, KueueArgs
 from components.monitoring.args import AlertsArgs
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
-from components.queues import LocalQueues, LocalQueuesArgs, Queues, handed_out
+from components.queues import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs, handed_out
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.admission import admission_args
@@ -177,8 +177,12 @@ def watchdog_args(
 
 
 def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, Any]]:
-    """The fields that the pods of each resident need, and the number of pods. Without the scheduler the device plugin
-    chooses the device, so that a container requests one of NVIDIA's resource as well."""
+    """The fields that the pods of each resident need, and the number of pods.
+
+    A container requests NVIDIA's resource as well. Without the scheduler it requests 1, since the device plugin chooses
+    the device. With the scheduler it requests 0, by which NVIDIA's GPU operator finds the pod before it upgrades the
+    driver (docs/howto/upgrade-the-driver.md).
+    """
     stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
     for seat in ledger.seats:
         stanza = stanzas[seat.name]
@@ -187,8 +191,8 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
         if settings.admission is not None:
             priorities = settings.admission.tenant_priorities
             stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
-        if settings.scheduler is None:
-            turn = {names.GPU: "1"}
+        if ledger.claimed is None:
+            turn = {names.GPU: "1" if settings.scheduler is None else "0"}
             stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
     return stanzas
 
@@ -246,7 +250,9 @@ def _declare_queues(settings: StackSettings, root: Path, place: Place) -> list[p
         kueue = [Kueue(place.named("kueue"), KueueArgs(spec=settings.kueue, chart=chart), place.after())]
     if settings.queues is None:
         return [*kueue]
-    return [Queues(place.named("queues"), settings.queues, place.after(*kueue))]
+    selectors = {pool: spec.node_selector for pool, spec in settings.pools.items()}
+    args = QueuesArgs(spec=settings.queues, node_selectors=selectors)
+    return [Queues(place.named("queues"), args, place.after(*kueue))]
 
 
 def _declare_tenants(

@@ -9,6 +9,7 @@ from components.queues import (
     LocalQueues,
     LocalQueuesArgs,
     Queues,
+    QueuesArgs,
     QueuesSpec,
     cluster_queue,
     handed_out,
@@ -44,6 +45,8 @@ SPEC: dict[str, Any] = {
     "workload_priorities": {"low": {"value": 100, "description": "Best effort"}, "high": {"value": 1000}},
 }
 
+SELECTORS = {"batch": {"pool": "batch"}, "l4": {"pool": "l4"}}
+
 
 def spec() -> QueuesSpec:
     return QueuesSpec.model_validate(SPEC)
@@ -53,7 +56,7 @@ def spec() -> QueuesSpec:
 def graph() -> Graph:
     def program() -> None:
         tenants = {t: pulumi.ComponentResource(component_type("Tenant"), t, {}) for t in ("team-a", "team-b")}
-        queues = Queues("queues", spec())
+        queues = Queues("queues", QueuesArgs(spec=spec(), node_selectors=SELECTORS))
         opts = pulumi.ResourceOptions(depends_on=[queues])
         LocalQueues("local-queues", LocalQueuesArgs(spec=spec(), tenants=tenants), opts)
 
@@ -62,6 +65,12 @@ def graph() -> Graph:
 
 def body(graph: Graph, kind: str, name: str) -> Any:
     return graph.one(kind, name).inputs["spec"]
+
+
+def test_a_flavor_names_the_nodes_of_its_pool(graph: Graph) -> None:
+    """Without the pool's labels a Job could run on a device of another pool."""
+    assert body(graph, "ResourceFlavor", "queues-flavor-any")["nodeLabels"] == {"pool": "batch"}
+    assert body(graph, "ResourceFlavor", "queues-flavor-l4")["nodeLabels"] == {"pool": "l4", "gpu": "l4"}
 
 
 def test_several_flavors_are_tried_by_name_with_canonical_quotas(graph: Graph) -> None:

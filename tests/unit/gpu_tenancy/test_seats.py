@@ -13,6 +13,8 @@ from tests.support.engine import Graph, build
 from tests.support.prod import drop, put, raw
 
 GPUMEM = "viktorbarzin.me/gpumem"
+# The 0 shows the pod to NVIDIA's GPU operator.
+BUDGET = {GPUMEM: "3k", "nvidia.com/gpu": "0"}
 IMAGE = "docker.io/library/busybox:1.37.0"
 
 
@@ -64,7 +66,7 @@ def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
                         {
                             "name": "main",
                             "image": IMAGE,
-                            "resources": {"limits": {GPUMEM: "3k"}, "requests": {GPUMEM: "3k"}},
+                            "resources": {"limits": BUDGET, "requests": BUDGET},
                             "securityContext": {
                                 "allowPrivilegeEscalation": False,
                                 "capabilities": {"drop": ["ALL"]},
@@ -90,7 +92,7 @@ def test_what_is_given_of_container_and_pod_stays_beside_the_seat() -> None:
     )["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["env"] == [{"name": "PORT", "value": "80"}, {"name": "MODEL", "value": "small"}]
-    assert container["resources"] == {"limits": {GPUMEM: "3k"}, "requests": {"cpu": "1", GPUMEM: "3k"}}
+    assert container["resources"] == {"limits": BUDGET, "requests": {"cpu": "1", **BUDGET}}
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert spec["securityContext"]["runAsNonRoot"] is True
