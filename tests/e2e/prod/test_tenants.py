@@ -27,7 +27,7 @@ RESIDENTS = {
     "llama-swap": ("llama-swap", "5000"),
     "frigate": ("frigate", "2000"),
     "immich-server": ("immich", "1800"),
-    "portal-stt": ("portal-stt", "1500"),
+    "portal-stt": ("portal-stt", "1536"),
 }
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 

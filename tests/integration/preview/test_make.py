@@ -29,12 +29,12 @@ def make(space: Workspace, *arguments: str, **env: str) -> Outcome:
 def test_one_command_previews_prod(clone: Workspace) -> None:
     outcome = make(clone, "preview")
     assert outcome.code == 0, outcome.text
-    assert "t4: 13300 of 14000 MiB promised, 700 free" in outcome.text
+    assert "t4: 13336 of 14000 MiB promised, 664 free" in outcome.text
     assert "llama-swap 5000" in outcome.text
     assert "the program is judged without one" in outcome.text
     assert re.search(r"^prod: \+ \d\d\d to create$", outcome.text, re.MULTILINE)
     assert re.search(r"^✅ gpu-tenancy accepts prod \(\d+\.\d s\)\n\Z", outcome.text, re.MULTILINE)
-    assert outcome.text.index("to create") < outcome.text.index("13300 of 14000")
+    assert outcome.text.index("to create") < outcome.text.index("13336 of 14000")
     assert "\x1b[" not in outcome.text
     assert len(outcome.text.splitlines()) < 80
     assert "$PATH" not in outcome.text
@@ -57,10 +57,10 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
         assert headline.startswith("❌ gpu-tenancy refuses prod (")
         assert description == "   Every promise on a GPU must fit."
         assert reason == (
-            "   budgets: t4: 15300 MiB promised, 14000 advertised (1300 over): llama-swap 7000, immich-ml 3000, "
+            "   budgets: t4: 15336 MiB promised, 14000 advertised (1336 over): llama-swap 7000, immich-ml 3000, "
             "…; lower a budget or raise pools.t4"
         )
-        assert remedy == "   t4: the smallest change that fits lowers llama-swap from 7000 to 5524"
+        assert remedy == "   t4: the smallest change that fits lowers llama-swap from 7000 to 5488"
         assert last.startswith("make: *** ")
     assert outcome.text.count(" create") < 30
     assert full.text.count(" create") > 150

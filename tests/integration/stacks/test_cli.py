@@ -34,7 +34,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def test_the_chart_of_prod_is_printed_without_colour_into_a_pipe() -> None:
     done = run("chart", "--stack", "prod")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "t4: 13300 of 14000 MiB promised, 700 free" in done.stdout
+    assert "t4: 13336 of 14000 MiB promised, 664 free" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -93,7 +93,7 @@ def test_a_preview_ends_with_chart_verdict_and_pulumis_exit_code(
     out = capsys.readouterr().out
     assert out.startswith(f"no cluster: {project / 'none'} is not there")
     assert "the program is judged without one\n" in out
-    assert "t4: 13300 of 14000 MiB promised" in out
+    assert "t4: 13336 of 14000 MiB promised" in out
     assert re.search(r"❌ the preview of prod failed \(\d+\.\d s\)\n   error: no such thing as --refresh=x\n\Z", out), (
         out
     )
@@ -106,7 +106,7 @@ def test_a_full_preview_has_pulumis_own_display_and_is_not_accepted_without_even
     for asked in (["--full"], ["--", "--diff"]):
         assert main(["preview", "--stack", "prod", *asked], project) == 1
         out = capfd.readouterr().out
-        assert out.index("all of it") < out.index("t4: 13300 of 14000 MiB promised") < out.index("before the preview")
+        assert out.index("all of it") < out.index("t4: 13336 of 14000 MiB promised") < out.index("before the preview")
 
 
 @pytest.mark.parametrize("command", ["preview", "up"])

@@ -60,7 +60,7 @@ def test_what_fits_only_apart_is_no_patch_and_says_which_seats(
     assert found["patch"] is None
     (line,) = found["refused"]
     assert line.startswith(
-        "budgets: t4: 20300 MiB promised, 14000 advertised (6300 over): llama-swap 7000, immich-server"
+        "budgets: t4: 20336 MiB promised, 14000 advertised (6336 over): llama-swap 7000, immich-server"
     )
     cli.main(["advise", "--from", use, "--stack", "prod"], {})
     assert "would be: llama-swap 7000, immich-server 6800, immich-ml 3000" in " ".join(capsys.readouterr().out.split())

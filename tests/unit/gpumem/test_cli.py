@@ -147,7 +147,7 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
     monkeypatch.chdir(ROOT)
     assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == report.WAITS
     said = capsys.readouterr().out
-    assert "to promise it, the smallest change there is (1 workload touched, 3476 MiB less promised):" in said
+    assert "to promise it, the smallest change there is (1 workload touched, 3512 MiB less promised):" in said
     assert "on the devices, as they are held now: nothing has to change (k8s-node1, gpu 0)" in said
     assert "into Pulumi.prod.yaml, under config:" in said
 

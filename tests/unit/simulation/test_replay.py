@@ -15,7 +15,7 @@ HOUSEHOLD = [pod("frigate", 1900), pod("portal-stt", 1500), pod("immich-server",
 
 def raised() -> Stack:
     """Prod with a budget that holds what immich-ml used."""
-    budgets = {"immich-ml": 4900, "llama-swap": 4400, "immich-server": 1200}
+    budgets = {"immich-ml": 4900, "llama-swap": 4360, "immich-server": 1200}
     return changed(*(put(f"residents {name} gpumem_mib", mib) for name, mib in budgets.items()))
 
 
