@@ -108,7 +108,7 @@ bench: toolchain ## Measure previews and the policy pack, and what settings, cha
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))
-gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem ARGS="who --pool t4" (docs/gpumem.md)
+gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem ARGS="who --pool t4" (docs/reference/gpumem.md)
 	@python3 -m gpumem $(if $(ARGS),$(value ARGS),--help)
 
 plugin: ## Write dist/kubectl-gpumem, one file for `kubectl gpumem`, which any Python 3.11 runs
@@ -118,7 +118,7 @@ pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone,
 wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl: the platform for a program of one's own
 	@$(PYTHON) -m toolchain.wheel dist
 
-schema: toolchain ## Write the schemas, docs/settings.md and Pulumi.yaml from the settings, and docs/package from the components
+schema: toolchain ## Write the schemas, docs/reference/settings.md and Pulumi.yaml from the settings, and docs/reference/package from the components
 	@$(PYTHON) -m toolchain.pages
 	@$(PYTHON) -m stacks schema
 

@@ -1,4 +1,7 @@
-"""The roles for users of `kubectl gpumem` (docs/gpumem.md). They only read; pods of all tenants are for operators."""
+"""The roles for users of `kubectl gpumem` (docs/reference/gpumem.md). They only read.
+
+The pods of all tenants are for operators.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reports as JSON and YAML, with the fields that docs/gpumem.md lists."""
+"""Reports as JSON and YAML, with the fields that docs/reference/gpumem.md lists."""
 
 import json
 from collections.abc import Iterator, Mapping

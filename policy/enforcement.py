@@ -54,7 +54,9 @@ def enforcement(configured: Mapping[str, object], ids: Collection[str]) -> dict[
         return {}
     given = decode(_Configured, {RULES: configured[RULES]}, "configuration").rules
     key = f"configuration.{RULES}"
-    problems = [f"{key}.{name}: there is no such rule; docs/gate.md lists them" for name in given if name not in ids]
+    problems = [
+        f"{key}.{name}: unknown rule; docs/reference/policy-rules.md has the list" for name in given if name not in ids
+    ]
     turned_down = {name: each for name, each in given.items() if each.level is not Level.MANDATORY}
     unexplained = [name for name, each in turned_down.items() if not each.reason.strip()]
     problems += [f"{key}.{name}.reason: write why the rule is not mandatory" for name in unexplained]

@@ -1,4 +1,7 @@
-"""A rule with examples of mistakes that it refuses. docs/gate.md and the tests are generated from the examples."""
+"""A rule with examples of mistakes that it refuses.
+
+docs/reference/policy-rules.md and the tests are generated from the examples.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -86,7 +86,7 @@ COMMANDS: Mapping[str, _Command] = {
     "chart": _Command(commands.chart, "print a stack's seating chart", ("--stack lab",), ("--stack",)),
     "schema": _Command(
         _schema,
-        "write docs/config.schema.json, docs/parts.schema.json, docs/settings.md and Pulumi.yaml from the settings",
+        "write the JSON schemas, docs/reference/settings.md and Pulumi.yaml from the settings",
         ("",),
         (),
     ),

@@ -154,7 +154,7 @@ async def declare(settings: StackSettings) -> Mapping[str, Any]:
 
     During the pause every registration begins, and the SDK then waits for one after the other. Without the pause the
     SDK waits for all outputs again for each resource: a third of a preview's time at 1,000 tenants
-    (docs/benchmarks.md).
+    (docs/choosing/benchmarks.md).
     """
     outputs = build(settings)
     await asyncio.sleep(0)

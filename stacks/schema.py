@@ -87,7 +87,7 @@ def files(root: Path) -> dict[Path, str]:
     return {
         root / "docs/config.schema.json": _json(stack_file_schema()),
         root / "docs/parts.schema.json": _json(parts_file_schema()),
-        root / "docs/settings.md": settings_page.render(settings_schema()),
+        root / "docs/reference/settings.md": settings_page.render(settings_schema()),
         project: settings_page.render_project(project.read_text(encoding="utf-8")),
     }
 

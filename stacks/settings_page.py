@@ -1,4 +1,4 @@
-"""docs/settings.md and the list of keys in Pulumi.yaml, from the settings' own schema."""
+"""docs/reference/settings.md and the list of keys in Pulumi.yaml, from the settings' own schema."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -97,7 +97,7 @@ def _line(value: object) -> str:
 
 
 def render(schema: Mapping[str, Any]) -> str:
-    """docs/settings.md."""
+    """docs/reference/settings.md."""
     lines = [_HEAD]
     for part, field in StackSettings.model_fields.items():
         lines += [f"## {part}", "", f"{field.description}", ""]

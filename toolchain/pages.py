@@ -1,4 +1,4 @@
-"""`python -m toolchain.pages`: writes the tables of docs/package/ from the components' own types and texts.
+"""`python -m toolchain.pages`: writes the tables of docs/reference/package/ from the components' own types and texts.
 
 A page is written by hand above the mark, and generated below it. Arguments and outputs are read as Pulumi reads them
 for its schema, so that the page is right for every language.
@@ -11,7 +11,7 @@ from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, 
 
 import gpu_tenancy
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "package"
+PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference" / "package"
 MARK = "<!-- Below, all is made from the code: make schema -->"
 COMPONENTS: dict[str, type[pulumi.ComponentResource]] = {
     "platform": gpu_tenancy.Platform,

@@ -95,6 +95,6 @@ def build(folder: Path, root: Path = ROOT) -> Path:
 
 if __name__ == "__main__":
     try:
-        print(f"{build(Path(sys.argv[1]))}: pip install it; docs/package.md says the rest")
+        print(f"{build(Path(sys.argv[1]))}: pip install it; docs/reference/package/README.md says the rest")
     except WheelError as error:
         sys.exit(str(error))

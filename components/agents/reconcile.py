@@ -69,8 +69,8 @@ class PoolSpec(Spec):
     enforce: Enforce = Field(
         default=Enforce.NONE,
         description="driver: NVIDIA's driver refuses a container what is beyond its gpumem; needs R615, container "
-        "toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/enforcement.md). none: the watchdog "
-        "acts on what was measured.",
+        "toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/concepts/driver-caps.md). none: the "
+        "watchdog acts on what was measured.",
     )
     require_cap: bool = Field(
         default=True,

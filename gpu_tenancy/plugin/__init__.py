@@ -1,1 +1,1 @@
-"""The components for programs in other languages (docs/languages.md)."""
+"""The components for programs in other languages (docs/reference/package/languages.md)."""

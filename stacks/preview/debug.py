@@ -1,7 +1,8 @@
 """Debug messages, which only `--debug` shows.
 
 The SDK sends at least four messages for each resource, and waits for each answer: half of the program's time at 1,000
-tenants (docs/benchmarks.md). The engine drops them unless it was started with --debug, which the program cannot see.
+tenants (docs/choosing/benchmarks.md). The engine drops them unless it was started with --debug, which the program
+cannot see.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The cost of a preview, as ratios within one run: `make bench`, or `make bench ARGS="--tenants 10 100 --runs 3"`.
 
 Every row compares a command with a baseline that ran in turn with it (A B A B ...), so that the machine's drift hits
-both. Quote the ratios; the seconds are this machine's. The table goes into docs/benchmarks.md.
+both. Quote the ratios; the seconds are this machine's. The table goes into docs/choosing/benchmarks.md.
 """
 
 import argparse

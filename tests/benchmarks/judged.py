@@ -3,7 +3,7 @@
 Prod with a pool of so many nodes of eight devices, and seats of ten sizes with four replicas each, ten a tenant, in a
 file of their own. One process reads the settings, draws the chart and runs the rules of the policy pack on every object
 of the program. The work of engine, provider and SDK is left out. The table goes into
-docs/benchmarks.md.
+docs/choosing/benchmarks.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Writes the rules of the policy pack into docs/gate.md, each with its examples and the pack's messages."""
+"""Writes docs/reference/policy-rules.md: the rules of the policy pack, with their examples and messages."""
 
 import copy
 from typing import Any
@@ -11,7 +11,7 @@ from tests.support.examples import Case
 from tests.support.graphs import put
 from tests.support.paths import ROOT
 
-PAGE = ROOT / "docs" / "gate.md"
+PAGE = ROOT / "docs" / "reference" / "policy-rules.md"
 _BELOW = "<!-- below: make golden -->\n"
 
 

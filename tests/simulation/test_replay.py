@@ -1,4 +1,4 @@
-"""docs/watchdog.md's replays, as histories under prod's stack file: the same pods are recycled, as often."""
+"""docs/concepts/watchdog.md's replays, as histories under prod's stack file: the same pods are recycled, as often."""
 
 from collections import Counter
 

@@ -1,6 +1,7 @@
 """The damage that a stolen agent's token can do: a real API server with prod's roles and policies.
 
-Each line of docs/security.md is tried here. tests/e2e/prod/test_rights.py shows that no agent has further rights.
+Each line of docs/choosing/security.md is tried here. tests/e2e/prod/test_rights.py
+shows that no agent has further rights.
 """
 
 from dataclasses import dataclass

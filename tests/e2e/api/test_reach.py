@@ -1,4 +1,4 @@
-"""A tenant's attempts to reach another tenant's GPU, in a real API server with prod's policies; docs/security.md."""
+"""A tenant's attempts to reach another tenant's GPU: a real API server, prod's policies; docs/choosing/security.md."""
 
 from typing import Any
 

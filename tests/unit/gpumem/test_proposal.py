@@ -134,7 +134,7 @@ def test_the_crash_loop_itself_shows_both_and_that_they_wanted_more() -> None:
     }
 
 
-# The one broken promise, as docs/gpumem.md states: no history shows an upgrade.
+# The one broken promise, as docs/reference/gpumem.md states: no history shows an upgrade.
 _UNFORESEEN = "step after an upgrade"
 
 

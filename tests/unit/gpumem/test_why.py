@@ -277,7 +277,7 @@ def test_a_reason_is_told_with_its_numbers(reason: str) -> None:
 
 
 def test_the_page_lists_each_reason_in_its_words() -> None:
-    page = (ROOT / "docs" / "gpumem.md").read_text()
+    page = (ROOT / "docs" / "reference" / "gpumem.md").read_text()
     rows = {reason: f"| `{reason}` | {each.title} | {each.then} | {each.do} | " for reason, each in REASONS.items()}
     assert {reason for reason, row in rows.items() if row not in page} == set()
 

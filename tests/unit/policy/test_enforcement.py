@@ -60,7 +60,7 @@ def test_a_disabled_rule_is_not_asked() -> None:
     ("rules", "told"),
     [
         ([], "configuration.rules: must be a map (got [])"),
-        ({"imagse": {"level": "advisory", "reason": WHY}}, "configuration.rules.imagse: there is no such rule"),
+        ({"imagse": {"level": "advisory", "reason": WHY}}, "configuration.rules.imagse: unknown rule"),
         ({"images": {"level": "off", "reason": WHY}}, "images.level: must be one of mandatory, advisory, disabled"),
         ({"images": {"level": "disabled", "reason": " "}}, "images.reason: write why the rule is not mandatory"),
     ],

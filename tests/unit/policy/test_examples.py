@@ -1,4 +1,4 @@
-"""The examples of every rule: each breaks its rule and no other, and docs/gate.md shows the message."""
+"""The examples of every rule. Each breaks its rule and no other, and docs/reference/policy-rules.md has the message."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None
     assert any(sentence in line for line in reported), reported
 
 
-# The remedies that the example of the rule memory-oom names (docs/gate.md).
+# The remedies that the example of the rule memory-oom names (docs/reference/policy-rules.md).
 REMEDIES = {
     "the guard": NODE_4,
     "the request": with_inference(UNGUARDED, request_mib=19_989),

@@ -67,11 +67,11 @@ def test_a_terminal_gets_colour_unless_it_wants_none(
 
 
 def test_the_schemas_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/reference").mkdir(parents=True)
     (tmp_path / "Pulumi.yaml").write_text((ROOT / "Pulumi.yaml").read_text())
     monkeypatch.chdir(tmp_path)
     assert main(["schema"]) == 0
-    assert (tmp_path / "docs/settings.md").read_text() == (ROOT / "docs/settings.md").read_text()
+    assert (tmp_path / "docs/reference/settings.md").read_text() == (ROOT / "docs/reference/settings.md").read_text()
 
 
 def test_a_new_stack_is_a_copy_of_the_example(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

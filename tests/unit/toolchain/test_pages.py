@@ -21,9 +21,9 @@ def test_a_page_says_what_the_code_says(name: str) -> None:
 def test_each_component_has_a_page_each_page_is_listed_and_every_argument_has_its_text() -> None:
     offered = {name for name in gpu_tenancy.__all__ if not name.endswith("Args")}
     assert {component.__name__ for component in pages.COMPONENTS.values()} == offered
-    assert {path.stem for path in pages.PAGES.glob("*.md")} == {*pages.COMPONENTS}
-    index = (ROOT / "docs" / "package.md").read_text()
-    assert all(f"(package/{name}.md)" in index for name in pages.COMPONENTS)
+    assert {path.stem for path in pages.PAGES.glob("*.md")} == {*pages.COMPONENTS, "README", "languages"}
+    index = (ROOT / "docs" / "reference" / "package" / "README.md").read_text()
+    assert all(f"({name}.md)" in index for name in pages.COMPONENTS)
     rows = [line for path in pages.PAGES.glob("*.md") for line in path.read_text().splitlines() if line[:3] == "| `"]
     assert rows
     assert [row for row in rows if row.endswith("|  |") or " any |" in row] == []
