@@ -15,6 +15,8 @@ from tenancy.workload import Manifest, given, maps_at, pod_request
 
 # nvmlMemory_v2_t.reserved of a Tesla T4, as kai-scheduler #2212 has it. Other cards keep other amounts.
 DRIVER_RESERVED_MIB = 450
+# A gate opens with this much free above need and floor, and closes only under the floor.
+GATE_MARGIN_MIB = 256
 
 
 class Sharing(enum.StrEnum):

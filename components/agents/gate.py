@@ -17,14 +17,13 @@ from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
+from tenancy.ledger import GATE_MARGIN_MIB
 
 # A run lasts until the next one is at work, so that a waiting seat is always seen within one interval. A pod starts 2
 # to 10 seconds after its minute, and of two runs at once only one acts (docs/adr/0021).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-# A gate opens with this much free above need and floor, and closes only under the floor.
-_MARGIN_MIB = 256
 # The samples in a row that must agree. A run that starts late takes four at the longest interval of 15 s.
 _SAMPLES = 3
 # The time before a stopped workload may start again.
@@ -130,7 +129,7 @@ def gates(on_demand: Mapping[str, OnDemandSpec]) -> list[Manifest]:
             "deployment": spec.deployment or name,
             "pool": spec.pool,
             "need_mib": spec.need_mib,
-            "margin_mib": _MARGIN_MIB,
+            "margin_mib": GATE_MARGIN_MIB,
             "samples": _SAMPLES,
             "idle_seconds": spec.idle_seconds,
             "cool_down_seconds": _COOL_DOWN_SECONDS,

@@ -13,17 +13,15 @@ from tenancy import names, policy_names
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import TEMPLATES, at, pod_template
+from tenancy.workload import at, pod_template
 
 # The rule on seats reports pods that ask for gpumem without a right to it.
 _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
-_REMOVED = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "batch/v2alpha1")
 
 
 @rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
 def admitted(graph: Graph) -> Iterator[Finding]:
     """Admission lets in every pod that the program declares, and no object leads past it."""
-    yield from each((o for o in graph.objects if o.kind in TEMPLATES), _served)
     ledger = graph.ledger
     if ledger is None:
         return  # the rule on the ledger reports it
@@ -32,13 +30,6 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     yield from each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
     yield from each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
     yield from each(graph.of("PersistentVolume"), lambda found: _volume(ledger, found))
-
-
-def _served(workload: Object) -> Iterator[Finding]:
-    version = text(workload.manifest, "apiVersion")
-    if version in _REMOVED:
-        instead = "batch/v1" if version.startswith("batch") else "apps/v1"
-        yield Finding(f"{workload}: {version} was removed from Kubernetes; write {instead}", workload.urn)
 
 
 def _handlers(graph: Graph) -> Mapping[str, str]:

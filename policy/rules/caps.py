@@ -8,7 +8,7 @@ from policy.objects import Object, text
 from policy.rule import Example, rule
 from tenancy import names
 from tenancy.caps import VARIABLES
-from tenancy.ledger import Enforce, Pool, Sharing
+from tenancy.ledger import Enforce, Pool
 from tenancy.workload import at, containers_of, maps_at, pod_template
 
 # The first driver with limits in NVML, and the first container toolkit with a CDI hook that sets them.
@@ -46,8 +46,6 @@ def _urn(graph: Graph) -> str | None:
 
 
 def _problems(pool: Pool) -> Iterator[str]:
-    if pool.sharing is Sharing.WHOLE:
-        yield "enforce: driver with sharing: whole, where no container has a budget; remove enforce"
     if pool.caps and not pool.reserve_mib:
         yield (
             "enforce: driver with reserve_mib 0: a seat of the whole device would be a limit that NVML cannot tell "

@@ -10,7 +10,7 @@ from policy.objects import Object, text
 from policy.rule import Example, an_object, rule
 from tenancy import names, sums
 from tenancy.ledger import Ledger, Seat
-from tenancy.quantity import parse, whole
+from tenancy.quantity import parse
 from tenancy.units import MIB
 from tenancy.workload import at, given, maps_at
 
@@ -32,7 +32,7 @@ _REQUEST = {"name": "gpumem", "exactly": {"deviceClassName": "frigate.gpumem.vik
     ),
 )
 def claims(graph: Graph) -> Iterator[Finding]:
-    """A claim on a seat is its tenant's and within the seat's MiB, and a quota holds the tenant to its seats."""
+    """A claim on a seat is its tenant's, and within the seat's MiB."""
     ledger = graph.ledger
     if ledger is None:
         return
@@ -43,7 +43,6 @@ def claims(graph: Graph) -> Iterator[Finding]:
     yield from each(graph.of(f"ResourceClaim.{_GROUP}"), lambda o: _claim(ledger, seats, o, at(o.manifest, "spec")))
     templates = graph.of(_TEMPLATE)
     yield from each(templates, lambda o: _claim(ledger, seats, o, at(o.manifest, "spec", "spec")))
-    yield from each(graph.of(f"DeviceClass.{_GROUP}"), lambda o: _capped(graph, seats, o))
     for request in graph.requests if claimed else ():
         yield from _on_its_pool(ledger, request)
 
@@ -119,18 +118,4 @@ def _on_its_pool(ledger: Ledger, request: Request) -> Iterator[Finding]:
             f"{request}: claims a seat of {pool.name} and may run where that pool is not; give it the nodeSelector "
             f"{wanted}",
             request.urn,
-        )
-
-
-def _capped(graph: Graph, seats: Mapping[str, Seat], declared: Object) -> Iterator[Finding]:
-    """Kubernetes limits the devices of a class only where a quota names it."""
-    seat = seats.get(declared.name)
-    if seat is None or graph.is_beside:
-        return  # the rule on the platform's own objects reports it
-    key = names.devices_quota(declared.name)
-    quotas = (q for q in graph.of("ResourceQuota") if q.namespace == seat.tenant)
-    allowed = [whole(given(at(q.manifest, "spec", "hard"), key, seat.replicas + 1)) for q in quotas]
-    if min(allowed, default=seat.replicas + 1) > seat.replicas:
-        yield Finding(
-            f"{declared}: no ResourceQuota holds {seat.tenant} to {seat.replicas} of it; set {key}", declared.urn
         )

@@ -6,7 +6,7 @@ from typing import Any
 from policy.finding import Finding, each
 from policy.graph import Graph
 from policy.objects import Object, text
-from policy.rule import MAIN, Example, a_deployment, memory, rule
+from policy.rule import MAIN, Example, a_deployment, an_object, memory, rule
 from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
@@ -30,23 +30,13 @@ _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassNa
 @rule(
     "memory-pools",
     Example(
-        "pools.0.disposable.0.priority",
-        "homelab-disposabel",
-        "homelab-disposable",
-        of=f"ConfigMap gpu-tenancy-system/{names.HOST_MEMORY_POOLS}: {names.HOST_MEMORY_POOLS_KEY}",
+        of=an_object("v1", "ConfigMap", names.HOST_MEMORY_POOLS, "other", data={}),
+        instead="nothing: the platform declares its memory pools",
     ),
 )
 def readable(graph: Graph) -> Iterator[Finding]:
-    """The memory pools can be read, and their PriorityClasses are declared."""
+    """The memory pools can be read, and are declared once."""
     yield from graph.host_memory_problems
-    for pool in _pools(graph):
-        for member in pool.members:
-            if graph.host_memory_objects and value_of(graph, member.priority) is None:
-                yield _finding(
-                    graph,
-                    f"{pool.name}: {member.name} has class {member.priority}, which nobody declares; add "
-                    f"priorities.{member.priority}",
-                )
 
 
 @rule("memory-requests", Example("memory_pools.node-4.workloads.inference.request_mib", 4096, 8192))

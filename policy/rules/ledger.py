@@ -9,7 +9,7 @@ from policy.objects import Object
 from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_alike, place
-from tenancy.ledger import ConsumableShares, Ledger, SeveralPoolsError, Sharing
+from tenancy.ledger import GATE_MARGIN_MIB, ConsumableShares, Ledger, SeveralPoolsError
 from tenancy.quantity import whole
 from tenancy.workload import at, given, pod_template
 
@@ -61,32 +61,6 @@ def budgets(graph: Graph) -> Iterator[Finding]:
 def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Finding]:
     if graph.ledger is not None:
         yield from (_finding(graph, line) for line in lines(graph.ledger))
-
-
-@rule(
-    "ledger-references",
-    Example("unbudgeted.0.pool", "t5", "t4", of=f"ConfigMap gpu-tenancy-system/{names.LEDGER}: {names.LEDGER_KEY}"),
-)
-def references(graph: Graph) -> Iterator[Finding]:
-    """Every promise names a pool of the ledger that can keep it, and is for at least 1."""
-    ledger = graph.ledger
-    if ledger is None:
-        return
-    for seat in ledger.seats:
-        if min(seat.gpumem_mib, seat.replicas) < 1:
-            yield _finding(graph, f"residents.{seat.name}: {seat.gpumem_mib} MiB x {seat.replicas} is no seat")
-    promises = [
-        *((f"residents.{s.name}", s.pool, True) for s in ledger.seats),
-        *((f"on_demand.{o.name}", o.pool, True) for o in ledger.on_demand),
-        *((f"unbudgeted.{u.name}", u.pool, True) for u in ledger.unbudgeted),
-        *((f"queues.cluster_queues.{q.queue}", q.pool, q.resource == ledger.names.gpumem) for q in ledger.quotas),
-    ]
-    for key, name, needs_memory in promises:
-        pool = ledger.pool(name)
-        if pool is None:
-            yield _finding(graph, f"{key}: there is no pool {name}; add pools.{name} or name another")
-        elif needs_memory and pool.sharing is not Sharing.MEMORY:
-            yield _finding(graph, f"{key}: pool {name} hands out whole devices; name one that shares memory")
 
 
 @rule(
@@ -203,6 +177,26 @@ def _counted(items: Sequence[Item]) -> str:
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
     """No seat is larger than one device of its pool."""
     yield from _said(graph, sums.seat_sizes)
+
+
+@rule("on-demand", Example("on_demand.tts.need_mib", 14_000, 2048))
+def on_demand(graph: Graph) -> Iterator[Finding]:
+    """An empty device has room for each on-demand workload; otherwise its gate never opens."""
+    yield from _said(graph, _gates_that_stay_shut)
+
+
+def _gates_that_stay_shut(ledger: Ledger) -> Iterator[str]:
+    for workload in ledger.on_demand:
+        pool = ledger.pool(workload.pool)
+        if pool is None or pool.floor_mib >= pool.device_mib:
+            continue  # the rule on the pools' numbers reports it
+        most = pool.device_mib - pool.floor_mib - GATE_MARGIN_MIB
+        if workload.need_mib > most:
+            yield (
+                f"{workload.name}: needs {workload.need_mib} MiB above the floor of {pool.floor_mib} and the margin of "
+                f"{GATE_MARGIN_MIB}, a device of {pool.name} offers {pool.device_mib}: its gate would never open; "
+                f"lower on_demand.{workload.name}{f'.need_mib to {most}' if most > 0 else ''}"
+            )
 
 
 def _finding(graph: Graph, message: str) -> Finding:

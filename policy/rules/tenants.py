@@ -27,18 +27,8 @@ _ENFORCED = "requests."
 )
 def resource_quota(graph: Graph) -> Iterator[Finding]:
     """A ResourceQuota's gpumem key is the one that Kubernetes enforces, and its value is the tenant's seats."""
-    quotas = graph.of("ResourceQuota")
     queues = _queues(graph)
-    yield from each(quotas, lambda quota: _quota(graph, queues, quota))
-    yield from each(graph.ledger_objects, lambda ledger: _uncapped(graph, ledger, quotas))
-
-
-def _uncapped(graph: Graph, declared: Object, quotas: list[Object]) -> Iterator[Finding]:
-    """A program with the ledger has a quota for each tenant with seats."""
-    capped = {quota.namespace for quota in quotas if any(map(is_gpumem, at(quota.manifest, "spec", "hard")))}
-    seats = graph.ledger.seats if graph.ledger else ()
-    for tenant in sorted({seat.tenant for seat in seats} - capped):
-        yield Finding(f"{tenant}: has seats and no ResourceQuota that holds it to them", declared.urn)
+    yield from each(graph.of("ResourceQuota"), lambda quota: _quota(graph, queues, quota))
 
 
 def _queues(graph: Graph) -> Mapping[str, set[str]]:

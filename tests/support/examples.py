@@ -42,7 +42,7 @@ class Case:
 
 
 # One rule per kind of message, for a real preview. Their examples do not change each other's numbers.
-SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "agents", "full-seats", "memory-oom")
+SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-oom")
 CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 
 

@@ -94,21 +94,6 @@ def ledger_object(ledger: Ledger = LEDGER) -> Manifest:
     return {**an_object("v1", "ConfigMap", names.LEDGER, SYSTEM), "data": data}
 
 
-def guard_object(pool: HostMemoryPool) -> Manifest:
-    template = agent_pod(names.GUARD)
-    container = template["spec"]["containers"][0]
-    given = {
-        "PROTECTED": ",".join(pool.protected),
-        "TOTAL_MIB": str(pool.totals_mib[0]),
-        "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
-    }
-    container["env"] += [{"name": name, "value": value} for name, value in given.items()]
-    container["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
-    container["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
-    template["spec"] |= {"hostPID": True, "nodeSelector": dict(pool.node_selector)}
-    return an_object("apps/v1", "DaemonSet", names.guard(pool.name), NODES, spec={"template": template})
-
-
 def deployment(name: str, namespace: str, mib: object, *, replicas: int = 1) -> Manifest:
     """A resident as it should be."""
     return an_object(
@@ -125,7 +110,7 @@ def pod(mib: object, resource: str = GPUMEM) -> Manifest:
     return {"metadata": {"labels": {}}, "spec": {"containers": [container]}}
 
 
-def agent_pod(account: str, **environment: str) -> Manifest:
+def agent_pod(account: str) -> Manifest:
     return {
         "metadata": {"labels": names.labels("agent", account)},
         "spec": {
@@ -135,10 +120,6 @@ def agent_pod(account: str, **environment: str) -> Manifest:
                 {
                     "name": "agent",
                     "image": IMAGE,
-                    "env": [
-                        {"name": name, "value": value}
-                        for name, value in {"LEDGER_NAMESPACE": SYSTEM, **environment}.items()
-                    ],
                     "resources": {"limits": {"memory": "64Mi"}},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
@@ -151,8 +132,8 @@ def agent_pod(account: str, **environment: str) -> Manifest:
     }
 
 
-def cron_job(account: str, **environment: str) -> Manifest:
-    job = {"activeDeadlineSeconds": 58, "template": agent_pod(account, **environment)}
+def cron_job(account: str) -> Manifest:
+    job = {"activeDeadlineSeconds": 58, "template": agent_pod(account)}
     spec = {"concurrencyPolicy": "Allow", "jobTemplate": {"spec": job}}
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
@@ -223,7 +204,7 @@ def cluster_queue(*flavors: str, nominal: object = 1) -> Manifest:
 
 
 def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Program:
-    """A program like prod, with its residents, that breaks no rule; quotas follow the ledger, the guard its pool."""
+    """A program like prod, with its residents, that breaks no rule; quotas follow the ledger."""
     program: Program = {"ledger": ledger_object(ledger)}
     for tenant in sorted({s.tenant for s in ledger.seats}):
         hard = {ledger.names.requests_gpumem: str(ledger.budget_mib(tenant))}
@@ -231,14 +212,7 @@ def platform(ledger: Ledger = LEDGER, memory: HostMemoryPool = NODE_4) -> Progra
     sizes = {s.name: s.gpumem_mib for s in ledger.seats}
     for s in LEDGER.seats:
         program[s.name] = deployment(s.name, s.tenant, sizes.get(s.name, s.gpumem_mib))
-    return (
-        program
-        | {"memory pools": host_memory_object(memory), "guard": guard_object(memory)}
-        | _priorities()
-        | _queues()
-        | _agents()
-        | _scheduler()
-    )
+    return program | {"memory pools": host_memory_object(memory)} | _priorities() | _queues() | _agents()
 
 
 def _priorities() -> Program:
@@ -274,60 +248,23 @@ def _queues() -> Program:
 
 
 def _agents() -> Program:
-    gates = [{"name": "tts", "namespace": "tts", "pool": "t4", "need_mib": 2048, "margin_mib": 256}]
-    exporter = {"EXPORTER_NAMESPACE": NODES, "EXPORTER_PORT": "9401"}
-    exporter_pod = agent_pod(names.EXPORTER, PORT="9401")
-    exporter_pod["spec"]["hostPID"] = True
+    exporter, guard = agent_pod(names.EXPORTER), agent_pod(names.GUARD)
+    for pod_of_a_node in (exporter, guard):
+        pod_of_a_node["spec"]["hostPID"] = True
+    guard["spec"]["containers"][0]["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
+    guard["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
     slices = rule("resourceslices", "list", "create", "patch", group="resource.k8s.io")
     return {
         "reconcile": cron_job(names.RECONCILE),
-        "watchdog": cron_job(names.WATCHDOG, **exporter),
-        "gate": cron_job(names.GATE, **exporter, GATES=json.dumps(gates)),
-        "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter_pod}),
+        "watchdog": cron_job(names.WATCHDOG),
+        "gate": cron_job(names.GATE),
+        "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter}),
+        "guard": an_object("apps/v1", "DaemonSet", names.GUARD, NODES, spec={"template": guard}),
         **limit("reconcile writes", policy_names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
         **limit("exporter writes", policy_names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
         **role(names.EXPORTER, [rule("nodes", "list"), slices], home=NODES),
         **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
         **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
-    }
-
-
-def _scheduler() -> Program:
-    """Placement by device, as components/agents/scheduler.py and admission declare it."""
-    lease = {"resourceNamespace": SYSTEM, "resourceName": names.SCHEDULER}
-    extender = {
-        "urlPrefix": "https://127.0.0.1:9443",
-        "filterVerb": "filter",
-        "bindVerb": "bind",
-        "preemptVerb": "preempt",
-        "nodeCacheCapable": True,
-        "managedResources": [{"name": GPUMEM, "ignoredByScheduler": False}],
-        "ignorable": False,
-    }
-    config = {
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": True, **lease},
-        "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
-        "extenders": [extender],
-    }
-    template = agent_pod(names.SCHEDULER, VERBS_PORT="9443", LEASE=f"{SYSTEM}/{names.SCHEDULER}")
-    template["spec"]["volumes"] = [
-        {"name": "certificates", "emptyDir": {}},
-        {"name": "config", "configMap": {"name": "scheduler-config"}},
-    ]
-    user = f"system:serviceaccount:{SYSTEM}:{names.SCHEDULER}"
-    stranger = {"name": "stranger", "expression": f'request.userInfo.username != "{user}"'}
-    return {
-        "scheduler": an_object(
-            "apps/v1", "Deployment", names.SCHEDULER, SYSTEM, spec={"replicas": 2, "template": template}
-        ),
-        "scheduler config": an_object(
-            "v1", "ConfigMap", "scheduler-config", SYSTEM, data={"config.json": json.dumps(config)}
-        ),
-        "device stamp": an_object(ADMISSION, "MutatingAdmissionPolicy", policy_names.DEVICE_STAMP, spec={}),
-        "device binding": an_object(
-            ADMISSION, "ValidatingAdmissionPolicy", policy_names.DEVICE_BINDING, spec={"matchConditions": [stranger]}
-        ),
         **role(names.SCHEDULER, [rule("pods/binding", "create")]),
     }
 

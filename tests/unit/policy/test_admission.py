@@ -174,10 +174,3 @@ def test_no_volume_behind_a_claim_is_the_device(spec: Manifest, refused: bool) -
     assert [line.partition(" the host's ")[0] for line in reported] == [
         "admission: PersistentVolume x: gives who claims it"
     ] * refused
-
-
-@pytest.mark.parametrize("version", ["extensions/v1beta1", "apps/v1beta2"])
-def test_a_version_that_was_removed_is_refused(version: str) -> None:
-    assert judge({"x": workload("web") | {"apiVersion": version}}, CONFIG) == [
-        f"admission: Deployment web/x: {version} was removed from Kubernetes; write apps/v1"
-    ]

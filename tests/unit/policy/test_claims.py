@@ -80,12 +80,6 @@ MORE: dict[str, tuple[graphs.Manifest, str, str]] = {
         "claims",
         "claims a seat among others under firstAvailable; use exactly",
     ),
-    "a seat to claim without a quota": (
-        an_object("resource.k8s.io/v1", "DeviceClass", "frigate.gpumem.viktorbarzin.me", spec={}),
-        "claims",
-        "no ResourceQuota holds frigate to 1 of it; set "
-        "frigate.gpumem.viktorbarzin.me.deviceclass.resource.k8s.io/devices",
-    ),
 }
 
 

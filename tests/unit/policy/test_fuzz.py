@@ -37,8 +37,6 @@ KEYS = ("name", "spec", "limits", "requests", GPUMEM, "", "key", "value", "names
 def program() -> Program:
     """One of every kind that a rule reads."""
     found = platform()
-    times = [{"name": "INTERVAL_SECONDS", "value": "5"}, {"name": "RUN_SECONDS", "value": "55"}]
-    found["gate"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"] += times
     spec = graphs.deployment("portal-stt", "portal-stt", 1500)["spec"]
     labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", names.LABEL_GPU_MEMORY: "15360"}
     return found | {

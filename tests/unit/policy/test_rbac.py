@@ -239,6 +239,18 @@ def test_the_platforms_own_program_holds_no_wildcard() -> None:
     assert judge(graphs.platform() | {"x": role}) == ["rbac: ClusterRole x: verbs holds '*'; list what is needed"]
 
 
+def test_the_roles_that_kubernetes_made_for_a_scheduler_are_the_schedulers_alone() -> None:
+    program = graphs.platform()
+    bound = program[f"{names.SCHEDULER} ClusterRoleBinding"]
+    kube = {**bound, "metadata": {"name": "kube"}, "roleRef": {"kind": "ClusterRole", "name": "system:kube-scheduler"}}
+    assert judge(program | {"kube": kube}) == []
+    other = {**kube, "subjects": [{"kind": "ServiceAccount", "name": names.WATCHDOG, "namespace": SYSTEM}]}
+    assert judge(program | {"kube": other}) == [
+        "rbac: ClusterRoleBinding kube: cannot be proven: gpu-vram-watchdog gets ClusterRole system:kube-scheduler, "
+        "which is not in the graph"
+    ]
+
+
 def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manifest:
     return an_object(api_version, kind, name, SYSTEM, **fields)
 

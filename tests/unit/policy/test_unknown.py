@@ -13,7 +13,6 @@ from tests.support.graphs import UNKNOWN, judge, platform, put
 
 POD = "spec.template.spec"
 UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
-AGENT = "spec.jobTemplate.spec.template.spec"
 
 LOOKS: dict[str, Callable[[Unknown], object]] = {
     "compare": lambda value: value == "x",
@@ -51,14 +50,13 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
     "all containers": ("llama-swap", f"{POD}.containers", "counted images"),
-    "the pod": ("llama-swap", POD, "counted images priorities agents"),
+    "the pod": ("llama-swap", POD, "counted images priorities"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
     "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
     "Kueue's configuration": ("kueue", "values.managerConfig", "queue-coverage"),
     "a stamp": ("stamp tts", "spec.mutations", "priorities"),
-    "gates": ("gate", f"{AGENT}.containers.0.env.3.value", "agents"),
     "a binding's role": (f"{names.WATCHDOG} RoleBinding", "roleRef", "rbac"),
 }
 
