@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from agents.kube.errors import refusal
@@ -19,6 +19,7 @@ from tenancy.names import PROJECT
 from tenancy.quantity import canonical, whole
 
 Object = Mapping[str, Any]
+Key = TypeVar("Key")
 _HISTORY = 4000
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
@@ -78,36 +79,32 @@ class Server:
 
     def put(self, path: str, found: Object, *, silent: bool = False) -> Object:
         """Writes a whole object."""
-        new = self._versioned(found)
-        collection = path.rpartition("/")[0]
-        kind = "MODIFIED" if path in self.objects else "ADDED"
-        self.objects[path] = new
+        return self._put(self.objects, path, path.rpartition("/")[0], found, silent=silent)
+
+    def put_node(self, found: Object) -> Object:
+        return self._put(self.nodes, found["metadata"]["name"], NODES, found)
+
+    def put_pod(self, found: Object) -> Object:
+        return self._put(self.pods, (found["metadata"]["namespace"], found["metadata"]["name"]), PODS, found)
+
+    def remove_pod(self, key: tuple[str, str]) -> None:
+        self._remove(self.pods, key, PODS)
+
+    def remove_node(self, name: str) -> None:
+        self._remove(self.nodes, name, NODES)
+
+    def _put(
+        self, stored: dict[Key, Object], key: Key, collection: str, found: Object, *, silent: bool = False
+    ) -> Object:
+        kind = "MODIFIED" if key in stored else "ADDED"
+        new = stored[key] = self._versioned(found)
         self._changed(collection, kind, new, silent=silent)
         return new
 
-    def put_node(self, found: Object) -> Object:
-        name = found["metadata"]["name"]
-        kind = "MODIFIED" if name in self.nodes else "ADDED"
-        new = self.nodes[name] = self._versioned(found)
-        self._changed(NODES, kind, new)
-        return new
-
-    def put_pod(self, found: Object) -> Object:
-        key = (found["metadata"]["namespace"], found["metadata"]["name"])
-        kind = "MODIFIED" if key in self.pods else "ADDED"
-        new = self.pods[key] = self._versioned(found)
-        self._changed(PODS, kind, new)
-        return new
-
-    def remove_pod(self, key: tuple[str, str]) -> None:
-        gone = self.pods.pop(key, None)
+    def _remove(self, stored: dict[Key, Object], key: Key, collection: str) -> None:
+        gone = stored.pop(key, None)
         if gone is not None:
-            self._changed(PODS, "DELETED", self._versioned(gone))
-
-    def remove_node(self, name: str) -> None:
-        gone = self.nodes.pop(name, None)
-        if gone is not None:
-            self._changed(NODES, "DELETED", self._versioned(gone))
+            self._changed(collection, "DELETED", self._versioned(gone))
 
     def _versioned(self, found: Object) -> Object:
         self.version += 1

@@ -29,7 +29,14 @@ class SimApi(Api):
     """A client with the agents' own retries and errors. After `deadline` its process has ended."""
 
     def __init__(
-        self, server: Server, who: str, clock: Clock, *, timeout_seconds: float, attempts: int, deadline: float
+        self,
+        server: Server,
+        who: str,
+        clock: Clock,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        attempts: int = ATTEMPTS,
+        *,
+        deadline: float = math.inf,
     ) -> None:
         endpoint = Endpoint(host="", port=0, token_file=_NOWHERE, ca_file=_NOWHERE)
         super().__init__(endpoint, clock=clock, jitter=server.world.dice.random, attempts=attempts, transport=NoWire())
@@ -49,15 +56,3 @@ class SimApi(Api):
         finally:
             if answered or not self._server.down:
                 self.time = self._server.time()
-
-
-def client(
-    server: Server,
-    who: str,
-    clock: Clock,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    attempts: int = ATTEMPTS,
-    *,
-    deadline: float = math.inf,
-) -> SimApi:
-    return SimApi(server, who, clock, timeout_seconds=timeout_seconds, attempts=attempts, deadline=deadline)

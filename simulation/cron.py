@@ -19,7 +19,7 @@ from agents.telemetry.client import Scraper
 from agents.telemetry.sampling import UnsoundError
 from agents.watchdog import main as watchdog
 from simulation.api import Followed, KilledError, Object, Server
-from simulation.client import client
+from simulation.client import SimApi
 from simulation.devices import Machine
 from simulation.log import SimLog
 from simulation.world import World
@@ -101,7 +101,7 @@ class CronAgent:
         clock = self.world.clock(lambda: self.host.ahead if self.host else 0.0)
         deadline = self.world.now - self.world.now % MINUTE + DEADLINE_SECONDS
         try:
-            api = client(self.server, self.name, clock, deadline=deadline)
+            api = SimApi(self.server, self.name, clock, deadline=deadline)
             self.run = self.make(
                 {**self.environ, "POD_NAME": pod}, api, clock, SimLog(type(self).__name__.lower(), world=self.world)
             )

@@ -14,7 +14,7 @@ from agents.telemetry import reading
 from agents.telemetry.device import Scan
 from agents.telemetry.reading import Reading
 from simulation.api import KilledError, Server
-from simulation.client import client
+from simulation.client import SimApi
 from simulation.devices import Machine
 from simulation.following import Following
 from simulation.log import SimLog
@@ -35,7 +35,7 @@ class Exporter:
     def __post_init__(self) -> None:
         name = f"exporter@{self.machine.name}"
         clock = self.world.clock(lambda: self.machine.ahead)
-        api = client(self.server, name, clock)
+        api = SimApi(self.server, name, clock)
         log = SimLog(name, world=self.world)
         node = self.machine.name
         self.registry = RegistryInformer(

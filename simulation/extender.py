@@ -11,7 +11,7 @@ from agents.runtime.http_message import HttpRequest, HttpResponse
 from agents.runtime.settings import read
 from agents.telemetry.client import Scraper
 from simulation.api import KilledError, Server
-from simulation.client import client
+from simulation.client import SimApi
 from simulation.following import Following
 from simulation.log import SimLog
 from simulation.world import World
@@ -50,7 +50,7 @@ class ExtenderPod:
         settings = read(main.Settings, {**self.environ, "LEASE": "", "POD_NAME": "scheduler-0"})
         self.extender = main.Extender(
             settings,
-            partial(client, self.server, "extender", clock),
+            partial(SimApi, self.server, "extender", clock),
             clock,
             SimLog("extender", world=self.world),
             scraper=self.scraper,

@@ -17,10 +17,6 @@ from simulation.replayed import Replayed
 from simulation.stack import Stack
 from tenancy.names import GATE
 
-__all__ = ["DRAINS_SECONDS", "Floor", "Happened", "Played", "gates_of", "owners_of", "play"]
-
-DRAINS_SECONDS = 10.0  # a process takes so long to end, if its grace period allows it
-
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
@@ -44,13 +40,7 @@ def owners_of(stack: Stack) -> list[Owner]:
     return owners(stack.ledger, gates_of(stack))
 
 
-def play(
-    pods: Sequence[PodHistory],
-    stack: Stack,
-    *,
-    before: Stack | None = None,
-    drains_seconds: float = DRAINS_SECONDS,
-) -> Played:
+def play(pods: Sequence[PodHistory], stack: Stack, *, before: Stack | None = None) -> Played:
     """Plays the history, of at least one pod, under the stack. `before`: the stack of the history, if another.
 
     A workload without history uses nothing. If `before` lacks it, it is new, and uses its whole budget.
@@ -62,7 +52,7 @@ def play(
     begin = first - first % 60 - WARM_SECONDS
     seen = {name for name, rows in found.lives.items() if rows}
     new = {owner.name for owner in owners_of(stack)} - {owner.name for owner in others} - seen if before else set()
-    cluster = Replayed(_with_gates(stack, seen | new), found, new, begin, drains_seconds)
+    cluster = Replayed(_with_gates(stack, seen | new), found, new, begin)
     try:
         cluster.run(last - begin)
         cluster.close()

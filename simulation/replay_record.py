@@ -11,6 +11,7 @@ from simulation.world import World
 
 # Before the history begins each pod is placed, and holds what it will hold then, but at most its budget.
 WARM_SECONDS = 600.0
+DRAINS_SECONDS = 10.0  # a process takes so long to end
 # Shorter waits are left out. A gate opens after several samples, so on-demand work may wait longer.
 PENDING_SECONDS = 10.0
 LET_IN_SECONDS = 60.0
@@ -46,9 +47,8 @@ class Floor:
 class Record:
     """Times are the world's. Nothing before WARM_SECONDS is recorded."""
 
-    def __init__(self, world: World, drains_seconds: float) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
-        self.drains_seconds = drains_seconds
         self.happened: list[Happened] = []
         self.floors: list[Floor] = []
         self.short_seconds = Counter[str]()
@@ -97,7 +97,7 @@ class Record:
         self._refused.setdefault(workload, self.world.now)
 
     def _end_refusal(self, workload: str) -> None:
-        least = self.drains_seconds + PENDING_SECONDS + _REPLACED_SECONDS
+        least = DRAINS_SECONDS + PENDING_SECONDS + _REPLACED_SECONDS
         self.lasted("refused", workload, self._refused.pop(workload), least)
 
     def measure(self, low: set[str], running: Iterable[Running], seconds: float) -> None:

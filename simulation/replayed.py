@@ -16,7 +16,7 @@ from simulation.cluster import Cluster
 from simulation.devices import Card, Machine, machine
 from simulation.history import Life, Scene
 from simulation.kubelet import Running
-from simulation.replay_record import LET_IN_SECONDS, WARM_SECONDS, Record
+from simulation.replay_record import DRAINS_SECONDS, LET_IN_SECONDS, WARM_SECONDS, Record
 from simulation.stack import Stack
 from simulation.tenants import ON_DEMAND, RESIDENT, Workload
 from tenancy.ledger import Pool, Sharing
@@ -58,11 +58,10 @@ class Queue:
 class Replayed(Cluster):
     """The cluster of a replay. Times are the history's; the world begins at `origin`."""
 
-    def __init__(self, stack: Stack, found: Scene, new: Collection[str], origin: float, drains_seconds: float) -> None:
+    def __init__(self, stack: Stack, found: Scene, new: Collection[str], origin: float) -> None:
         self.scene = found
         self.new = new
         self.origin = origin
-        self.drains_seconds = drains_seconds
         self._lives: dict[str, object] = {}  # by the pod's UID: the life that it has now
         dice = Random(1)  # noqa: S311 (a simulation)
         super().__init__(stack, dice, begin=datetime.fromtimestamp(origin, UTC))
@@ -80,7 +79,7 @@ class Replayed(Cluster):
         return [*rows[:replicas], *([] for _ in range(replicas - len(rows)))]
 
     def prepare(self) -> None:
-        self.record = Record(self.world, self.drains_seconds)
+        self.record = Record(self.world)
         self.kubelets.began = self._began
         self.scheduler.elsewhere = self.scheduler.selects
         self.tenants.refused = lambda workload: self.record.refused(workload.name)
@@ -105,7 +104,7 @@ class Replayed(Cluster):
                 0,
                 seat.gpumem_mib,
                 seat.replicas,
-                drains=self.drains_seconds,
+                drains=DRAINS_SECONDS,
                 selector=self._selector(seat.pool),
             )
         for gate in self.gates.values():
@@ -114,7 +113,7 @@ class Replayed(Cluster):
                 gate.namespace,
                 ON_DEMAND,
                 gate.need_mib,
-                drains=self.drains_seconds,
+                drains=DRAINS_SECONDS,
                 priority=600_000,
                 selector=self._selector(gate.pool),
             )

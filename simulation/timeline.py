@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+# The lines around a moment: from so many seconds before it to so many after it, and how many of them at most.
+_BEFORE, _AFTER, _MOST = 900.0, 60.0, 80
+
 
 @dataclass(frozen=True)
 class Line:
@@ -26,10 +29,10 @@ class Timeline:
     def add(self, at: float, who: str, what: str) -> None:
         self.lines.append(Line(at, who, what))
 
-    def around(self, at: float, *, before: float = 900.0, after: float = 60.0, most: int = 80) -> Iterator[str]:
+    def around(self, at: float) -> Iterator[str]:
         """Yields the lines near a moment, and each fault and violation before it, since one of them is the cause."""
-        near = [line for line in self.lines if line.at <= at + after]
-        recent = {id(line) for line in near[-most:] if line.at >= at - before}
+        near = [line for line in self.lines if line.at <= at + _AFTER]
+        recent = {id(line) for line in near[-_MOST:] if line.at >= at - _BEFORE}
         for line in near:
             if id(line) in recent or line.who in ("plan", "VIOLATION"):
                 yield str(line)

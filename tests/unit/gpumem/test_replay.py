@@ -9,7 +9,8 @@ import pytest
 from gpumem import cli, replay, report
 from gpumem.draw import Paper
 from gpumem.prometheus import HistoryError
-from simulation.replay import Floor, Happened, Played
+from simulation.replay import Played
+from simulation.replay_record import Floor, Happened
 from tests.support.paths import ROOT
 
 NOON = datetime(2026, 6, 2, 12, tzinfo=UTC)
