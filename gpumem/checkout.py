@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agents.runtime.errors import AgentError
-from gpumem.replay import PodSeries
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
+from tenancy.pod_history import PodHistory
 
 if TYPE_CHECKING:
     from simulation.replay import Played
@@ -134,15 +134,13 @@ def files(given: Sequence[str], root: Path) -> list[Path]:
     return found
 
 
-def replayed(stacks: Sequence[Path], pods: Sequence[PodSeries]) -> list[tuple[str, "Played"]]:
+def replayed(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
     """Plays a history under each stack file. The history was made under the first one. Raises CheckoutError."""
     from simulation import replay, stack  # noqa: PLC0415
-    from simulation.history import PodHistory  # noqa: PLC0415
 
     declared = [stack.declared(_declared(path)[0]) for path in stacks]
-    history = [PodHistory(each.namespace, each.pod, each.gpu, each.samples) for each in pods]
     return [
-        (path.name, replay.play(history, each, before=None if each is declared[0] else declared[0]))
+        (path.name, replay.play(pods, each, before=None if each is declared[0] else declared[0]))
         for path, each in zip(stacks, declared, strict=True)
     ]
 

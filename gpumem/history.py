@@ -11,6 +11,7 @@ from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, 
 from gpumem.proposal import DAY_SECONDS, UseSample
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
+from tenancy.pod_history import by_name
 from tenancy.units import MIB
 
 MINUTE = 60
@@ -60,9 +61,9 @@ def pressed(tenant: str, step: int, floor_mib: int) -> str:
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
     """The pod's seat: the one whose name begins the pod's name, else the tenant's only seat, else the smallest that
     holds the pod's budget."""
-    named = [seat for seat in seats if pod == seat.name or pod.startswith(f"{seat.name}-")]
-    if named:
-        return max(named, key=lambda seat: len(seat.name))
+    named = by_name(pod, seats)
+    if named is not None:
+        return named
     if len(seats) == 1:
         return seats[0]
     fitting = [seat for seat in seats if seat.gpumem_mib >= declared_mib]

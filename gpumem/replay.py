@@ -14,6 +14,7 @@ from gpumem.history import Row, number, parsed
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import moment, row
 from tenancy.names import METRIC_POD_USED
+from tenancy.pod_history import PodHistory
 from tenancy.units import MIB
 
 if TYPE_CHECKING:
@@ -29,23 +30,13 @@ USED = (
 _MOST_EVENTS = 40  # in the text; -o json has all
 _GAP_STEPS = 3
 _LEAST_GAP_SECONDS = 60.0
-RECYCLED, LET_IN, PUT_OUT, PENDING, REFUSED = "recycled", "let in", "put out", "pending", "refused"
+RECYCLED, LET_IN, PUT_OUT = "recycled", "let in", "put out"
 _FLOOR, _SHORT = "under its floor", "short within its budget"
-
-
-@dataclass(frozen=True)
-class PodSeries:
-    """A pod's use of one device: (seconds since 1970, MiB), in order."""
-
-    namespace: str
-    pod: str
-    gpu: str
-    samples: tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayEvent:
-    """An event. `what` is one of the five words above; only pending and refused have `seconds`."""
+    """An event. `what` is recycled, let in, put out, pending or refused; the last two have `seconds`."""
 
     at: str
     what: str
@@ -88,34 +79,32 @@ class Replay:
     sides: tuple[Side, ...]
 
 
-def read(source: str, *, days: int, now: float) -> list[PodSeries]:
+_Key = tuple[str, str, str]  # namespace, pod, device
+_Sample = tuple[float, int]
+
+
+def read(source: str, *, days: int, now: float) -> list[PodHistory]:
     """The series of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
     HistoryError."""
     served = source.startswith(SCHEMES)
-    found = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
-    if not found:
+    samples = _from_prometheus(Prometheus(source), days, now) if served else parsed(Path(source), COLUMNS, _sample)
+    held: dict[_Key, list[_Sample]] = defaultdict(list)
+    for key, sample in samples:
+        held[key].append(sample)
+    if not held:
         raise HistoryError(f"{source} has no use of GPU memory by pods: there is nothing to replay")
-    return found
+    return [_use(key, found) for key, found in sorted(held.items())]
 
 
-def _from_prometheus(server: Prometheus, days: int, now: float) -> list[PodSeries]:
+def _from_prometheus(server: Prometheus, days: int, now: float) -> Iterator[tuple[_Key, _Sample]]:
     end = now // STEP_SECONDS * STEP_SECONDS
-    held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
     for series in server.over(USED, end - days * 86_400, end, STEP_SECONDS):
         labels = series.labels
         key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("uuid", ""))
-        held[key] += [(at, round(value / MIB)) for at, value in series.values]
-    return [_use(key, samples) for key, samples in sorted(held.items())]
+        yield from ((key, (at, round(value / MIB))) for at, value in series.values)
 
 
-def _from_file(path: Path) -> list[PodSeries]:
-    held: dict[tuple[str, str, str], list[tuple[float, int]]] = defaultdict(list)
-    for key, sample in parsed(path, COLUMNS, _sample):
-        held[key].append(sample)
-    return [_use(key, samples) for key, samples in sorted(held.items())]
-
-
-def _sample(where: str, line: Row) -> tuple[tuple[str, str, str], tuple[float, int]]:
+def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:
     """The key and the sample of a line. Raises HistoryError."""
     for name in ("namespace", "pod", "gpu"):
         if not line.get(name):
@@ -149,7 +138,7 @@ def _seconds(text: str) -> float:
     return found
 
 
-def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> PodSeries:
+def _use(key: _Key, samples: Iterable[_Sample]) -> PodHistory:
     """The samples in order, with 0 MiB in gaps."""
     ordered = sorted(dict(samples).items())
     steps = [after[0] - before[0] for before, after in pairwise(ordered)]
@@ -160,10 +149,10 @@ def _use(key: tuple[str, str, str], samples: Iterable[tuple[float, int]]) -> Pod
         if after[0] - before[0] > most:
             filled.append((before[0] + step, 0))
         filled.append(after)
-    return PodSeries(*key, tuple(filled))
+    return PodHistory(*key, tuple(filled))
 
 
-def replay(pods: Sequence[PodSeries], played: Sequence[tuple[str, "Played"]]) -> Replay:
+def replay(pods: Sequence[PodHistory], played: Sequence[tuple[str, "Played"]]) -> Replay:
     """The report on a history that was played under these stack files."""
     first = played[0][1]
     return Replay(

@@ -9,19 +9,10 @@ from dataclasses import dataclass, field
 
 from agents.gate.config import GateConfig
 from tenancy.ledger import Ledger, Pool, Sharing
+from tenancy.pod_history import PodHistory, by_name
 
 # Smaller changes are left out, which makes a replay faster.
 GRAIN_MIB = 16
-
-
-@dataclass(frozen=True)
-class PodHistory:
-    """The use of one device by a pod: (time, MiB), in the order of time."""
-
-    namespace: str
-    pod: str
-    gpu: str
-    samples: tuple[tuple[float, int], ...]
 
 
 @dataclass(frozen=True)
@@ -74,18 +65,12 @@ def owners(ledger: Ledger, gates: Iterable[GateConfig]) -> list[Owner]:
 
 def owner_of(pod: PodHistory, known: Sequence[Owner]) -> Owner | None:
     """Returns the owner by the pod's name, else the only owner of its namespace."""
-    here = [each for each in known if each.namespace == pod.namespace]
-    return named(pod, here) or (here[0] if len(here) == 1 else None)
+    here = _in(pod.namespace, known)
+    return by_name(pod.pod, here) or (here[0] if len(here) == 1 else None)
 
 
-def named(pod: PodHistory, known: Iterable[Owner]) -> Owner | None:
-    """Returns the owner with the longest name that begins the pod's name."""
-    found = [
-        each
-        for each in known
-        if each.namespace == pod.namespace and (pod.pod == each.name or pod.pod.startswith(f"{each.name}-"))
-    ]
-    return max(found, key=lambda each: len(each.name), default=None)
+def _in(namespace: str, known: Iterable[Owner]) -> list[Owner]:
+    return [each for each in known if each.namespace == namespace]
 
 
 def scene(
@@ -99,8 +84,8 @@ def scene(
     made = Scene()
     spread = _on_several(pods)
     for pod in pods:
-        other = named(pod, others)
-        owner = named(pod, known) if other else owner_of(pod, known)
+        other = by_name(pod.pod, _in(pod.namespace, others))
+        owner = by_name(pod.pod, _in(pod.namespace, known)) if other else owner_of(pod, known)
         if (pod.namespace, pod.pod) in spread or not (owner or other):
             strangers.append(pod)
         elif owner is not None:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from agents.gate.config import GateConfig, declared
-from simulation.history import Owner, PodHistory, owners, scene
+from simulation.history import Owner, owners, scene
 from simulation.replay_record import WARM_SECONDS, Floor, Happened
 from simulation.replayed import Replayed
 from simulation.stack import Stack
 from tenancy.names import GATE
+from tenancy.pod_history import PodHistory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from functools import cache
 from itertools import pairwise
 
 from simulation import stack
-from simulation.history import PodHistory
 from simulation.stack import Stack
 from simulation.tenants import STEADY
 from stacks import settings
+from tenancy.pod_history import PodHistory
 from tests.support import prod
 from tests.support.prod import Change
 from tests.support.replay import CRASH_LOOP, Replay

@@ -1,7 +1,8 @@
 """The owners of a history's pods, and the lives of the pods."""
 
-from simulation.history import GRAIN_MIB, Life, Owner, PodHistory, in_turn, owner_of, scene
+from simulation.history import GRAIN_MIB, Life, Owner, in_turn, owner_of, scene
 from simulation.replay import gates_of, owners_of
+from tenancy.pod_history import PodHistory
 from tests.support.histories import pod, today
 
 KNOWN = [

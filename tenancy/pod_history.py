@@ -1,0 +1,29 @@
+"""A pod's recorded use, and the workload of a pod by its name."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+@dataclass(frozen=True)
+class PodHistory:
+    """A pod's use of one device: (seconds since 1970, MiB), in the order of time."""
+
+    namespace: str
+    pod: str
+    gpu: str
+    samples: tuple[tuple[float, int], ...]
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_Named = TypeVar("_Named", bound=Named)
+
+
+def by_name(pod: str, workloads: Iterable[_Named]) -> _Named | None:
+    """The workload with the longest name that begins the pod's name; None if there is none."""
+    found = [each for each in workloads if pod == each.name or pod.startswith(f"{each.name}-")]
+    return max(found, key=lambda each: len(each.name), default=None)
