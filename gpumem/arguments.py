@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpumem import completion
 from tenancy.names import SYSTEM_NAMESPACE
 
 # The defaults of --days.
@@ -107,8 +106,6 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
     found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
     found.add_argument("--days", type=_whole(9999), default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
-    found = verbs.add_parser("completion", help="print a completion script", description=completion.HELP)
-    found.add_argument("shell", choices=sorted(completion.SCRIPTS))
     return top
 
 
@@ -144,7 +141,7 @@ def _history(made: argparse.ArgumentParser) -> None:
 
 def _watch(made: argparse.ArgumentParser) -> None:
     made.add_argument("-w", "--watch", action="store_true", help="again and again, until it is interrupted")
-    made.add_argument("--interval", type=_seconds, default=2.0, help="seconds between two reports; default: 2")
+    made.add_argument("--interval", type=_whole(3600), default=2, help="seconds between two reports; default: 2")
 
 
 def _whole(most: int) -> Callable[[str], int]:
@@ -160,13 +157,3 @@ def _currency(text: str) -> str:
     if not re.fullmatch("[A-Z]{3}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
     return text
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.2 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a number of seconds from 0.2 to 3600")
-    return seconds

@@ -33,13 +33,7 @@ Reach = Callable[[list[str]], AbstractContextManager[Kubectl]]
 
 def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Kubectl) -> int:
     """Runs one command. Returns the exit code: 0; 1 for a failure, 2 for a wrong command, 3 if something waits."""
-    if arguments[:1] == ["__complete"]:
-        print("\n".join(completion.candidates(arguments[1:], parser())))
-        return DONE
     given = parser().parse_args(arguments)
-    if given.verb == "completion":
-        print(completion.SCRIPTS[given.shell])
-        return DONE
     try:
         return _run(given, environ, reach)
     except AgentError as error:
@@ -123,8 +117,10 @@ def run() -> int:
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
     try:
-        completes = ["__complete"] if os.path.basename(sys.argv[0]) == completion.PROGRAM else []
-        return main([*completes, *sys.argv[1:]], os.environ)
+        if os.path.basename(sys.argv[0]) == completion.PROGRAM:
+            print("\n".join(completion.candidates(sys.argv[1:], parser())))
+            return DONE
+        return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `| head` is no error

@@ -1,4 +1,4 @@
-"""Completes verbs, flags and their values in bash and zsh.
+"""Completes verbs, flags and their values.
 
 kubectl completes `kubectl gpumem` by a program on PATH that is named kubectl_complete-gpumem. That program is this one.
 """
@@ -7,24 +7,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
 PROGRAM = "kubectl_complete-gpumem"
-HELP = (
-    "Completes the command kubectl-gpumem itself: source what this prints. For `kubectl gpumem`, kubectl's own "
-    f"completion asks {PROGRAM} on PATH, which make plugin puts beside it."
-)
 _NO_FILES = ":4"  # cobra's ShellCompDirectiveNoFileComp
-
-SCRIPTS = {
-    "bash": """_kubectl_gpumem() {
-  local IFS=$'\\n'
-  COMPREPLY=($(kubectl-gpumem __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v '^:'))
-}
-complete -F _kubectl_gpumem kubectl-gpumem""",
-    "zsh": """#compdef kubectl-gpumem
-_kubectl_gpumem() {
-  compadd -- ${(f)"$(kubectl-gpumem __complete "${(@)words[2,CURRENT]}" 2>/dev/null | grep -v '^:')"}
-}
-compdef _kubectl_gpumem kubectl-gpumem""",
-}
 
 
 def candidates(words: Sequence[str], parser: argparse.ArgumentParser) -> Iterator[str]:

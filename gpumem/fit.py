@@ -28,14 +28,14 @@ class FitPart:
     the search ended early, and at least `least_touched` changes are needed. `places` are the devices of the new pods.
     """
 
-    fits: bool
-    changes: tuple[FitChange, ...] | None
-    touched: int
-    mib: int
-    proven: bool
-    least_touched: int
-    least_mib: int
-    places: tuple[tuple[str, ...], ...]
+    fits: bool = False
+    changes: tuple[FitChange, ...] | None = None
+    touched: int = 0
+    mib: int = 0
+    proven: bool = False
+    least_touched: int = 0
+    least_mib: int = 0
+    places: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,9 @@ class Fit:
     tenant: str | None
     fits: bool
     pools: tuple[FitPool, ...]
-    stack: str | None
-    patch: str | None
-    refusals: tuple[str, ...]
+    stack: str | None = None
+    patch: str | None = None
+    refusals: tuple[str, ...] = ()
     unknown: tuple[str, ...]
 
 
@@ -96,9 +96,6 @@ def fit(
         tenant=tenant,
         fits=any(each.fits for each in pools),
         pools=tuple(pools),
-        stack=None,
-        patch=None,
-        refusals=(),
         unknown=tuple(gaps),
     )
 
@@ -151,9 +148,7 @@ def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
 
 def _part(plan: Plan | None, used: Mapping[str, int]) -> FitPart:
     if plan is None:
-        return FitPart(
-            fits=False, changes=None, touched=0, mib=0, proven=False, least_touched=0, least_mib=0, places=()
-        )
+        return FitPart()
     touched, mib = plan.cost
     return FitPart(
         fits=not plan.changes,

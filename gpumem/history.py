@@ -2,10 +2,9 @@
 
 import csv
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS, UseSample
@@ -16,11 +15,9 @@ from tenancy.units import MIB
 
 MINUTE = 60
 _MOST_REQUESTS = 5  # of a series; then the step grows
-_MOST_LINES = 10  # of an error
 MOST_MIB = 2**31  # as in a stack file
 COLUMNS = ("time", "seat", "mib")
 Row = Mapping[str, str | None]
-Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ def read(source: str, ledger: Ledger, *, days: int, now: float) -> Uses:
     if source.startswith(SCHEMES):
         return _from_prometheus(Prometheus(source), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
-    return Uses(tuple(parsed(Path(source), COLUMNS, lambda where, row: _sample(where, row, seats))))
+    return Uses(tuple(_sample(where, row, seats) for where, row in rows(Path(source), COLUMNS)))
 
 
 def step_seconds(days: int) -> int:
@@ -121,7 +118,7 @@ def _floor_mib(ledger: Ledger, seat: Seat) -> int:
     return pool.floor_mib if pool else 0
 
 
-def _rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
+def rows(path: Path, columns: Collection[str]) -> Iterator[tuple[str, Row]]:
     """The rows of a CSV file with these columns, each with its file and line. Raises HistoryError."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -149,21 +146,6 @@ def number(where: str, row: Row, key: str, most: int = MOST_MIB) -> float:
         raise HistoryError(f"{where}: {key} must be a number from 0 (got {row[key]!r})")
     if found > most:
         raise HistoryError(f"{where}: {key} must be at most {most} (got {row[key]!r}); time is in seconds, use in MiB")
-    return found
-
-
-def parsed(path: Path, columns: Collection[str], parse: Callable[[str, Row], Parsed]) -> list[Parsed]:
-    """The parsed rows of a CSV file. Raises HistoryError with the first errors, and the number of the others."""
-    found: list[Parsed] = []
-    wrong: list[str] = []
-    for where, row in _rows(path, columns):
-        try:
-            found.append(parse(where, row))
-        except HistoryError as error:
-            wrong.append(str(error))
-    if wrong:
-        more = [f"and {len(wrong) - _MOST_LINES} more lines"] if len(wrong) > _MOST_LINES else []
-        raise HistoryError("\n".join([*wrong[:_MOST_LINES], *more]))
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
 from gpumem.draw import Paper, joined
-from gpumem.history import Row, number, parsed
+from gpumem.history import Row, number, rows
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
 from gpumem.report import row
@@ -136,7 +136,7 @@ def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str
         server = Prometheus(source)
         return {p.name: [sample for w in p.workloads for sample in _from_prometheus(server, w, days)] for p in pools}
     names = {workload.name for pool in pools for workload in pool.workloads}
-    samples = parsed(Path(source), _COLUMNS, lambda where, line: _sample(where, line, names))
+    samples = [_sample(where, line, names) for where, line in rows(Path(source), _COLUMNS)]
     return {pool.name: samples for pool in pools}
 
 

@@ -66,9 +66,7 @@ class Prometheus:
             return [Series(_labels(series), _values(values(series))) for series in answer["data"]["result"]]
         except urllib.error.HTTPError as error:
             raise self._error(f"{error}: {_reason(error)}") from None
-        except KeyError as error:
-            raise self._error(f"the answer has no {error}, as Prometheus' have") from None
-        except (AttributeError, TypeError, RecursionError):
+        except (AttributeError, KeyError, TypeError):
             raise self._error("the answer has not the form of Prometheus'") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise self._error(error) from None

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from gpumem.draw import Paper, joined
-from gpumem.history import Row, number, parsed
+from gpumem.history import Row, number, rows
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import moment, row
 from tenancy.names import METRIC_POD_USED
@@ -87,7 +87,7 @@ def read(source: str, *, days: int, now: float) -> list[PodHistory]:
     """The series of a Prometheus (an http(s) URL) of the last days before `now`, or of a whole CSV file. Raises
     HistoryError."""
     served = source.startswith(SCHEMES)
-    samples = _from_prometheus(Prometheus(source), days, now) if served else parsed(Path(source), COLUMNS, _sample)
+    samples = _from_prometheus(Prometheus(source), days, now) if served else _from_file(Path(source))
     held: dict[_Key, list[_Sample]] = defaultdict(list)
     for key, sample in samples:
         held[key].append(sample)
@@ -102,6 +102,10 @@ def _from_prometheus(server: Prometheus, days: int, now: float) -> Iterator[tupl
         labels = series.labels
         key = (labels.get("namespace", ""), labels.get("pod", ""), labels.get("uuid", ""))
         yield from ((key, (at, round(value / MIB))) for at, value in series.values)
+
+
+def _from_file(path: Path) -> Iterator[tuple[_Key, _Sample]]:
+    yield from (_sample(where, line) for where, line in rows(path, COLUMNS))
 
 
 def _sample(where: str, line: Row) -> tuple[_Key, _Sample]:

@@ -60,12 +60,6 @@ def test_the_flags_of_the_connection_are_kubectls() -> None:
     assert cli.connection(given) == ["--context=lab", "--as-group=a", "--as-group=b"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_script_for_each_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", shell], {}) == 0
-    assert "kubectl-gpumem __complete" in capsys.readouterr().out
-
-
 class Reached(nullcontext[Any], FakeApi):
     """Kubectl's place, for one namespace."""
 
