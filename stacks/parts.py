@@ -14,7 +14,7 @@ from typing import Any
 from components.base.spec import Form
 from stacks import stackfile
 from stacks.problems import KeyPath, dotted, key
-from stacks.stackfile import Contents, Problem, StackFileError
+from stacks.stackfile import Contents, StackFileError
 from tenancy.names import PROJECT
 
 FILES = "files"
@@ -37,12 +37,14 @@ ENTRIES = {
 
 @dataclass(frozen=True)
 class Parts:
-    """`values` of the stack file and of its files together; `problems` of the files alone. `homes` has the file of each
-    entry that is not in the stack file, by the entry's dotted path."""
+    """`values` of the stack file and of its files together; `problems` of the files, a line each.
+
+    `homes` has the file of each entry that is not in the stack file, by the entry's dotted path.
+    """
 
     stack_file: Path
     values: dict[str, Any]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     homes: dict[str, Path] = field(default_factory=dict)
 
     def home(self, path: KeyPath) -> Path | None:
@@ -73,7 +75,7 @@ def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
     parts = Parts(stack_file, dict(values))
     read: dict[str, str] = {}
     listed = values.get(FILES)
-    for index, name in enumerate(listed if isinstance(listed, list) else ()):
+    for name in listed if isinstance(listed, list) else ():
         if not isinstance(name, str) or not re.fullmatch(INSIDE.pattern, name):
             continue  # the settings refuse it
         try:
@@ -84,7 +86,7 @@ def gather(values: Mapping[str, Any], stack_file: Path) -> Parts:
                 read[real] = name
                 _add(parts, stackfile.read_parts(path))
         except StackFileError as error:
-            parts.problems.append(Problem((FILES, index), str(error)))
+            parts.problems.append(str(error))
     return parts
 
 
@@ -108,7 +110,6 @@ def _files(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _add(parts: Parts, home: Contents) -> None:
-    parts.problems.extend(home.problems)
     for name in home.foreign:
         _refuse(parts, home.file, (name,), f"is not read here; write it into {parts.stack_file.name}")
     secret = set(stackfile.encrypted(home.values))  # a problem's line would show the value
@@ -138,4 +139,4 @@ def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any
 
 
 def _refuse(parts: Parts, file: Path, path: KeyPath, text: str) -> None:
-    parts.problems.append(Problem(path, f"{file}: {dotted(*path)}: {text}"))
+    parts.problems.append(f"{file}: {dotted(*path)}: {text}")

@@ -246,7 +246,7 @@ def load() -> StackSettings:
         return _parsed(raw, path, foreign=foreign)[0]
     contents = _read(path)
     both = [*dict.fromkeys([*contents.foreign, *foreign])]
-    settings, _ = _parsed(contents.values, path, foreign=both, found=contents.problems)
+    settings, _ = _parsed(contents.values, path, foreign=both)
     given_values, written = _without_empty(raw), _without_empty(contents.values)
     if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
         # --config-file, an environment or Pulumi.yaml gave the engine values that the stack file does not show.
@@ -276,14 +276,14 @@ def load_file(path: Path) -> StackSettings:
 def declared(path: Path) -> tuple[StackSettings, Parts]:
     """The same, and which file has which part. Raises ConfigError."""
     contents = _read(path)
-    return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)
+    return _parsed(contents.values, path, foreign=contents.foreign)
 
 
 def from_file(path: Path) -> StackSettings:
     """The settings in a stack file, or in a file with the keys that a stack file has under config. Raises
     ConfigError."""
     contents = _opened(path, stackfile.read_either)
-    return _parsed(contents.values, path, foreign=contents.foreign, found=contents.problems)[0]
+    return _parsed(contents.values, path, foreign=contents.foreign)[0]
 
 
 def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:
@@ -296,23 +296,22 @@ def parse(
     raw: Mapping[str, Any],
     *,
     foreign: Iterable[str] = (),
-    found: Sequence[stackfile.Problem] = (),
+    found: Sequence[str] = (),
     placed: Callable[[str], str] = str,
 ) -> StackSettings:
     """The settings in JSON-like data, keyed without the project's name. Raises ConfigError with every problem.
 
-    `found` are problems that the file's reader found: a key with one gets no second line. `foreign` are keys of others.
-    `placed` adds the file of a line's key. An empty optional part counts as left out, as the engine fills absent keys
-    with the default {}.
+    `found` are lines of the files' reader, `foreign` keys of others. `placed` adds the file of a line's key. An empty
+    optional part counts as left out, as the engine fills absent keys with the default {}.
     """
     given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
     empty = list(problems.empty(given))
-    lines = [*(problem.line for problem in found), *problems.foreign(foreign)]
+    lines = [*found, *problems.foreign(foreign)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
     try:
         settings = StackSettings.model_validate_json(json.dumps(given))
     except ValidationError as error:
-        lines += problems.from_validation(error, StackSettings, but={*empty, *(problem.path for problem in found)})
+        lines += problems.from_validation(error, StackSettings, but=empty)
     lines += [*references.problems(given, specs()), *reserved.problems(given)]
     if lines:  # sums are the policy pack's to refuse, which judges the whole graph
         more = len(lines) - _MOST_LINES
@@ -337,12 +336,10 @@ def _read(path: Path) -> stackfile.Contents:
     return contents
 
 
-def _parsed(
-    values: Mapping[str, Any], path: Path, *, foreign: Iterable[str], found: Sequence[stackfile.Problem] = ()
-) -> tuple[StackSettings, Parts]:
+def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) -> tuple[StackSettings, Parts]:
     """The settings of the stack file at `path` and of the files that it names."""
     gathered = parts.gather(values, path)
-    settings = parse(gathered.values, foreign=foreign, found=[*found, *gathered.problems], placed=gathered.placed)
+    settings = parse(gathered.values, foreign=foreign, found=gathered.problems, placed=gathered.placed)
     return settings, gathered
 
 

@@ -6,14 +6,13 @@ refused, because the chart and a reviewer read this file, while the program gets
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
-from stacks.problems import KeyPath, dotted
 from tenancy.names import PROJECT
 
 # Keys that Pulumi itself reads next to config (sdk/go/common/workspace ProjectStack).
@@ -27,12 +26,11 @@ PULUMI_KEYS = {
 # (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). The difference is for keys that Pulumi.yaml adds.
 MOST_BYTES = 126 * 1024
 _CONFIG = "config"
-_NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE = (
-    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge")
+_NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
+    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge", "map", "seq")
 )
-_Items = Iterator[tuple[str, yaml.Node, yaml.Node]]
 _AMBIGUOUS = "!ambiguous"
-_READ: Mapping[str, Any] = {
+_READ: Mapping[str, Callable[[str], Any]] = {
     _NULL: lambda _: None,
     _BOOL: lambda text: text.lower() == "true",
     _INT: int,
@@ -46,28 +44,42 @@ class StackFileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Problem:
-    """A line for the operator, and the path of its key."""
-
-    path: KeyPath
-    line: str
-
-
-@dataclass(frozen=True)
 class Contents:
     """The contents of a file: `values` by the project's keys, without its name, as JSON-like data, and the keys
-    `foreign` to the project, each with its text if it is a scalar."""
+    `foreign` to the project, each with its value if that is a text."""
 
     file: Path
     values: dict[str, Any] = field(default_factory=dict)
     foreign: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes. A scalar without quotes is a JSON value, text or ambiguous."""
+    """Reads a scalar without quotes as a JSON value or as text. Refuses ambiguous scalars, and a key that is there
+    twice or is no text."""
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (yaml's own)
+    yaml_constructors = {tag: yaml.SafeLoader.yaml_constructors[tag] for tag in (_MAP, _SEQ)}  # noqa: RUF012
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        names: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == _INT:
+                key.tag = _STR  # as the engine has it
+            name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
+            if key.tag not in (_STR, _MERGE):
+                raise _refused(key, f"{name or 'nothing'} is not a text in YAML; quote it")
+            if name in names:
+                raise _refused(key, f"{name} is there twice; remove one")
+            names.add(name)
+        return node
+
+    def scalar(self, node: yaml.Node) -> Any:
+        try:
+            return _READ[node.tag](node.value)
+        except (KeyError, ValueError, TypeError):
+            text = "is an octal number, a date or a tag to some readers of YAML; write it plainly, or quote it"
+            raise _refused(node, f"{str(node.value)[:40]} {text}") from None
 
 
 for _tag, _pattern in (
@@ -81,21 +93,28 @@ for _tag, _pattern in (
     (_AMBIGUOUS, r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)\Z|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?\Z"),
 ):
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern, re.DOTALL), None)
+_Loader.add_constructor(None, _Loader.scalar)
+
+
+def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def read(path: Path) -> Contents:
     """The contents of a stack file. Raises StackFileError if the file is none."""
-    return _read(path, parts=False)
+    return _contents(path, _config(path, _root(path)))
 
 
 def read_parts(path: Path) -> Contents:
     """The contents of a file that holds what a stack file has under config. Raises StackFileError likewise."""
-    return _read(path, parts=True)
+    return _contents(path, _parts(path, _root(path)))
 
 
 def read_either(path: Path) -> Contents:
     """The contents of one or the other, by its key config. Raises StackFileError likewise."""
-    return _read(path, parts=None)
+    root = _root(path)
+    has_config = isinstance(root, dict) and _CONFIG in root
+    return _contents(path, _config(path, root) if has_config else _parts(path, root))
 
 
 def own_name(key: str) -> str | None:
@@ -131,92 +150,51 @@ def _is_encrypted(value: object) -> bool:
     return isinstance(value, list) and any(_is_encrypted(item) for item in value)
 
 
-def _read(path: Path, *, parts: bool | None) -> Contents:
-    contents = Contents(path)
+def _root(path: Path) -> Any:
+    """The file's document. Its first problem is a StackFileError with its place."""
     try:
-        root = _Loader(path.read_text(encoding="utf-8")).get_single_node()
-        has_config = isinstance(root, yaml.MappingNode) and any(key.value == _CONFIG for key, _ in root.value)
-        is_parts = not has_config if parts is None else parts
-        _fill(contents, _parts(contents, root, has_config=has_config) if is_parts else _config(contents, root))
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        node = loader.get_single_node()
+        return None if node is None else loader.construct_object(node, deep=True)
     except OSError as error:
         raise StackFileError(f"{path}: cannot be read: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
-        raise StackFileError(f"{path}{_place(error.problem_mark)}: {error.problem or error.context}") from None
+        mark = error.problem_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise StackFileError(f"{path}{place}: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise StackFileError(f"{path}: is not a text file in YAML") from None
     except RecursionError:
         raise StackFileError(f"{path}: goes around in a circle, or too deep") from None
-    return contents
 
 
-def _config(contents: Contents, root: yaml.Node | None) -> yaml.MappingNode:
+def _config(path: Path, root: Any) -> dict[str, Any]:
     """The map under config of a stack file."""
-    config: yaml.Node | None = None
-    for name, key, node in _items(contents, root, ()) if isinstance(root, yaml.MappingNode) else ():
-        if name == _CONFIG:
-            config = node
-        elif name not in PULUMI_KEYS:
-            _add(contents, key, (name,), "stands beside config, where nothing reads it; move it there or remove it")
-    if not isinstance(config, yaml.MappingNode):
-        near = next((problem.line for problem in contents.problems), "")
-        raise StackFileError(near or f"{contents.file}: has no map under the key config; add it")
+    for name in root if isinstance(root, dict) else ():
+        if name != _CONFIG and name not in PULUMI_KEYS:
+            raise StackFileError(f"{path}: {name}: stands beside config, where nothing reads it; move it or remove it")
+    config = root.get(_CONFIG) if isinstance(root, dict) else None
+    if not isinstance(config, dict):
+        raise StackFileError(f"{path}: has no map under the key config; add it")
     return config
 
 
-def _parts(contents: Contents, root: yaml.Node | None, *, has_config: bool) -> yaml.MappingNode:
-    if not isinstance(root, yaml.MappingNode):
-        raise StackFileError(f"{contents.file}: has no map of parts such as tenants; add it, or remove the file")
-    if has_config:
-        raise StackFileError(f"{contents.file}: has the key {_CONFIG}; write what is under it without it")
+def _parts(path: Path, root: Any) -> dict[str, Any]:
+    if not isinstance(root, dict):
+        raise StackFileError(f"{path}: has no map of parts such as tenants; add it, or remove the file")
+    if _CONFIG in root:
+        raise StackFileError(f"{path}: has the key {_CONFIG}; write what is under it without it")
     return root
 
 
-def _fill(contents: Contents, config: yaml.MappingNode) -> None:
-    for key, key_node, node in _items(contents, config, ()):
+def _contents(path: Path, given: Mapping[str, Any]) -> Contents:
+    contents = Contents(path)
+    for key, value in given.items():
         name = own_name(key)
         if name is None:
-            contents.foreign[key] = node.value if isinstance(node, yaml.ScalarNode) else ""
+            contents.foreign[key] = value if isinstance(value, str) else ""
         elif name in contents.values:
-            _add(contents, key_node, (name,), f"is there twice, with {PROJECT}: and without; remove one")
+            raise StackFileError(f"{path}: {name}: is there twice, with {PROJECT}: and without; remove one")
         else:
-            contents.values[name] = _value(contents, node, (name,))
-
-
-def _items(contents: Contents, node: yaml.MappingNode, path: KeyPath) -> _Items:
-    """The items of a map, each name once; after its own those of the map that it takes over by <<."""
-    own: set[str] = set()
-    taken: list[tuple[str, yaml.Node, yaml.Node]] = []
-    for key, value in node.value:
-        name = key.value if isinstance(key, yaml.ScalarNode) else "a map or a list"
-        if key.tag == _MERGE and isinstance(value, yaml.MappingNode):
-            taken += _items(contents, value, path)
-        elif key.tag not in (_STR, _INT):
-            _add(contents, key, (*path, name), f"{name or 'nothing'} is not a text in YAML; quote it")
-        elif name in own:
-            _add(contents, key, (*path, name), "is there twice; remove one")
-        else:
-            own.add(name)
-            yield name, key, value
-    yield from (item for item in taken if item[0] not in own)
-
-
-def _value(contents: Contents, node: yaml.Node, path: KeyPath) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return {name: _value(contents, value, (*path, name)) for name, _, value in _items(contents, node, path)}
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(contents, item, (*path, index)) for index, item in enumerate(node.value)]
-    scalar = cast(yaml.ScalarNode, node)  # the third and last kind
-    try:
-        return _READ[scalar.tag](scalar.value)
-    except (KeyError, ValueError):
-        text = "is an octal number, a date or a tag to some readers of YAML; write it plainly, or quote it"
-        _add(contents, node, path, f"{scalar.value[:40]} {text}")
-        return scalar.value
-
-
-def _add(contents: Contents, node: yaml.Node, path: KeyPath, text: str) -> None:
-    contents.problems.append(Problem(path, f"{contents.file}{_place(node.start_mark)}: {dotted(*path)}: {text}"))
-
-
-def _place(mark: yaml.Mark | None) -> str:
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+            contents.values[name] = value
+    return contents

@@ -307,26 +307,6 @@ def test_a_bare_key_is_read_as_the_projects(tmp_path: Path) -> None:
     assert settings.load_file(path) == settings.load_file(PROD)
 
 
-def test_a_problem_of_the_file_is_one_line_and_hides_no_other(tmp_path: Path) -> None:
-    path = tmp_path / "Pulumi.x.yaml"
-    text = PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000")
-    path.write_text(text.replace("gpumem_mib: 2000", "gpumem_mib: 0"))
-    with pytest.raises(settings.ConfigError) as refused:
-        settings.load_file(path)
-    first, second = str(refused.value).splitlines()
-    assert "residents.llama-swap.gpumem_mib: 05000 is an octal number, a date or a tag to some readers" in first
-    assert second == "gpu-tenancy:residents.frigate.gpumem_mib: must be at least 1 (got 0)"
-
-
-def test_a_name_that_is_no_text_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "Pulumi.x.yaml"
-    path.write_text(PROD.read_text().replace("    immich: {}\n", "    immich: {}\n    2.50: {}\n"))
-    with pytest.raises(settings.ConfigError) as refused:
-        settings.load_file(path)
-    assert str(refused.value).endswith(": tenants.2.50: 2.50 is not a text in YAML; quote it")
-    assert "\n" not in str(refused.value)
-
-
 def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
     assert refusal(put("pools batch memory_mib", None), put("on_demand tts window", None)) == [
         "gpu-tenancy:pools.batch.memory_mib: has no value; write one, or remove the key",
