@@ -149,7 +149,7 @@ class Gauge:
             self.registry.last,
             self.clock.now(),
             age_seconds=self.age_seconds,
-            api_age_seconds=self.registry.age_seconds,
+            api_age_seconds=self.registry.informer.age_seconds,
         )
         return http.client.OK, exposition.render(served, exporter_metrics.HELP)
 

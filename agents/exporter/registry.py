@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from agents.kube.client import Api, Object
-from agents.kube.informer import Informer, Listed, WatchSource, read_list
+from agents.kube.informer import Informer, Listed, WatchSource, named, read_list, whole
 from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
 from agents.kube.nodes import NODES
@@ -92,19 +92,14 @@ class RegistryInformer:
         )
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the API server last sent anything, or since the start."""
-        return self.clock.monotonic() - self.informer.heard_at
-
     def _list(self) -> Sequence[WatchSource]:
         config_maps = f"/api/v1/namespaces/{self.ledger_namespace}/configmaps"
-        ledgers = read_list(self.api, config_maps, _whole, _named(names.LEDGER))
-        journals = read_list(self.api, config_maps, _whole, _named(names.journal(names.WATCHDOG)))
-        nodes = read_list(self.api, NODES, _own_node, _named(self.node))
+        ledgers = read_list(self.api, config_maps, whole, named(names.LEDGER))
+        journals = read_list(self.api, config_maps, whole, named(names.journal(names.WATCHDOG)))
+        nodes = read_list(self.api, NODES, _own_node, named(self.node))
         slices: tuple[Listed[Object], ...] = ()
         if self.slices:
-            slices = (read_list(self.api, SLICES, _whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
+            slices = (read_list(self.api, SLICES, whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
         ledger = self._ledger(next(iter(ledgers.items), None))
         pods = self._pods(ledger)
         self.last = Registry(
@@ -150,15 +145,6 @@ class RegistryInformer:
         except LedgerError as error:
             self.log.error(str(error))
             return self.last.ledger
-
-
-def _named(name: str) -> Mapping[str, str]:
-    """The field selector that RBAC's resourceNames need for a list and a watch."""
-    return {"fieldSelector": f"metadata.name={name}"}
-
-
-def _whole(item: Object) -> Object:
-    return item
 
 
 def _own_node(item: Object) -> OwnNode:

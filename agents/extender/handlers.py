@@ -153,5 +153,5 @@ class StatusHandler:
         return sentence(http.client.NOT_FOUND, "not found; there are /metrics, /healthz and /readyz")
 
     def _hangs(self) -> str | None:
-        silent = self.monotonic() - self.readiness.informers.alive_at
+        silent = self.monotonic() - self.readiness.informers.informer.alive_at
         return f"the API has not been followed for {silent:.0f} s" if silent > ALIVE_SECONDS else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agents.kube.client import Api, Object
-from agents.kube.informer import Informer, WatchSource, read_list
+from agents.kube.informer import Informer, WatchSource, named, read_list, whole
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
@@ -34,7 +34,7 @@ class AlwaysLeader:
 
 @dataclass(kw_only=True)
 class LeaseWatcher:
-    """One thread runs `keep`; all threads read. `gained` is called each time that leadership begins."""
+    """One thread runs `informer`; all threads read. `gained` is called each time that leadership begins."""
 
     api: Api
     namespace: str
@@ -47,25 +47,17 @@ class LeaseWatcher:
     _until: float = 0.0
     _renewed: object = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _informer: Informer = field(init=False)
+    informer: Informer = field(init=False)
 
     def __post_init__(self) -> None:
         problem = ProblemLog(log=self.log, failing="relists the Lease", recovered="watches the Lease again")
-        self._informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
+        self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     @property
     def since(self) -> float | None:
         """None also if the Lease was not renewed within its duration: another may have taken over."""
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
-
-    def keep(self) -> None:
-        """Runs until `stop`."""
-        self._informer.run()
-
-    def stop(self) -> None:
-        """Ends `keep` within a moment."""
-        self._informer.stop()
 
     def see(self, lease: Object | None) -> None:
         """Takes the Lease as it is now, None if it is gone."""
@@ -85,7 +77,7 @@ class LeaseWatcher:
 
     def _list(self) -> Sequence[WatchSource]:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
-        listed = read_list(self.api, path, lambda lease: lease, {"fieldSelector": f"metadata.name={self.name}"})
+        listed = read_list(self.api, path, whole, named(self.name))
         self.see(listed.items[0] if listed.items else None)
         return (listed.source,)
 

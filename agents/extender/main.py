@@ -208,10 +208,16 @@ class Extender:
 
     def threads(self) -> Iterable[Callable[[], None]]:
         """The loops that never return, each for a thread of its own."""
-        yield from (self.informers.keep, self.waiting.keep, self.audit.keep, self._keep_settling, self._events.keep)
+        yield from (
+            self.informers.informer.run,
+            self.waiting.keep,
+            self.audit.keep,
+            self._keep_settling,
+            self._events.keep,
+        )
         yield self.measured.keep
         if isinstance(self._leadership, LeaseWatcher):
-            yield self._leadership.keep
+            yield self._leadership.informer.run
 
     def _led(self, settings: Settings, api: Api) -> LeaderCheck:
         if not settings.lease:

@@ -119,11 +119,6 @@ class Follower:
         )
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the API server last sent anything, or since the start."""
-        return self.clock.monotonic() - self.informer.heard_at
-
     def _list(self) -> Sequence[WatchSource]:
         bound = {"fieldSelector": on_node(self.node)}
         listed = read_list(self.api, PODS, lambda item: self._protect(Pod(item)), bound)

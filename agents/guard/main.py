@@ -231,4 +231,4 @@ class Sweeper:
             yield Sample(name=names.METRIC_GUARD_ADJ, labels=labels, value=pod.adj)
             yield Sample(name=names.METRIC_GUARD_HELD, labels=labels, value=tally.held)
             yield Sample(name=names.METRIC_GUARD_UNHELD, labels=labels, value=tally.unheld)
-        yield Sample(name=names.METRIC_GUARD_API_AGE, value=self.follower.age_seconds)
+        yield Sample(name=names.METRIC_GUARD_API_AGE, value=self.follower.informer.age_seconds)

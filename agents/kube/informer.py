@@ -66,6 +66,16 @@ def read_list(
     return Listed(tuple(items), WatchSource(path=path, resource_version=version, parameters=given))
 
 
+def whole(item: Object) -> Object:
+    """The `keep` of a list that keeps whole objects."""
+    return item
+
+
+def named(name: str) -> Mapping[str, str]:
+    """The field selector that RBAC's resourceNames need for a list and a watch."""
+    return {"fieldSelector": f"metadata.name={name}"}
+
+
 def backoff_seconds(failures: int, jitter: float) -> float:
     """The wait after a number of failures in a row; `jitter` is between 0 and 1."""
     return float(min(BACKOFF_SECONDS * 2 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)) * (0.5 + jitter)
@@ -217,6 +227,11 @@ class Informer:
 
     def __post_init__(self) -> None:
         self.alive_at = self.heard_at = self.clock.monotonic()
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the API server last sent anything, or since the start."""
+        return self.clock.monotonic() - self.heard_at
 
     def relist(self) -> None:
         """Lists everything again soon, by lists that begin after this call."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agents.kube.client import Api, ApiError, Object
-from agents.kube.informer import Watches, WatchSource
+from agents.kube.informer import Watches, WatchSource, named
 from agents.kube.ledger import StoredLedger
 from agents.reconcile import decide
 from agents.reconcile.cache import NodeCache
@@ -51,11 +51,8 @@ class Settled:
 
     def sources(self) -> tuple[WatchSource, ...]:
         """The collections that the next pass depends on."""
-        only = {"fieldSelector": f"metadata.name={LEDGER}"}
-        return (
-            WatchSource(path=self.stored.collection, resource_version=self.stored.resource_version, parameters=only),
-            *self.cache.sources,
-        )
+        path, version = self.stored.collection, self.stored.resource_version
+        return (WatchSource(path=path, resource_version=version, parameters=named(LEDGER)), *self.cache.sources)
 
 
 @dataclass

@@ -145,7 +145,9 @@ except ImportError:  # a version of before, in the benchmark
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 class Follower:
-    last, age_seconds = {}, 0.0
+    last = {}
+    class informer:
+        age_seconds = 0.0
 
 clock = Clock()
 scan = ProcessIndex(clock, Path("/proc")).scan

@@ -48,7 +48,7 @@ class StoredSlice:
 
 @dataclass(kw_only=True)
 class Informers:
-    """One thread runs `keep`; all threads read.
+    """One thread runs `informer`; all threads read.
 
     `problem` is the reason why nothing may be placed, or None. `listed_at` is the time at which the lists behind the
     cache began, in monotonic seconds; None before the first.
@@ -76,11 +76,6 @@ class Informers:
         )
 
     @property
-    def alive_at(self) -> float:
-        """The monotonic seconds at which the thread was last active."""
-        return self.informer.alive_at
-
-    @property
     def server_now(self) -> datetime:
         """The API server's time of day at its last answer, which is a few seconds old."""
         return self.api.time or self.clock.now()
@@ -99,14 +94,6 @@ class Informers:
         """Reads the ledger and lists everything again soon; `listed_at` shows when that has happened."""
         self._ledger_due = 0.0
         self.informer.relist()
-
-    def stop(self) -> None:
-        """Ends `keep` within a moment."""
-        self.informer.stop()
-
-    def keep(self) -> None:
-        """Runs until `stop`."""
-        self.informer.run()
 
     def _ready(self) -> bool:
         """Reads the ledger if that is due. Without one, nothing is listed."""

@@ -133,7 +133,7 @@ def test_an_api_that_is_away_leaves_the_last_answer_which_grows_old(served: Serv
         eventually(lambda: any("no right" in line["message"] for line in served.lines()))
         time.ahead_seconds = 40.0
         assert found.last is last
-        assert found.age_seconds >= 40
+        assert found.informer.age_seconds >= 40
 
 
 @pytest.mark.parametrize(("slices", "watches"), [(True, 5), (False, 4)])

@@ -90,12 +90,12 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/s/leases"
 def test_the_lease_is_listed_and_watched(leadership: LeaseWatcher, served: Served, items: Any) -> None:
     served.cluster.objects[LEASES] = {"items": items, "metadata": {"resourceVersion": "100"}}
     served.cluster.watches_last = True
-    threading.Thread(target=leadership.keep, daemon=True).start()
+    threading.Thread(target=leadership.informer.run, daemon=True).start()
     served.cluster.await_watches(1)
     assert leadership.since is None
     for kind, since in (("ADDED", 0.0), ("DELETED", None)):
         metadata = {"resourceVersion": served.cluster.next_version()}
         served.cluster.tell(kind, LEASES, {"metadata": metadata, **lease("pod-1_uuid")})
         eventually(lambda since=since: leadership.since == since)
-    leadership.stop()
+    leadership.informer.stop()
     assert all("fieldSelector=metadata.name%3Dl" in url for _, url in served.cluster.requests)

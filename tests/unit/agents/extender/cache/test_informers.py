@@ -45,7 +45,7 @@ class Followed:
             api=served.api(clock=clock), cache=self.cache,
             ledger_namespace=SYSTEM, clock=clock, log=served.log(), grown=self._grow, ledger_seconds=0.1,
         )  # fmt: skip
-        self.thread = threading.Thread(target=self.informers.keep, daemon=True)
+        self.thread = threading.Thread(target=self.informers.informer.run, daemon=True)
 
     def start(self) -> None:
         self.thread.start()
@@ -53,7 +53,7 @@ class Followed:
 
     def stop(self) -> None:
         """Leaves no thread behind for the tests that follow."""
-        self.informers.stop()
+        self.informers.informer.stop()
         if self.thread.ident is not None:
             self.thread.join(PATIENCE_SECONDS)
 
