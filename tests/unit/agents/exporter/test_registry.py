@@ -10,7 +10,7 @@ import pytest
 
 from agents.exporter.registry import Recycle, RegistryInformer
 from agents.kube.slices import SLICES
-from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Served
 from tests.support.informing import HurriedTime, eventually, running
 from tests.support.node_pods import CHAT
 
@@ -121,19 +121,6 @@ def test_the_watchdogs_journal_is_followed(served: Served, text: str, recycled: 
         served.cluster.tell("ADDED", CONFIG_MAPS, journal)
         eventually(lambda: found.last is not last)
         assert found.last.recycled == recycled
-
-
-def test_an_api_that_is_away_leaves_the_last_answer_which_grows_old(served: Served) -> None:
-    time = HurriedTime()
-    found = informer(served, time)
-    with running(found.informer, served.cluster, watches=4):
-        last = found.last
-        served.cluster.faults.append(Fault("GET", CONFIG_MAPS, 403, "Forbidden", "no right", times=10**6))
-        served.cluster.end_open_watches()
-        eventually(lambda: any("no right" in line["message"] for line in served.lines()))
-        time.ahead_seconds = 40.0
-        assert found.last is last
-        assert found.informer.age_seconds >= 40
 
 
 @pytest.mark.parametrize(("slices", "watches"), [(True, 5), (False, 4)])

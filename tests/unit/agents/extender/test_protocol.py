@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agents.extender import protocol
-from agents.extender.protocol import PodBinding, PodNodes, PodVictims, VerbError, Victims
+from agents.extender.protocol import PodVictims, VerbError, Victims
 
 POD = {"metadata": {"uid": "u"}, "spec": {}}
 
@@ -15,19 +15,10 @@ def body(**arguments: Any) -> bytes:
     return json.dumps(arguments).encode()
 
 
-def test_a_filter_asks_about_a_pod_and_names_of_nodes() -> None:
-    assert protocol.read_pod_nodes(body(Pod=POD, Nodes=None, NodeNames=["a", "b"])) == PodNodes(POD, ("a", "b"))
-
-
 def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
     given = {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}, "b": {"Pods": None, "NumPDBViolations": 0}}
     asked = protocol.read_pod_victims(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
     assert asked == PodVictims(POD, {"a": Victims(("1",), 2), "b": Victims(())})
-
-
-def test_a_binding_names_pod_and_node() -> None:
-    asked = protocol.read_binding(body(PodName="p", PodNamespace="n", PodUID="u", Node="a"))
-    assert asked == PodBinding(namespace="n", name="p", uid="u", node="a")
 
 
 def test_the_answers_have_the_protocols_fields() -> None:

@@ -1,13 +1,10 @@
 """The gates that open and that close; together they never take more than there is."""
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agents.gate.decide import decide, entry_after
 from agents.gate.ownership import UNDER_WAY_SECONDS, Ownership
@@ -166,15 +163,6 @@ def test_an_open_gate_with(case: str) -> None:
     fields, readings, act, cause = CLOSING[case]
     intent = first(state(**{"replicas": 1, **fields}), *readings)
     assert (intent.act, intent.signal.cause) == (act, cause)
-
-
-def test_as_many_samples_in_a_row_as_it_takes_open_a_gate() -> None:
-    agreed, acts = None, []
-    for _ in range(4):
-        intent = first(state(agreed=agreed), reading(9000))
-        agreed = intent.agreed
-        acts.append(intent.act)
-    assert acts == [Action.KEEP, Action.KEEP, Action.OPEN, Action.OPEN]
 
 
 def test_a_sample_that_says_something_else_starts_the_count_again() -> None:
@@ -337,9 +325,3 @@ def test_no_sample_of_many_gives_more_than_the_headroom_or_acts_on_unknown_figur
     for _ in range(search.cases(1000, soak=CASES)):
         found = [dice.choice(kind) for kind in states[: dice.randint(1, 4)]]
         check(found, [each for pool in readings for each in dice.choice(pool)])
-
-
-@given(st.randoms(use_true_random=False))
-def test_the_smallest_sample_that_breaks_a_promise_is_found(dice: random.Random) -> None:
-    found = [random_state(dice, index) for index in range(dice.randint(1, 4))]
-    check(found, [each for pool in POOLS for each in random_readings(dice, pool)])

@@ -7,9 +7,8 @@ import pytest
 
 from agents.gate import deployments
 from agents.kube.client import ApiError
-from tenancy.names import GATE
 from tests.support.fake_cluster import Fault, Served
-from tests.support.gating import TTS, add_deployment, add_running_pod, owner, path_of
+from tests.support.gating import TTS, add_deployment, add_running_pod, owner
 
 
 def read(served: Served) -> deployments.Deployment:
@@ -91,20 +90,3 @@ def test_autoscalers_that_may_not_be_read_are_an_error(served: Served) -> None:
     served.cluster.faults = [Fault("GET", "/apis/keda.sh", 403, "Forbidden", "cannot list scaledobjects")]
     with pytest.raises(ApiError, match="cannot list scaledobjects"):
         deployments.read_scalers(served.api(), "voice")
-
-
-def test_it_is_scaled_in_the_name_of_the_gate(served: Served) -> None:
-    add_deployment(served.cluster)
-    deployments.scale(served.api(), read(served), 1)
-    assert served.cluster.requests[-1] == ("PATCH", f"{path_of()}/scale?fieldManager={GATE}")
-    assert read(served).replicas == 1
-
-
-def test_one_that_changed_since_it_was_read_is_not_scaled(served: Served) -> None:
-    add_deployment(served.cluster)
-    found = read(served)
-    served.cluster.objects[path_of()]["metadata"]["resourceVersion"] = served.cluster.next_version()
-    with pytest.raises(ApiError) as refused:
-        deployments.scale(served.api(), found, 1)
-    assert refused.value.outdated
-    assert read(served).replicas == 0

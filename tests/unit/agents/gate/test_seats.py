@@ -73,15 +73,6 @@ def test_tts_waits_at_the_steady_use_of_record_0000_until_a_resident_unloads_a_m
     assert opens(card(**{**STEADY, "immich-ml": 1905}), seating())
 
 
-def test_no_gate_opens_while_a_recycled_pod_is_away_or_loads() -> None:
-    """llama-swap was recycled: its 4454 MiB are free, and it will load them again."""
-    away = card(**without("llama-swap"))
-    assert not opens(away, seating("llama-swap"))
-    back = seat_pod("llama-swap", 5000, since=NOW - 10)
-    loads = card(**without("llama-swap"), **{"llama-swap": 300})
-    assert not opens(loads, replace(seating("llama-swap"), pods=(*seating("llama-swap").pods, back)))
-
-
 @pytest.mark.parametrize(
     ("since", "holds_mib", "free"),
     [

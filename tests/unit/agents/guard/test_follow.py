@@ -6,7 +6,7 @@ import pytest
 from agents.guard.follow import AdjustmentRule, Follower, Protected, limit
 from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
-from tests.support.fake_cluster import Fault, Served
+from tests.support.fake_cluster import Served
 from tests.support.informing import HurriedTime, eventually, running
 from tests.support.mirrors import mirror
 
@@ -160,17 +160,3 @@ def test_a_static_pod_that_goes_is_protected_no_more(served: Served) -> None:
     assert list(following.last or {}) == ["hash"]
     following.informer.apply({"type": "DELETED", "object": static})
     assert following.last == {}
-
-
-def test_while_the_api_is_away_who_was_protected_stays_so(served: Served) -> None:
-    served.cluster.pods += [pod()]
-    following = follower(served)
-    with running(following.informer, served.cluster):
-        served.cluster.faults.append(Fault("GET", "/api/v1/pods", 403, "Forbidden", "no right", times=999))
-        served.cluster.pods.clear()
-        following.informer.relist()
-        eventually(served.lines)
-        assert following.last == {"uid-llm": protected()}
-    assert [line["message"] for line in served.lines()] == [
-        "relists the pods, and protects the same until then: GET /api/v1/pods: 403 Forbidden: no right"
-    ]

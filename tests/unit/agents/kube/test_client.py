@@ -118,13 +118,3 @@ def test_a_missing_token_names_the_file(served: Served) -> None:
     (served.mount / "token").unlink()
     with pytest.raises(AgentError, match="serviceaccount/token"):
         served.api().get("/x")
-
-
-def test_an_eviction_that_a_disruption_budget_holds_is_not_repeated(served: Served) -> None:
-    message = "Cannot evict pod as it would violate the pod's disruption budget."
-    served.cluster.faults = [Fault("POST", POD, 429, "TooManyRequests", message, causes=("DisruptionBudget",), times=9)]
-    with pytest.raises(ApiError, match="disruption budget") as caught:
-        served.api().evict(namespace="immich", pod="ml", uid="u")
-    assert caught.value.held_by_budget
-    assert not caught.value.transient
-    assert len(served.cluster.requests) == 1

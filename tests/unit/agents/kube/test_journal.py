@@ -25,10 +25,6 @@ def declared(served: Served) -> Served:
     return served
 
 
-def test_a_journal_that_nobody_wrote_is_empty(declared: Served) -> None:
-    assert journal(declared).read() == Record(version="7", content={})
-
-
 def test_what_a_run_writes_the_next_one_reads(declared: Served) -> None:
     first = journal(declared)
     written = first.write({"evictions": [1, 2]}, after=first.read())
@@ -38,14 +34,6 @@ def test_what_a_run_writes_the_next_one_reads(declared: Served) -> None:
     again = journal(declared).write({}, after=written)
     assert again is not None
     assert journal(declared).read().content == {}
-
-
-def test_of_two_who_read_the_same_one_writes(declared: Served) -> None:
-    one, other = journal(declared), journal(declared)
-    seen_by_one, seen_by_other = one.read(), other.read()
-    assert one.write({"by": "one"}, after=seen_by_one) is not None
-    assert other.write({"by": "other"}, after=seen_by_other) is None
-    assert other.read().content == {"by": "one"}
 
 
 class LostAnswer:
@@ -105,8 +93,3 @@ def test_a_write_without_an_answer_is_an_error(declared: Served, status: int) ->
     declared.cluster.faults = [Fault("PATCH", PATH, status, times=9)]
     with pytest.raises(ApiError, match=str(status)):
         journal(declared).write({}, after=Record(version="7"))
-
-
-def test_a_missing_journal_is_an_error(served: Served) -> None:
-    with pytest.raises(ApiError, match="404"):
-        journal(served).read()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agents.kube.pods import Controller, Pod, PodError, bound_to, waiting_seat
+from agents.kube.pods import Pod, PodError, bound_to, waiting_seat
 from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
@@ -60,28 +60,11 @@ def test_what_cannot_be_read_names_the_pod_and_the_field_whatever_is_wrong(conta
         broken.declared_mib(LEDGER)
 
 
-@pytest.mark.parametrize(
-    ("phase", "running", "ended"),
-    [("Pending", False, False), ("Running", True, False), ("Succeeded", False, True), ("Failed", False, True)],
-)
-def test_a_pod_has_ended_in_two_phases(phase: str, running: bool, ended: bool) -> None:
-    found = pod(status={"phase": phase})
-    assert (found.running, found.ended) == (running, ended)
-
-
 def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
     going = pod(metadata={"deletionTimestamp": "2026-06-02T07:00:30Z"})
     assert (going.terminating, going.gone_by) == (True, datetime(2026, 6, 2, 7, 0, 30, tzinfo=UTC))
     staying = pod(metadata={"deletionTimestamp": None})
     assert (staying.terminating, staying.gone_by) == (False, None)
-
-
-def test_the_owner_is_the_one_that_controls() -> None:
-    reference = {"kind": "ReplicaSet", "name": "r", "uid": "o"}
-    other = {"kind": "Thing", "name": "t", "uid": "x", "controller": False}
-    assert pod(metadata={"ownerReferences": [other]}).controller is None
-    found = pod(metadata={"ownerReferences": [other, {**reference, "controller": True}]}).controller
-    assert found == Controller(kind="ReplicaSet", name="r", uid="o")
 
 
 def test_a_static_pod_has_the_uid_of_its_files_hash_in_its_control_group() -> None:
@@ -172,12 +155,6 @@ def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
     assert (waiting_seat(found.item, SEATED) is not None) == waits
-
-
-def test_a_pod_that_asks_for_unequal_parts_is_named() -> None:
-    uneven = {"name": "c", "resources": {"limits": {NAMES.gpumem: "3", NAMES.gpu_count: "2"}}}
-    with pytest.raises(PodError, match=r"pod n/p: \S+/gpumem: 3 MiB cannot be shared out in equal parts"):
-        waiting_seat(pod(schedulerName=SCHEDULER_NAME, containers=[uneven]).item, SEATED)
 
 
 @pytest.mark.parametrize(

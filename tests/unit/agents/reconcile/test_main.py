@@ -110,11 +110,6 @@ def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, f
     assert any(message.startswith("pod immich/odd: viktorbarzin.me/gpumem: ") for message in warnings)
 
 
-def test_a_run_passes_every_interval_until_its_time_is_over(served: Served, fresh: FakeCluster) -> None:
-    assert reconciler(served, run_seconds=50).run() == 0
-    assert served.time.slept == [10.0] * 4
-
-
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
     """It starts 12 s late, so it has 36 of its 45 s."""
     served.time.seconds = 12
@@ -238,12 +233,6 @@ def test_unknown_keys_of_a_later_version_are_logged_once(served: Served, fresh: 
         "ConfigMap gpu-tenancy-ledger: ledger.leases: not known to this version of the agents and left out; if that "
         "stays, an up was interrupted: run pulumi up again"
     ]
-
-
-def test_an_event_that_cannot_be_written_does_not_stop_the_capacity(served: Served, fresh: FakeCluster) -> None:
-    fresh.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "no events", times=9)]
-    assert reconciler(served).run() == 0
-    assert fresh.shown() == FULL
 
 
 def test_ended_pods_do_not_count(served: Served) -> None:

@@ -26,11 +26,3 @@ def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.Monk
     ):
         fetch("http://queue/")
     released.set()
-
-
-def test_what_fails_in_time_is_told_as_it_is() -> None:
-    def refuse(handler: object, asked: object) -> object:
-        raise urllib.error.URLError("refused")
-
-    with opening(refuse), pytest.raises(FetchError, match=r"http://queue/: refused"):
-        fetch("http://queue/")

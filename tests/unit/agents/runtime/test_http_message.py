@@ -1,8 +1,5 @@
 """Any bytes are parsed as a request line and headers, or refused."""
 
-import http.client
-import io
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,10 +18,6 @@ def test_what_a_client_writes_is_read(method: str, path: str, length: int, last:
     )
     head = read_head(text, MOST)
     assert (head.method, head.path, head.body_bytes, head.last) == (method, path, length, last)
-
-
-def test_an_old_client_asks_once() -> None:
-    assert read_head(b"GET /metrics HTTP/1.0", MOST).last
 
 
 @pytest.mark.parametrize(
@@ -55,18 +48,6 @@ def test_whatever_comes_is_a_head_or_refused(text: bytes) -> None:
     assert 0 <= head.body_bytes <= MOST
 
 
-class Answered:
-    """A fake socket with this text."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-
-    def makefile(self, _: str) -> io.BytesIO:
-        return io.BytesIO(self._text)
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_an_answer_is_read_by_another_client(last: bool) -> None:
-    read = http.client.HTTPResponse(Answered(sentence(404, "not here").encoded(last=last)))  # type: ignore[arg-type]
-    read.begin()
-    assert (read.status, read.read(), read.getheader("Connection")) == (404, b"not here\n", "close" if last else None)
+def test_the_last_answer_of_a_connection_ends_it() -> None:
+    found = [sentence(404, "not here").encoded(last=last) for last in (True, False)]
+    assert [b"Connection: close\r\n" in each for each in found] == [True, False]

@@ -197,15 +197,6 @@ def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> 
     assert card.gone("immich-ml")
 
 
-@pytest.mark.parametrize("status", [403, 503])
-def test_an_event_that_is_refused_stops_nothing(card: Card, status: int) -> None:
-    events = Fault("POST", "/apis/events.k8s.io", status, "Forbidden", "namespace is being terminated", times=999)
-    card.served.cluster.faults = [events]
-    assert run(card) == 0
-    assert card.gone("immich-ml")
-    assert any("the event was not written" in line["message"] for line in card.served.lines())
-
-
 @pytest.mark.parametrize(("own", "given"), [(None, 20), (5, 5), (3600, 20)])
 def test_a_recycle_gives_no_more_grace_than_its_setting(card: Card, own: int | None, given: int) -> None:
     if own is not None:

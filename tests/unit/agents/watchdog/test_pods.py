@@ -80,13 +80,6 @@ def test_a_pod_is_one_of(served: Served, metadata: dict[str, Any], workload: str
     assert read(served, **metadata).workload == workload
 
 
-def test_a_request_that_cannot_be_read_is_named_and_its_pod_left_alone(served: Served) -> None:
-    assert read(served, gpumem="much").declared_mib == 0
-    (line,) = served.lines()
-    assert "llama-swap-5c9d-x" in line["message"]
-    assert "gpumem: 'much' is not a quantity" in line["message"]
-
-
 @pytest.mark.parametrize(("spec", "seconds"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
 def test_the_grace_that_it_asks_for(served: Served, spec: dict[str, Any], seconds: int) -> None:
     read(served)

@@ -101,13 +101,6 @@ def test_two_filters_do_not_get_the_same_room_until_the_reservation_ends() -> No
     assert cache.fit("three", Ask(8000), ["A", "B"], RESERVE_SECONDS).nodes == ("A",)
 
 
-def test_a_pods_next_filter_replaces_its_reservation() -> None:
-    cache = cache_of(inventory("N", 8000))
-    for now in range(3):
-        assert cache.fit("pod", Ask(5000), ["N"], float(now)).nodes == ("N",)
-    assert free(cache) == [3000]
-
-
 # By fragmentation.
 
 
@@ -206,18 +199,6 @@ def test_a_pod_that_terminates_holds_its_device_until_it_is_gone() -> None:
     assert cache.fit("next", Ask(1), ["N"], 0.0).nodes == ("N",)
 
 
-def test_a_bound_pod_holds_the_devices_that_the_api_shows_whatever_was_reserved_for_it() -> None:
-    cache = cache_of(inventory("N", 8000, 8000))
-    cache.fit("reserved", Ask(1000), ["N"], 0.0)
-    take(cache, "assumed", Ask(1000), "N")
-    for uid in ("reserved", "assumed"):
-        cache.update_pod(bound(uid, "N", 1000, 1))
-    assert free(cache) == [8000, 6000]
-    for uid in ("reserved", "assumed", "unknown"):
-        cache.remove_pod(uid)
-    assert free(cache) == [8000, 8000]
-
-
 def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache = cache_of(inventory("N", 8000, 4000))
     cache.update_pod(bound("lost", "N", 3000))
@@ -248,19 +229,6 @@ def test_a_device_is_known_by_its_uuid_after_a_change_of_hardware() -> None:
     cache.update_node(NodeDevices(node="N", pool="t4", devices=(NodeDevice(0, "new", 8000),)))
     assert free(cache) == [8000]
     assert cache.compare([pod], 0.0).adrift == ("pod",)
-
-
-def test_a_node_whose_slice_is_away_still_knows_its_pods_and_is_forgotten_with_the_last() -> None:
-    cache = cache_of(inventory("N", 8000))
-    cache.update_pod(bound("pod", "N", 5000, 0))
-    cache.update_node(NodeDevices(node="N", pool="t4", unusable="its devices are not published"))
-    assert cache.compare([bound("pod", "N", 5000, 0)], 0.0) == Drift()
-    cache.update_node(inventory("N", 8000))
-    assert free(cache) == [3000]
-    cache.remove_node("N")
-    assert [usage.node for usage in cache.snapshot()] == ["N"]
-    cache.remove_pod("pod")
-    assert cache.snapshot() == ()
 
 
 # Lists of the API.
