@@ -20,6 +20,11 @@ class PrioritySpec(Spec):
     """A PriorityClass. Its value is immutable in Kubernetes: a change is a replacement."""
 
     value: PriorityValue
+    create: bool = Field(
+        default=True,
+        description="false: the class is there already, with this value and policy. It stays as it is.",
+        examples=[False],
+    )
     preemption_policy: PreemptionPolicy = Field(
         default=PreemptionPolicy.LOWER, description="Whether its pods may preempt those of a lower priority."
     )
@@ -48,13 +53,28 @@ def priority_class(name: str, spec: PrioritySpec) -> Manifest:
     )
 
 
+def existing_class(name: str, spec: PrioritySpec) -> Manifest:
+    """The fields in which a class of somebody else must agree."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": spec.value,
+        "preemptionPolicy": str(spec.preemption_policy),
+    }
+
+
 class Priorities(pulumi.ComponentResource):
-    """The PriorityClasses."""
+    """The PriorityClasses. A class of somebody else is patched with the values that it has: nothing changes, and the
+    API server refuses another value."""
 
     def __init__(self, name: str, args: PrioritiesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"classes": {key: spec.model_dump(mode="json") for key, spec in args.classes.items()}}
         super().__init__(component_type("Priorities"), name, props, opts)
         provider = client_side(f"{name}-provider", args.provider, parent=self)
         for key, spec in args.classes.items():
-            register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)
+            if spec.create:
+                register(priority_class(key, spec), f"{name}-{key}", parent=self, provider=provider)
+            else:
+                register(existing_class(key, spec), f"{name}-{key}", parent=self, patch=True)
         self.register_outputs({})

@@ -11,7 +11,16 @@ from components.base.identity import RBAC_GROUP, group_subject
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, GroupName, Mib, PoolKey, Spec, TenantKey
 from tenancy.ledger import PodSecurity
-from tenancy.names import POD_SECURITY_ENFORCE, POD_SECURITY_WARN, PROJECT, QUEUE_TENANT, SEATS, Names
+from tenancy.names import (
+    APPLY_BY_FORCE,
+    APPLY_BY_FORCE_VALUE,
+    POD_SECURITY_ENFORCE,
+    POD_SECURITY_WARN,
+    PROJECT,
+    QUEUE_TENANT,
+    SEATS,
+    Names,
+)
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES
 
@@ -28,7 +37,16 @@ class Role(StrEnum):
 class TenantSpec(Spec):
     """A tenant is a namespace of its own name."""
 
-    create_namespace: bool = Field(default=True, description="false: the namespace is there already and stays.")
+    create_namespace: bool = Field(
+        default=True,
+        description="false: the namespace is there already. It gets the labels of a tenant, which `destroy` removes.",
+    )
+    delete: bool = Field(
+        default=False,
+        validate_default=True,
+        description="true: the namespace is deleted with its tenant, and all volumes with it. Else it stays.",
+        examples=[True],
+    )
     groups: dict[GroupName, Role] = Field(
         default_factory=dict,
         description="People: group of the identity provider to role (view, edit).",
@@ -47,6 +65,13 @@ class TenantSpec(Spec):
         description="Why its pods need privileged; shown in the seating chart.",
         examples=["it loads kernel modules"],
     )
+
+    @field_validator("delete")
+    @classmethod
+    def _is_given_for_its_own(cls, delete: bool, info: ValidationInfo) -> bool:
+        if delete and not info.data.get("create_namespace", True):
+            raise ValueError("is for a namespace that the stack makes; remove it, or create_namespace")
+        return delete
 
     @field_validator("pod_security_reason")
     @classmethod
@@ -94,16 +119,26 @@ class TenantArgs:
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """The namespace, with Kueue's label if the tenant has a queue."""
-    level = str(args.spec.pod_security)
+    """The namespace.
+
+    It may have stayed from an earlier rollout, whose field manager still owns its labels. By force a rollout overrules
+    that manager (docs/adr/0034).
+    """
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
-    made["metadata"]["labels"] |= {POD_SECURITY_ENFORCE: level, POD_SECURITY_WARN: level} | queue_label(args)
+    made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}
+    made["metadata"]["annotations"] = {APPLY_BY_FORCE: APPLY_BY_FORCE_VALUE}
     return made
 
 
-def queue_label(args: TenantArgs) -> dict[str, str]:
-    """The label by which Kueue manages the Jobs of a namespace."""
-    return {QUEUE_TENANT: "true"} if args.has_queue else {}
+def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
+    """The labels that a namespace of somebody else gets."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant, "labels": tenant_labels(args)}}
+
+
+def tenant_labels(args: TenantArgs) -> dict[str, str]:
+    """The level that its pods are held to, and the label by which Kueue manages its Jobs."""
+    queue = {QUEUE_TENANT: "true"} if args.has_queue else {}
+    return {POD_SECURITY_ENFORCE: str(args.spec.pod_security), **queue}
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
@@ -148,11 +183,9 @@ class Tenant(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
-        """The namespace, or the queue label on an existing one."""
+        """The namespace, or the labels on an existing one. The namespace stays in the cluster unless it may go."""
         if args.spec.create_namespace:
-            return [register(namespace(args.tenant, args), f"{name}-namespace", parent=self)]
-        if not args.has_queue:
-            return []
-        metadata = {"name": args.tenant, "labels": queue_label(args)}
-        label = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        return [register(label, f"{name}-namespace-label", parent=self, patch=True)]
+            made = namespace(args.tenant, args)
+            return [register(made, f"{name}-namespace", parent=self, retain=not args.spec.delete)]
+        labels = existing_namespace(args.tenant, args)
+        return [register(labels, f"{name}-namespace-label", parent=self, patch=True)]

@@ -52,6 +52,9 @@ POD_SECURITY_WARN = "pod-security.kubernetes.io/warn"
 
 # Admission skips a namespace with this label. To set it, one needs the right to change our policies.
 EXEMPT, EXEMPT_VALUE = "gpu-tenancy/exempt", "true"
+# On every object that a stack made: the stack's project and name, such as gpu-tenancy/prod.
+STACK = "gpu-tenancy/stack"
+
 # Exempt by name: it always exists, so no tenant can create it.
 EXEMPT_BY_NAME = "kube-system"
 
@@ -114,6 +117,8 @@ AGENTS_DIGEST = "gpu-tenancy/sha256"
 
 # Pulumi replaces a failed Job by this annotation; without it every later `pulumi up` would wait for the failed one.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
+# Pulumi's provider then overrules other writers of the fields that it applies.
+APPLY_BY_FORCE, APPLY_BY_FORCE_VALUE = "pulumi.com/patchForce", "true"
 
 # A ResourceSlice's device: its attributes, and its capacity, which is all of its memory.
 RESOURCE_GROUP = "resource.k8s.io"

@@ -75,8 +75,8 @@ def counted_gpus(tenants: Collection[str]) -> list[Manifest]:
 def pod_security(tenants: Iterable[Tenant]) -> list[Manifest]:
     """Returns a policy for each level that a tenant has; none for privileged tenants.
 
-    The stack labels the namespaces that it creates. In one that existed before, no pod starts until its owner has set
-    the label. A privileged pod could change every budget of its node.
+    The stack labels the namespaces of its tenants. In one without the label no pod starts. A privileged pod could
+    change every budget of its node.
     """
     by_level: dict[PodSecurity, list[str]] = {}
     for tenant in tenants:

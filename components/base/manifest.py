@@ -7,7 +7,7 @@ from typing import Any
 
 import pulumi
 
-from tenancy.names import labels
+from tenancy.names import STACK, labels
 
 Manifest = dict[str, Any]
 
@@ -48,14 +48,16 @@ def register(
     custom_timeouts: pulumi.CustomTimeouts | None = None,
     provider: pulumi.ProviderResource | None = None,
     patch: bool = False,
+    retain: bool = False,
 ) -> pulumi.CustomResource:
     """Registers the object as the Pulumi resource `name`, a child of `parent`.
 
     A change of a field in `replace_on_changes`, or of an immutable field, replaces the object; the old one goes first.
-    With `patch` the object belongs to somebody else: only these fields are applied, and removed again at the end.
+    With `patch` the object belongs to somebody else: only these fields are applied, and removed again at the end. With
+    `retain` the object stays in the cluster when it leaves the stack.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
-    immutable = [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
+    immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
     opts = pulumi.ResourceOptions(
         parent=parent,
         depends_on=list(depends_on),
@@ -63,10 +65,19 @@ def register(
         delete_before_replace=True if immutable else None,  # the name stays the same, or comes back
         custom_timeouts=custom_timeouts,
         provider=provider,
+        retain_on_delete=True if retain else None,
     )
     opts.version = _provider_version()
     token = f"{_type_token(api_version, kind)}{'Patch' if patch else ''}"
-    return pulumi.CustomResource(token, name, dict(manifest), opts)
+    return pulumi.CustomResource(token, name, dict(manifest) if patch else _marked(manifest), opts)
+
+
+def _marked(manifest: Manifest) -> Manifest:
+    """The object with the name of its stack. Another stack that applies the object gets a conflict from the API server
+    (docs/adr/0034)."""
+    metadata = manifest["metadata"]
+    annotations = {**metadata.get("annotations", {}), STACK: f"{pulumi.get_project()}/{pulumi.get_stack()}"}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
 def client_side(

@@ -7,7 +7,7 @@ from policy.finding import Finding, each
 from policy.graph import KUEUE, Graph
 from policy.objects import Object, text
 from policy.rule import Example, an_object, rule
-from policy.rules.priorities import CLASS
+from policy.rules.priorities import CLASS, FOUND_CLASS
 from policy.unknown import is_unknown
 from tenancy import names, reach
 from tenancy.ledger import Ledger
@@ -203,7 +203,7 @@ def _is_a_tenants(ledger: Ledger, found: Object) -> bool:
 _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
     # A Patch of another kind of these is refused by itself (foreign.py).
     CLASS: _priority_class,
-    CLASS.replace(".", "Patch.", 1): _priority_class,
+    FOUND_CLASS: _priority_class,
     "LimitRange": _limit_range,
     "LimitRangePatch": _limit_range,
     "RuntimeClass.node.k8s.io": _runtime_class,

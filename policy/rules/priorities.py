@@ -12,6 +12,8 @@ from tenancy.quantity import whole
 from tenancy.workload import at, given, maps_at, pod_template
 
 CLASS = "PriorityClass.scheduling.k8s.io"
+# A class that was there before the stack, with the values that it has (`create: false`).
+FOUND_CLASS = CLASS.replace(".", "Patch.", 1)
 _POLICY = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 _HIGHEST = 1_000_000_000  # above it values are the system's own, pkg/apis/scheduling/types.go
 _SYSTEM = "system-"
@@ -26,7 +28,7 @@ _STAMPED = re.compile(r"""priorityClassName['"]?\s*[:,]\s*(?:value\s*:\s*)?(?:"(
 )
 def priorities(graph: Graph) -> Iterator[Finding]:
     """PriorityClasses agree with each other, and what pods and admission policies name is declared."""
-    yield from each(graph.of(CLASS), _values)
+    yield from each((*graph.of(CLASS), *graph.of(FOUND_CLASS)), _values)
     yield from each(graph.of(CLASS)[1:], lambda later: _one_default(graph, later))
     yield from each(graph.of(_POLICY), lambda policy: _stamps(graph, policy))
     yield from each(graph.workloads, lambda workload: _names_a_class(graph, workload))
@@ -88,7 +90,7 @@ def _names_a_class(graph: Graph, workload: Object) -> Iterator[Finding]:
 
 def value_of(graph: Graph, name: str) -> int | None:
     """The value of the PriorityClass of that name; None if the graph has none."""
-    found = graph.named(CLASS, name)
+    found = graph.named(CLASS, name) or graph.named(FOUND_CLASS, name)
     return None if found is None else whole(given(found.manifest, "value", 0))
 
 

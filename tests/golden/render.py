@@ -43,8 +43,8 @@ _Dumper.add_representer(str, _represent_text)
 def objects(stack_file: Path) -> str:
     """Returns one YAML document per resource, sorted by kind and name, and one with the stack's outputs.
 
-    A component shows its parent only. The agents' archive and its hash are left out. Raises ConfigError when the
-    settings refuse the file.
+    A component shows its parent only. `retain` is true if `destroy` leaves the object in the cluster. The agents'
+    archive and its hash are left out. Raises ConfigError when the settings refuse the file.
     """
 
     def program() -> None:
@@ -97,7 +97,11 @@ def _resources(graph: engine.Graph) -> Iterator[Mapping[str, Any]]:
     for resource in sorted(graph.resources, key=lambda each: (each.type, each.name)):
         parent = graph.parent(resource)
         shown = {"name": resource.name, "type": resource.type, "parent": parent.name if parent else "(stack)"}
-        yield {**shown, "inputs": resource.inputs} if resource.custom else shown
+        if resource.custom:
+            retained = {"retain": True} if resource.request.retainOnDelete else {}
+            yield {**shown, **retained, "inputs": resource.inputs}
+        else:
+            yield shown
 
 
 def _stable(value: Any) -> Any:

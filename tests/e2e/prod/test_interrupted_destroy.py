@@ -1,10 +1,16 @@
-"""The last of prod on a cluster: a `destroy` that is killed and taken back, and one that leaves nothing."""
+"""The last of prod on a cluster: a `destroy` that is killed and taken back, and one that leaves the tenants'
+namespaces alone."""
+
+from typing import Any
 
 from tenancy import names
 from tests.support.e2e.agents import run_once, without_runs
 from tests.support.e2e.interrupting import LEDGER, is_retiring, kill_amid
-from tests.support.e2e.remains import left_behind
+from tests.support.e2e.remains import kept, left_behind
 from tests.support.e2e.rollout import SYSTEM, Rollout, await_running, job, submit
+from tests.support.prod import raw
+
+QUEUE_TENANTS = {"team-a", "team-b"}
 
 
 def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rollout) -> None:
@@ -18,7 +24,19 @@ def test_up_makes_again_what_a_destroy_that_was_killed_had_asked_to_go(prod: Rol
     prod.expect_no_changes()
 
 
-def test_destroy_leaves_nothing_though_a_job_holds_quota(prod: Rollout) -> None:
+def test_destroy_leaves_the_namespaces_of_tenants_but_those_that_may_go_though_a_job_holds_quota(prod: Rollout) -> None:
+    """A namespace that may go is deleted with its Jobs, before the queue of which these Jobs hold quota."""
+    prod.settle(let_the_queue_tenants_go)
     await_running(prod, "team-a", submit(prod, "team-a", job("holds-quota", "team-a-gpu")))
+    config_maps = "/api/v1/namespaces/immich/configmaps"
+    before = prod.cluster.api.create(config_maps, {"metadata": {"name": "photos"}})["metadata"]["uid"]
     prod.destroy()
     assert left_behind(prod) == set()
+    assert kept(prod) == set(raw()["tenants"]) - QUEUE_TENANTS
+    assert prod.get(f"{config_maps}/photos")["metadata"]["uid"] == before
+    assert prod.delete(f"{config_maps}/photos").refusal is None
+
+
+def let_the_queue_tenants_go(config: dict[str, Any]) -> None:
+    for tenant in QUEUE_TENANTS:
+        config["tenants"][tenant]["delete"] = True

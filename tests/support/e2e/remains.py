@@ -1,6 +1,7 @@
-"""The objects that a `destroy` may not leave."""
+"""The objects that a `destroy` may not leave, and the namespaces that it does leave."""
 
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Rollout
+from tenancy import names
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
 
 _OF_NO_NAMESPACE = {
     "admissionregistration.k8s.io/v1": (
@@ -26,8 +27,28 @@ _CLUSTERS_OWN = {
 }
 
 
+_OF_TENANTS = {
+    "v1": ("resourcequotas",),
+    "rbac.authorization.k8s.io/v1": ("rolebindings",),
+    "kueue.x-k8s.io/v1beta2": ("localqueues",),
+}
+
+
+def kept(rollout: Rollout) -> set[str]:
+    """The names of the namespaces that a stack made for its tenants, and that stayed or are still in use."""
+    found = rollout.items("/api/v1/namespaces")
+    return {each["metadata"]["name"] for each in found if _is_a_tenants(each)}
+
+
+def _is_a_tenants(namespace: Object) -> bool:
+    metadata = namespace["metadata"]
+    is_ours = names.STACK in metadata.get("annotations", {})
+    return is_ours and metadata["labels"].get(names.LABEL_COMPONENT) == "tenant"
+
+
 def left_behind(rollout: Rollout) -> set[str]:
-    """Returns prod's namespaces, capacity keys and cluster-wide objects that are left after a `destroy`."""
+    """Returns prod's capacity keys and objects that are left after a `destroy`. Namespaces of tenants may stay, without
+    any of prod's objects."""
     objects = {
         f"{kind} {name}"
         for group, kinds in _OF_NO_NAMESPACE.items()
@@ -35,10 +56,18 @@ def left_behind(rollout: Rollout) -> set[str]:
         for item in rollout.items(f"/apis/{group}/{kind}")
         if any(word in (name := item["metadata"]["name"]) for word in ("gpu", "kueue", "homelab"))
     }
-    namespaces = {f"namespace {item['metadata']['name']}" for item in rollout.items("/api/v1/namespaces")}
+    everywhere = rollout.items("/api/v1/namespaces")
+    namespaces = {f"namespace {item['metadata']['name']}" for item in everywhere if not _is_a_tenants(item)}
+    within = {
+        f"{kind} {item['metadata']['namespace']}/{item['metadata']['name']}"
+        for group, kinds in _OF_TENANTS.items()
+        for kind in kinds
+        for item in rollout.items(f"/{'api' if group == 'v1' else 'apis'}/{group}/{kind}")
+        if item["metadata"].get("labels", {}).get(names.LABEL_PART_OF) == names.PROJECT
+    }
     keys = {
         f"{key} on {node['metadata']['name']}"
         for node in rollout.items("/api/v1/nodes")
         for key in {GPUMEM, GPU_COUNT} & set(node["status"]["capacity"])
     }
-    return objects - _CLUSTERS_OWN | namespaces - _CLUSTERS_OWN | keys
+    return objects - _CLUSTERS_OWN | namespaces - _CLUSTERS_OWN | within | keys

@@ -18,6 +18,21 @@ def graph() -> Graph:
     return declared(Priorities, "priorities", ARGS)
 
 
+def test_a_class_that_is_there_already_is_asked_for_its_values_and_no_more() -> None:
+    classes = {"gpu": PrioritySpec(value=1_200_000, create=False, description="GPU pods")}
+    graph = declared(Priorities, "priorities", PrioritiesArgs(classes=classes))
+    patch = graph.one("PriorityClassPatch")
+    assert patch.inputs == {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "gpu"},
+        "value": 1_200_000,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    assert not graph.all("PriorityClass")
+    assert not patch.request.replaceOnChanges
+
+
 def test_a_change_of_what_is_immutable_plans_a_replacement(graph: Graph) -> None:
     for declared_class in graph.all("PriorityClass"):
         assert list(declared_class.request.replaceOnChanges) == ["value", "preemptionPolicy"]

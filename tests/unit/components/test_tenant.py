@@ -2,8 +2,8 @@ import pytest
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
 from tenancy.ledger import PodSecurity
-from tenancy.names import QUEUE_TENANT, Names
-from tests.support.engine import Graph, names
+from tenancy.names import POD_SECURITY_ENFORCE, QUEUE_TENANT, STACK, Names
+from tests.support.engine import Graph
 from tests.support.given import DOMAIN, declared
 
 
@@ -55,17 +55,31 @@ def test_kueue_manages_the_jobs_of_a_queue_tenant() -> None:
     assert tenant(has_queue=True).one("Namespace").inputs["metadata"]["labels"][QUEUE_TENANT] == "true"
 
 
-def test_a_namespace_that_is_there_already_is_left_alone() -> None:
+def test_its_namespace_stays_when_the_tenant_goes_unless_the_stack_says_that_it_goes() -> None:
+    assert tenant().one("Namespace").request.retainOnDelete
+    assert not tenant(delete=True).one("Namespace").request.retainOnDelete
+
+
+def test_nothing_else_of_a_tenant_stays() -> None:
+    graph = tenant(groups={"ml": Role.EDIT})
+    assert [each.name for each in graph.resources if each.request.retainOnDelete] == ["immich-namespace"]
+
+
+def test_its_namespace_names_its_stack() -> None:
+    assert tenant().one("Namespace").inputs["metadata"]["annotations"][STACK] == "gpu-tenancy/test"
+
+
+def test_a_namespace_that_is_there_already_gets_the_labels_of_a_tenant_and_no_more() -> None:
     graph = tenant(create_namespace=False, groups={"dev": Role.EDIT})
-    assert names(graph.resources) == {"immich", "immich-quota", "immich-edit"}
-
-
-def test_a_queue_tenants_namespace_that_is_there_already_gets_the_label_and_no_more() -> None:
-    graph = tenant(create_namespace=False, has_queue=True)
     patch = graph.one("NamespacePatch")
-    assert patch.inputs["metadata"] == {"name": "immich", "labels": {QUEUE_TENANT: "true"}}
+    assert patch.inputs["metadata"] == {"name": "immich", "labels": {POD_SECURITY_ENFORCE: "baseline"}}
     assert graph.depends_on(graph.one("ResourceQuota"), patch)
     assert not graph.all("Namespace")
+
+
+def test_a_queue_tenants_namespace_that_is_there_already_gets_kueues_label_too() -> None:
+    patch = tenant(create_namespace=False, has_queue=True).one("NamespacePatch")
+    assert patch.inputs["metadata"]["labels"] == {POD_SECURITY_ENFORCE: "baseline", QUEUE_TENANT: "true"}
 
 
 def test_everything_of_a_tenant_waits_for_its_namespace() -> None:

@@ -50,7 +50,12 @@ def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
     assert deployed() == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "immich-ml", "namespace": "immich", "labels": labels},
+        "metadata": {
+            "name": "immich-ml",
+            "namespace": "immich",
+            "labels": labels,
+            "annotations": {"gpu-tenancy/stack": "gpu-tenancy/test"},
+        },
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},

@@ -41,6 +41,23 @@ def test_prod_with_seats_on_nvidias_devices_is_refused_where_each_takes_a_whole_
     )
 
 
+def test_prod_on_a_cluster_with_its_namespaces_and_classes_breaks_no_rule() -> None:
+    config = raw()
+    for tenant in config["tenants"].values():
+        tenant["create_namespace"] = False
+    for priority in config["priorities"].values():
+        priority["create"] = False
+    assert judge(declared(config)) == []
+
+
+def test_the_values_of_classes_that_were_there_before_are_judged_too() -> None:
+    config = raw()
+    for priority in config["priorities"].values():
+        priority["create"] = False
+    config["priorities"]["tier-2-gpu"]["value"] = 2_000_000
+    assert any("stamps tier-2-gpu (2000000), which is not below" in line for line in judge(declared(config)))
+
+
 def test_prod_whose_people_may_ask_kubectl_gpumem_breaks_no_rule() -> None:
     readers = {"viewers": ["team-a", "team-b"], "operators": ["platform"]}
     assert judge(declared(raw() | {"readers": readers})) == []

@@ -87,7 +87,7 @@ def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) ->
     job = graph.one("Job")
     assert (job.inputs["spec"]["activeDeadlineSeconds"], job.inputs["spec"]["backoffLimit"]) == (120, 2)
     assert "ttlSecondsAfterFinished" not in job.inputs["spec"]
-    assert job.inputs["metadata"]["annotations"] == {"pulumi.com/replaceUnready": "true"}
+    assert job.inputs["metadata"]["annotations"]["pulumi.com/replaceUnready"] == "true"
     assert job.request.customTimeouts.create == "5m"
     assert list(job.request.replaceOnChanges) == ["metadata.name"]
     assert job.request.deleteBeforeReplace
