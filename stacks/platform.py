@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 import yaml
 
-from components.admission.pods import Admission
+from components.admission.pods import Admission, AdmissionArgs
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.agents.gate import Gate, GateArgs
 from components.agents.guard import Guard, GuardArgs
@@ -29,7 +29,6 @@ from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs, handed_out
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
-from stacks.admission import admission_args
 from stacks.problems import key
 from stacks.settings import StackSettings, provider
 from tenancy import names
@@ -118,11 +117,11 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
         readers_args = ReadersArgs(spec=settings.readers, exporters=exporters)
         Readers(place.named("readers"), readers_args, place.after(system))
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
-    if settings.admission is not None:
+    if settings.admission is not None and ledger.admission is not None:
         # Admission comes last: it needs the classes, the budgets, the scheduler and the labels of the namespaces. It
         # does not wait for Kueue, nor for the tenants with a queue, which do.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
-        args = admission_args(settings.admission, settings, ledger)
+        args = AdmissionArgs(spec=settings.admission, ledger=ledger, terms=ledger.admission)
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
     claims = (
         [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]

@@ -186,7 +186,7 @@ def _exempt(admission: AdmissionSpec | None, cluster: ClusterSpec) -> tuple[str,
 
 
 def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
-    """As stacks/admission.py gives them to the policies."""
+    """The terms, for the admission policies and for the policy pack."""
     tenants = {admission.gpu_priority: set[str](), **tenants_by_priority(settings.memory_pools)}
     for tenant, priority in admission.tenant_priorities.items():
         tenants.setdefault(priority, set()).add(tenant)

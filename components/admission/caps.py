@@ -23,7 +23,6 @@ class CapArgs:
     """`placed`: by tenant, the node labels that its pods get from another policy, which may run after this one."""
 
     resources: Names
-    exempt: Sequence[str]
     pools: Sequence[Pool]
     placed: Mapping[str, Mapping[str, str]]
 
@@ -44,7 +43,7 @@ def policies(args: CapArgs) -> list[Manifest]:
 def _stamp(args: CapArgs) -> Manifest:
     conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.resources), "is-of-a-capped-pool": _goes_to_capped(args)}
     operations = [_add_missing(field, args.resources) for field in _LISTS]
-    return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside(args.exempt), conditions), operations)
+    return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside(), conditions), operations)
 
 
 def _as_stamped(args: CapArgs) -> Manifest:
@@ -76,7 +75,7 @@ def _as_stamped(args: CapArgs) -> Manifest:
             f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
-    return validating(policy_names.DEVICE_CAPPED, Scope(outside(args.exempt), {}), validations, variables)
+    return validating(policy_names.DEVICE_CAPPED, Scope(outside(), {}), validations, variables)
 
 
 def _goes_to_capped(args: CapArgs) -> str:

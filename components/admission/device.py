@@ -1,7 +1,5 @@
 """Devices: nobody chooses one; a pod with a budget gets the device that its scheduler chose."""
 
-from collections.abc import Sequence
-
 from components.admission import cel
 from components.admission.policy import ResourceRule, Scope, mutating, outside, validating
 from components.base.manifest import Manifest
@@ -12,7 +10,7 @@ _FIELDS = ("containers", "initContainers")
 _DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
-def device_stamps(resources: Names, exempt: Sequence[str], *, by_device: bool) -> list[Manifest]:
+def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
     """Hides all devices from containers that ask for none; shows its device to each container with a budget.
 
     Many images set NVIDIA_VISIBLE_DEVICES=all, and the runtime treats an image with CUDA_VERSION alone the same way. So
@@ -22,25 +20,25 @@ def device_stamps(resources: Names, exempt: Sequence[str], *, by_device: bool) -
     """
     hide = [cel.hide_devices(field, resources) for field in _FIELDS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
-    everywhere = outside(exempt)
+    everywhere = outside()
     return [
-        *([_device_shown(resources, exempt)] if by_device else []),
+        *([_device_shown(resources)] if by_device else []),
         mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide),
         mutating(policy_names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, _DEBUGGING), debugger),
     ]
 
 
-def _device_shown(resources: Names, exempt: Sequence[str]) -> Manifest:
+def _device_shown(resources: Names) -> Manifest:
     asks = {"asks-for-gpumem": cel.asks_for_gpumem(resources)}
     operations = [
         cel.set_field("schedulerName", names.SCHEDULER_NAME),
         cel.default_field("runtimeClassName", names.GPU_RUNTIME_CLASS),
         *(cel.show_device(field, resources) for field in _FIELDS),
     ]
-    return mutating(policy_names.DEVICE_STAMP, Scope(outside(exempt), asks), operations)
+    return mutating(policy_names.DEVICE_STAMP, Scope(outside(), asks), operations)
 
 
-def device_placed(resources: Names, exempt: Sequence[str], devices: int) -> Manifest:
+def device_placed(resources: Names, devices: int) -> Manifest:
     """A pod with a budget has all that `device_stamps` adds and fits a node's devices; no other pod looks like it.
 
     `devices` is the largest number of devices on a node.
@@ -77,10 +75,10 @@ def device_placed(resources: Names, exempt: Sequence[str], devices: int) -> Mani
     validations[f"variables.asks || !({ours})"] = (
         f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}: remove it"
     )
-    return validating(policy_names.DEVICE_PLACED, Scope(outside(exempt), {}), validations, variables)
+    return validating(policy_names.DEVICE_PLACED, Scope(outside(), {}), validations, variables)
 
 
-def device_choice(resources: Names, exempt: Sequence[str]) -> Manifest:
+def device_choice(resources: Names) -> Manifest:
     """Nobody chooses a device: by environment, by the scheduler's annotations, or by those that a runtime follows.
 
     An update is judged by its changes, so that a pod from before the policy can still report its status and end.
@@ -110,7 +108,7 @@ def device_choice(resources: Names, exempt: Sequence[str]) -> Manifest:
         "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
         "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
     }
-    return validating(policy_names.DEVICE_CHOICE, Scope(outside(exempt), {}, rules), validations, variables)
+    return validating(policy_names.DEVICE_CHOICE, Scope(outside(), {}, rules), validations, variables)
 
 
 def device_binding(resources: Names, account: str) -> Manifest:

@@ -4,8 +4,6 @@ NodeRestriction holds a node to mirrors of its own, and does not judge anybody e
 write the annotation, an owner and any hash. The agents derive the name of the pod's control group from the hash.
 """
 
-from collections.abc import Iterable
-
 from components.admission import cel
 from components.admission.policy import Scope, outside, validating
 from components.base.manifest import Manifest
@@ -13,7 +11,7 @@ from tenancy.names import MIRROR_ANNOTATION
 from tenancy.policy_names import MIRROR_PODS
 
 
-def mirror_pods(exempt: Iterable[str]) -> Manifest:
+def mirror_pods() -> Manifest:
     """Denies a new pod with the annotation to everybody but nodes; the API server lets nobody add it later.
 
     system:masters is allowed: on some clusters the kubelets are in that group.
@@ -25,4 +23,4 @@ def mirror_pods(exempt: Iterable[str]) -> Manifest:
         "is-no-node": f"!{groups}.exists(g, g in ['system:nodes', 'system:masters'])",
     }
     message = f"the annotation {MIRROR_ANNOTATION} is for kubelets, which mirror static pods by it: remove it"
-    return validating(MIRROR_PODS, Scope(outside(exempt), conditions), {"false": message})
+    return validating(MIRROR_PODS, Scope(outside(), conditions), {"false": message})

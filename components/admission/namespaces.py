@@ -49,7 +49,7 @@ def exemptions() -> Manifest:
     return validating(policy_names.EXEMPTIONS, scope, {may: message})
 
 
-def gpu_tenants(resources: Names, exempt: Iterable[str], tenants: Iterable[str]) -> Manifest:
+def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
     """Only tenants ask for GPUs: other namespaces have no quota, and would take what is promised to tenants."""
     ours = " || ".join(f"k == {cel.text(resource)}" for resource in (resources.gpumem, resources.gpu_count))
     asks = cel.asks_for(f"k.startsWith({cel.text(GPU_RESOURCES)}) || {ours}")
@@ -57,7 +57,7 @@ def gpu_tenants(resources: Names, exempt: Iterable[str], tenants: Iterable[str])
         f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
         "tenants; add the namespace to tenants of the stack, or remove the limits"
     )
-    scope = Scope(outside([*exempt, *tenants]), {"asks-for-gpus": asks})
+    scope = Scope(outside(tenants), {"asks-for-gpus": asks})
     return validating(policy_names.GPU_TENANTS, scope, {"false": message})
 
 

@@ -1,23 +1,31 @@
 """Admission: what the API server stamps on pods, and which pods it denies."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pydantic import Field
 
-from components.admission import caps, cel, routes
+from components.admission import caps, cel, placement, routes
 from components.admission.device import device_binding, device_choice, device_placed, device_stamps
 from components.admission.grace import grace
 from components.admission.mirror import mirror_pods
 from components.admission.namespaces import counted_gpus, exemption, exemptions, gpu_tenants, pod_security
+from components.admission.placement import PoolPlacement
 from components.admission.policy import Scope, mutating, outside, put_into_force, validating, within
 from components.admission.queued import Queued, queued
-from components.admission.seats import gpu_count_use, seat_sizes, whole_devices
+from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
 from components.base.manifest import Manifest, component_type, register
 from components.base.spec import DnsLabel, GroupName, ObjectName, PriorityKey, Spec
-from tenancy.ledger import Pool, Tenant
-from tenancy.names import SCHEDULER_ACCOUNT, SYSTEM_PRIORITIES, Names
+from tenancy.ledger import AdmissionTerms, Ledger
+from tenancy.names import (
+    EXEMPT_BY_NAME,
+    SCHEDULER,
+    SCHEDULER_ACCOUNT,
+    SYSTEM_PRIORITIES,
+    Names,
+    kueue_account,
+)
 from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
 
 
@@ -61,67 +69,57 @@ class AdmissionSpec(Spec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolPlacement:
-    """Tenants with devices in the same pools, and the labels that all nodes of these pools have."""
-
-    name: str
-    tenants: Sequence[str]
-    node_selector: Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByDevice:
-    """`account`: the user name of the scheduler that places by device; `devices`: the most that a node has."""
-
-    account: str
-    devices: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class AdmissionArgs:
-    """The parts of the whole stack that the policies depend on."""
+    """`terms` are those of the ledger."""
 
     spec: AdmissionSpec
-    names: Names
-    exempt: Sequence[str]  # by name; `spec` has those that get a label
-    without_budget: Sequence[str]  # tenants with GPU pods that carry no gpumem
-    device_mib: int  # that the largest device offers
-    queued: Sequence[PoolPlacement]  # of queue tenants
-    seated: Sequence[PoolPlacement]  # of all other tenants
-    priority_tenants: Mapping[str, Iterable[str]]  # by PriorityClass, beyond those in `spec`
-    queues: Queued
-    by_device: ByDevice | None = None  # None: NVIDIA's device plugin chooses the device
-    tenants: Sequence[Tenant] = ()
-    own: Sequence[str] = ()  # the stack's namespaces
-    pools: Sequence[Pool] = ()
+    ledger: Ledger
+    terms: AdmissionTerms
+
+    @property
+    def names(self) -> Names:
+        return self.ledger.names
+
+    @property
+    def without_budget(self) -> list[str]:
+        """The tenants with GPU pods that carry no gpumem."""
+        return sorted(self.ledger.tenants_without_budget)
+
+    @property
+    def queues(self) -> Queued:
+        sizes = {seat.tenant: self.ledger.seat_sizes(seat.tenant) for seat in self.ledger.seats}
+        seats = Seats(names=self.names, sizes=sizes)
+        return Queued(seats=seats, tenants=self.ledger.queue_tenants, account=kueue_account(self.terms.own[-1]))
 
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
     """Returns every policy, those that change a pod before those that judge it."""
-    names, exempt, by_device = args.names, args.exempt, args.by_device
-    placed = {tenant: placement.node_selector for placement in args.seated for tenant in placement.tenants}
+    names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
+    seated = placement.seated(ledger)
+    placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}
+    scheduler = f"system:serviceaccount:{args.terms.own[0]}:{SCHEDULER}"
     return [
         *priority_stamps(args),
-        *(queued_placement(args, placement) for placement in args.queued),
-        *(seated_placement(args, placement) for placement in args.seated),
-        *device_stamps(names, exempt, by_device=by_device is not None),
+        *(queued_placement(args, each) for each in placement.queued(ledger)),
+        *(seated_placement(args, each) for each in seated),
+        *device_stamps(names, by_device=bool(devices)),
         gpu_budget(args),
-        routes.runtimes(names, [*exempt, *args.without_budget]),
-        *routes.environments(exempt, args.without_budget, by_device=by_device is not None),
-        routes.claims(names, exempt, args.spec.device_classes),
-        *([device_placed(names, exempt, by_device.devices)] if by_device else ()),
-        *caps.policies(caps.CapArgs(resources=names, exempt=exempt, pools=args.pools, placed=placed)),
-        device_choice(names, exempt),
-        device_binding(names, by_device.account if by_device else SCHEDULER_ACCOUNT),
-        mirror_pods(exempt),
-        gpu_tenants(names, exempt, [tenant.name for tenant in args.tenants]),
-        *counted_gpus(set(args.without_budget) - set(args.queues.tenants)),
-        gpu_count_use(names, exempt),
-        whole_devices(names, exempt),
-        *seat_sizes(args.queues.seats, args.queues.tenants),
-        *queued(args.queues),
-        *grace(args.queues.seats, args.without_budget),
-        *pod_security(args.tenants),
+        routes.runtimes(names, args.without_budget),
+        *routes.environments(args.without_budget, by_device=bool(devices)),
+        routes.claims(names, args.spec.device_classes),
+        *([device_placed(names, devices)] if devices else ()),
+        *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=placed)),
+        device_choice(names),
+        device_binding(names, scheduler if devices else SCHEDULER_ACCOUNT),
+        mirror_pods(),
+        gpu_tenants(names, [tenant.name for tenant in ledger.tenants]),
+        *counted_gpus(set(args.without_budget) - set(queues.tenants)),
+        gpu_count_use(names),
+        whole_devices(names),
+        *seat_sizes(queues.seats, queues.tenants),
+        *queued(queues),
+        *grace(queues.seats, args.without_budget),
+        *pod_security(ledger.tenants),
         exemptions(),
         *priority_uses(args),
     ]
@@ -132,7 +130,7 @@ def priority_stamps(args: AdmissionArgs) -> list[Manifest]:
     own: dict[str, list[str]] = {}
     for tenant, priority in args.spec.tenant_priorities.items():
         own.setdefault(priority, []).append(tenant)
-    others = outside([*args.exempt, *args.spec.tenant_priorities])
+    others = outside(args.spec.tenant_priorities)
     return [
         _priority_stamp(STAMP_PRIORITY, args.spec.gpu_priority, Scope(others, _reaches_gpu(args))),
         *(
@@ -156,31 +154,31 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
     return mutating(name, scope, operations, again=False)
 
 
-def queued_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
+def queued_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     """Sends whole-device pods of queue tenants to their queue's devices.
 
     A flavor without node labels would otherwise let a queued Job take nvidia.com/gpu of a shared pool.
     """
     conditions = {**_reaches_gpu(args), "has-no-budget": f"!{cel.asks_for_gpumem(args.names)}"}
-    scope = Scope(within(placement.tenants), conditions)
-    operations = [cel.merge_node_selector(placement.node_selector)]
-    return mutating(f"{PLACE_QUEUED}-{placement.name}", scope, operations)
+    scope = Scope(within(placed.tenants), conditions)
+    operations = [cel.merge_node_selector(placed.node_selector)]
+    return mutating(f"{PLACE_QUEUED}-{placed.name}", scope, operations)
 
 
-def seated_placement(args: AdmissionArgs, placement: PoolPlacement) -> Manifest:
+def seated_placement(args: AdmissionArgs, placed: PoolPlacement) -> Manifest:
     """Sends GPU pods of a tenant to its seats' pool.
 
     On other nodes they would take what is promised to others, or host memory that a memory pool counts on.
     """
-    operations = [cel.merge_node_selector(placement.node_selector)]
-    scope = Scope(within(placement.tenants), _reaches_gpu(args))
-    return mutating(f"{PLACE_SEATED}-{placement.name}", scope, operations)
+    operations = [cel.merge_node_selector(placed.node_selector)]
+    scope = Scope(within(placed.tenants), _reaches_gpu(args))
+    return mutating(f"{PLACE_SEATED}-{placed.name}", scope, operations)
 
 
 def gpu_budget(args: AdmissionArgs) -> Manifest:
     """A pod that reaches a GPU has a budget, which fits one device."""
-    gpumem, most = args.names.gpumem, args.device_mib
-    scope = Scope(outside([*args.exempt, *args.without_budget]), _reaches_gpu(args))
+    gpumem, most = args.names.gpumem, max(pool.device_mib for pool in args.ledger.pools)
+    scope = Scope(outside(args.without_budget), _reaches_gpu(args))
     has_budget = (
         f"this pod reaches a GPU without a budget: add {gpumem} (MiB) to the limits of the container that uses it, or "
         "list the workload under residents, on_demand or unbudgeted of the stack"
@@ -194,28 +192,22 @@ def gpu_budget(args: AdmissionArgs) -> Manifest:
     variables = {
         "asked": cel.amounts_of("object.spec.containers", gpumem),
         "askedAtStart": cel.amounts_of(cel.INIT_CONTAINERS, gpumem),
-        "devices": cel.devices_of(args.names) if args.by_device else "1",
+        "devices": cel.devices_of(args.names) if args.terms.devices else "1",
     }
     return validating(GPU_BUDGET, scope, validations, variables)
 
 
 def priority_uses(args: AdmissionArgs) -> list[Manifest]:
     """Only GPU pods use the GPU class, and only its tenants use a tenant's class."""
-    tenants: dict[str, set[str]] = {args.spec.gpu_priority: set()}
-    for tenant, priority in args.spec.tenant_priorities.items():
-        tenants.setdefault(priority, set()).add(tenant)
-    for priority, more in args.priority_tenants.items():
-        tenants.setdefault(priority, set()).update(more)
-    for priority in args.spec.exempt_priorities:
-        tenants.setdefault(priority, set())
-    uses = [_priority_use(args, priority, sorted(allowed)) for priority, allowed in sorted(tenants.items())]
+    tenants = {**dict.fromkeys(args.terms.exempt_priorities, ()), **args.terms.priorities}
+    uses = [_priority_use(args, priority, allowed) for priority, allowed in sorted(tenants.items())]
     return [*uses, _no_system_class(args)]
 
 
 def _priority_use(args: AdmissionArgs, priority: str, tenants: Sequence[str]) -> Manifest:
     is_gpu_class = priority == args.spec.gpu_priority
     has_class = f"has(object.spec.priorityClassName) && object.spec.priorityClassName == {cel.text(priority)}"
-    scope = Scope(outside([*args.exempt, *tenants]), {"has-the-class": has_class})
+    scope = Scope(outside(tenants), {"has-the-class": has_class})
     allowed = ", ".join([*(["pods that reach a GPU"] if is_gpu_class else []), *(f"tenant {t}" for t in tenants)])
     allowed = allowed or "exempt namespaces"
     message = f"priorityClassName {priority} is only for {allowed}: remove it"
@@ -230,7 +222,7 @@ def _no_system_class(args: AdmissionArgs) -> Manifest:
     """
     named = f"object.spec.priorityClassName.startsWith({cel.text(SYSTEM_PRIORITIES)})"
     has_class = f"has(object.spec.priorityClassName) && {named}"
-    scope = Scope(outside([*args.exempt, *args.own]), {"has-a-system-class": has_class})
+    scope = Scope(outside(args.terms.own), {"has-a-system-class": has_class})
     message = f"priorityClassName {SYSTEM_PRIORITIES}* is for what the cluster cannot do without: remove it"
     return validating(PRIORITY_SYSTEM, scope, {"false": message})
 
@@ -248,7 +240,7 @@ class Admission(pulumi.ComponentResource):
         exempt = [
             register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
             for namespace in args.spec.exempt_namespaces
-            if namespace not in args.exempt
+            if namespace != EXEMPT_BY_NAME
         ]
         for policy in policies(args):
             put_into_force(policy, f"{name}-{policy['metadata']['name']}", parent=self, depends_on=exempt)

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 
 from components.base.manifest import Manifest, register
-from tenancy.names import EXEMPT, EXEMPT_VALUE, LABEL_NAMESPACE, labels
+from tenancy.names import EXEMPT, EXEMPT_BY_NAME, EXEMPT_VALUE, LABEL_NAMESPACE, labels
 
 _API = "admissionregistration.k8s.io/v1"
 _COMPONENT = "admission"
@@ -59,10 +59,10 @@ def within(namespaces: Iterable[str]) -> dict[str, Any]:
     return {"matchExpressions": [{"key": LABEL_NAMESPACE, "operator": "In", "values": sorted(set(namespaces))}]}
 
 
-def outside(namespaces: Iterable[str]) -> dict[str, Any]:
-    """Selects all other namespaces, except those that are exempt by their label."""
-    values = sorted(set(namespaces))
-    by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}] if values else []
+def outside(namespaces: Iterable[str] = ()) -> dict[str, Any]:
+    """Selects all other namespaces, except kube-system and those that are exempt by their label."""
+    values = sorted({EXEMPT_BY_NAME, *namespaces})
+    by_name = [{"key": LABEL_NAMESPACE, "operator": "NotIn", "values": values}]
     return labelled({"matchExpressions": by_name}, EXEMPT, "NotIn", [EXEMPT_VALUE])
 
 

@@ -37,7 +37,7 @@ def runtimes(resources: Names, budgetless: Sequence[str]) -> Manifest:
     return validating(policy_names.DEVICE_RUNTIMES, scope, {other: message}, params=kind)
 
 
-def environments(exempt: Sequence[str], without_budget: Sequence[str], *, by_device: bool) -> list[Manifest]:
+def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Manifest]:
     """No ConfigMap or Secret has the variable, which envFrom would put over the device plugin's choice.
 
     This is judged only where the plugin's choice counts. An object that has the variable already may keep it.
@@ -45,7 +45,7 @@ def environments(exempt: Sequence[str], without_budget: Sequence[str], *, by_dev
     if by_device and not without_budget:
         return []
     variable = cel.text(names.VISIBLE_DEVICES)
-    namespaces = within(without_budget) if by_device else outside(exempt)
+    namespaces = within(without_budget) if by_device else outside()
     scope = Scope(namespaces, {"has-the-variable": f"has(object.data) && {variable} in object.data"}, _ENVIRONMENTS)
     unchanged = (
         f"oldObject != null && has(oldObject.data) && {variable} in oldObject.data && "
@@ -55,7 +55,7 @@ def environments(exempt: Sequence[str], without_budget: Sequence[str], *, by_dev
     return [validating(policy_names.DEVICE_ENVIRONMENT, scope, {unchanged: message})]
 
 
-def claims(resources: Names, exempt: Sequence[str], device_classes: Sequence[str]) -> Manifest:
+def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
     """A claim asks for a seat or for one of `device_classes`, which give no GPU.
 
     This covers the claims that kube-scheduler makes for a class that is requested as an extended resource.
@@ -79,4 +79,4 @@ def claims(resources: Names, exempt: Sequence[str], device_classes: Sequence[str
         "claim": "object.kind == 'ResourceClaimTemplate' ? object.spec.spec : object.spec",
         "requests": cel.requests_of("variables.claim"),
     }
-    return validating(policy_names.DEVICE_CLAIMS, Scope(outside(exempt), {}, _CLAIMS), {holds: message}, variables)
+    return validating(policy_names.DEVICE_CLAIMS, Scope(outside(), {}, _CLAIMS), {holds: message}, variables)

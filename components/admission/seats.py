@@ -107,20 +107,20 @@ def _sizes(seats: Seats) -> Manifest:
     return validating(SEAT_SIZES, scope, validations, seats.variables, message_key="messageExpression")
 
 
-def gpu_count_use(names: Names, exempt: Iterable[str]) -> Manifest:
+def gpu_count_use(names: Names) -> Manifest:
     """A pod with gpu-count has gpumem too; otherwise it would block devices that it does not use."""
     counts = cel.asks_for(f"k == {cel.text(names.gpu_count)}")
     alone = f"{counts} && !({cel.asks_for_gpumem(names)})"
     message = f"{names.gpu_count} spreads a pod's {names.gpumem} over devices: add {names.gpumem}, or remove it"
-    return validating(GPU_COUNT_USE, Scope(outside(exempt), {"has-no-gpumem": alone}), {"false": message})
+    return validating(GPU_COUNT_USE, Scope(outside(), {"has-no-gpumem": alone}), {"false": message})
 
 
-def whole_devices(names: Names, exempt: Iterable[str]) -> Manifest:
+def whole_devices(names: Names) -> Manifest:
     """A pod with a budget asks for no more whole devices than it is on; the plugin gives those to nobody else."""
     asked, spread = cel.most_at_once(cel.whole_devices_of), cel.devices_of(names)
     message = (
         f"a pod with {names.gpumem} is on one device, or on as many as its {names.gpu_count} says: it asks for more "
         f"{GPU} (or {', '.join(f'{prefix}*' for prefix in PLUGIN_RESOURCES)}) than that; lower them"
     )
-    scope = Scope(outside(exempt), {"asks-for-gpumem": cel.asks_for_gpumem(names)})
+    scope = Scope(outside(), {"asks-for-gpumem": cel.asks_for_gpumem(names)})
     return validating(WHOLE_DEVICES, scope, {f"{asked} <= {spread}": message})

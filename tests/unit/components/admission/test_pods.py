@@ -6,42 +6,64 @@ from typing import Any
 
 import pytest
 
-from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, ByDevice, PoolPlacement, policies
-from components.admission.queued import Queued
-from components.admission.seats import Seats
-from tenancy.ledger import PodSecurity, Tenant
-from tenancy.names import Names
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, policies
+from tenancy.ledger import (
+    AdmissionTerms,
+    Ledger,
+    LocalQueue,
+    OnDemand,
+    PodSecurity,
+    Pool,
+    QueueQuota,
+    Seat,
+    Sharing,
+    Tenant,
+)
+from tenancy.names import GPU
 from tests.support.engine import Graph
 from tests.support.given import DOMAIN, declared
 
+T4 = Pool(name="t4", nodes=1, device_count=4, memory_mib=15360, reserve_mib=1360, node_selector={"zone": "a"})
+BATCH = Pool(name="batch", nodes=1, device_count=1, sharing=Sharing.WHOLE, node_selector={"a~b/c": "d", "zone": "b"})
+VM = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="KVM")
+LEDGER = Ledger(
+    domain=DOMAIN,
+    pools=(T4, BATCH),
+    seats=(
+        Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),
+        Seat(name="train", tenant="team-a", pool="t4", gpumem_mib=100, replicas=2),
+    ),
+    on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),),
+    quotas=(QueueQuota(queue="gpu", flavor="any", pool="batch", resource=GPU, nominal=1),),
+    local_queues=(LocalQueue(name="gpu", tenant="team-a", queue="gpu"),),
+    queue_tenants=("team-a",),
+    tenants=(
+        Tenant(name="chat"),
+        Tenant(name="tts"),
+        Tenant(name="team-a"),
+        Tenant(name="strict", pod_security=PodSecurity.RESTRICTED),
+    ),
+)
+TERMS = AdmissionTerms(
+    gpu_priority="gpu",
+    priorities={"gpu": ("inference",), "lesser": ("lab", "tts"), "critical": ("inference",)},
+    own=("agents", "kueue-system"),
+)
 ARGS = AdmissionArgs(
     spec=AdmissionSpec(
         gpu_priority="gpu",
         tenant_priorities={"tts": "lesser", "lab": "lesser"},
         exempt_namespaces=["nvidia", "kube-system"],  # the second is always
     ),
-    names=Names(DOMAIN),
-    exempt=["kube-system"],
-    without_budget=["tts", "team-a"],
-    device_mib=14000,
-    queued=[PoolPlacement(name="batch", tenants=["team-a"], node_selector={"a~b/c": "d", "zone": "b"})],
-    seated=[PoolPlacement(name="t4", tenants=["immich", "tts"], node_selector={"zone": "a"})],
-    priority_tenants={"critical": ["inference"], "gpu": ["inference"]},
-    queues=Queued(
-        seats=Seats(names=Names(DOMAIN), sizes={"chat": {5000: 1}, "team-a": {100: 2}}),
-        tenants=["team-a"],
-        account="kueue",
-    ),
-    tenants=[
-        Tenant(name="immich"),
-        Tenant(name="tts"),
-        Tenant(name="team-a"),
-        Tenant(name="strict", pod_security=PodSecurity.RESTRICTED),
-    ],
-    own=["agents"],
+    ledger=LEDGER,
+    terms=TERMS,
 )
-BY_DEVICE = replace(ARGS, by_device=ByDevice(account="system:serviceaccount:agents:scheduler", devices=4))
-VM = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="KVM")
+BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
+LONGHORN = replace(ARGS, terms=replace(TERMS, exempt_priorities=("longhorn",)))
+
+
+def with_ledger(**changes: Any) -> AdmissionArgs:
+    return replace(ARGS, ledger=replace(LEDGER, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -105,26 +127,24 @@ def test_exempt_namespaces_are_out_of_every_policy_for_pods() -> None:
 EVERYWHERE_BUT = {
     "stamp-priority": ["kube-system", "lab", "tts"],
     "gpu-budget": ["kube-system", "team-a", "tts"],
-    "gpu-tenants": ["immich", "kube-system", "strict", "team-a", "tts"],
+    "gpu-tenants": ["chat", "kube-system", "strict", "team-a", "tts"],
     "priority-use-lesser": ["kube-system", "lab", "tts"],
     "priority-use-critical": ["inference", "kube-system"],
     "priority-use-gpu": ["inference", "kube-system"],
-    "priority-system": ["agents", "kube-system"],
+    "priority-system": ["agents", "kube-system", "kueue-system"],
     "device-environment": ["kube-system"],
 }
+QUEUED = {"queued-pods", "queued-pods-kept", "queued-jobs", "queued-jobs-deletion"}
 ONLY = {
     "stamp-priority-lesser": ["lab", "tts"],
     "place-queued-batch": ["team-a"],
-    "place-seated-t4": ["immich", "tts"],
+    "place-seated-t4": ["chat", "tts"],
     "counted-gpus": ["tts"],
     "grace": ["team-a", "tts"],
     "grace-deletion": ["team-a", "tts"],
-    "queued-pods": ["team-a"],
-    "queued-pods-kept": ["team-a"],
-    "queued-jobs": ["team-a"],
-    "queued-jobs-deletion": ["team-a"],
+    **{name: ["team-a"] for name in QUEUED},
     "seat-sizes": ["chat"],
-    "pod-security-baseline": ["immich", "team-a", "tts"],
+    "pod-security-baseline": ["chat", "team-a", "tts"],
     "pod-security-restricted": ["strict"],
 }
 
@@ -137,30 +157,28 @@ def test_each_policy_is_for_its_namespaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "added", "gone"),
+    ("args", "added", "gone"),
     [
-        ({"by_device": BY_DEVICE.by_device}, {"device-stamp", "device-placed"}, set()),
-        ({"by_device": BY_DEVICE.by_device, "without_budget": []}, {"device-stamp", "device-placed"}, {
-            "device-environment", "counted-gpus", "grace", "grace-deletion",
-        }),
-        ({"queued": [], "seated": []}, set(), {"place-queued-batch", "place-seated-t4"}),
-        ({"priority_tenants": {}}, set(), {"priority-use-critical"}),
+        (BY_DEVICE, {"device-stamp", "device-placed"}, set()),
         (
-            {"spec": AdmissionSpec(gpu_priority="gpu", exempt_priorities=["longhorn"])},
-            {"priority-use-longhorn"},
-            {"stamp-priority-lesser", "priority-use-lesser"},
+            replace(BY_DEVICE, ledger=replace(LEDGER, on_demand=(), queue_tenants=(), local_queues=())),
+            {"device-stamp", "device-placed"},
+            {"device-environment", "counted-gpus", "grace", "grace-deletion", "place-queued-batch", *QUEUED},
         ),
-        ({"queues": Queued(seats=Seats(names=Names(DOMAIN)), tenants=[], account="kueue")}, set(), {
-            "seat-sizes", "queued-pods", "queued-pods-kept", "queued-jobs", "queued-jobs-deletion",
-        }),
-        ({"tenants": [VM]}, set(), {"pod-security-baseline", "pod-security-restricted"}),
+        (with_ledger(seats=()), set(), {"seat-sizes"}),
+        (
+            replace(
+                ARGS, spec=AdmissionSpec(gpu_priority="gpu"), terms=replace(TERMS, exempt_priorities=("longhorn",))
+            ),
+            {"priority-use-longhorn"},
+            {"stamp-priority-lesser"},
+        ),
+        (with_ledger(tenants=(VM,)), set(), {"pod-security-baseline", "pod-security-restricted"}),
     ],
-    ids=["by device", "all have budgets", "no pools", "no classes", "other classes", "no seats", "privileged"],
-)  # fmt: skip
-def test_a_policy_is_there_only_if_it_judges_something(
-    changes: dict[str, Any], added: set[str], gone: set[str]
-) -> None:
-    before, after = set(specs()), set(specs(replace(ARGS, **changes)))
+    ids=["by device", "all have budgets", "no seats", "other classes", "privileged"],
+)
+def test_a_policy_is_there_only_if_it_judges_something(args: AdmissionArgs, added: set[str], gone: set[str]) -> None:
+    before, after = set(specs()), set(specs(args))
     assert (after - before, before - after) == (added, gone)
 
 
@@ -174,8 +192,7 @@ def test_a_policy_is_there_only_if_it_judges_something(
     ],
 )
 def test_a_class_is_for_those_it_was_made_for(priority: str, message: str) -> None:
-    spec = ARGS.spec.model_copy(update={"exempt_priorities": ["longhorn"]})
-    (validation,) = specs(replace(ARGS, spec=spec))[f"priority-use-{priority}"]["validations"]
+    (validation,) = specs(LONGHORN)[f"priority-use-{priority}"]["validations"]
     assert message in validation["message"]
     assert (validation["expression"] == "false") == (priority != "gpu")
 
@@ -187,7 +204,7 @@ def test_labels_are_escaped_in_the_patch_of_a_node_selector() -> None:
 
 @pytest.mark.parametrize(
     ("args", "account"),
-    [(ARGS, "system:kube-scheduler"), (BY_DEVICE, "system:serviceaccount:agents:scheduler")],
+    [(ARGS, "system:kube-scheduler"), (BY_DEVICE, "system:serviceaccount:agents:gpu-tenancy-scheduler")],
 )
 def test_only_the_scheduler_that_places_by_device_writes_the_device(args: AdmissionArgs, account: str) -> None:
     (condition,) = specs(args)["device-binding"]["matchConditions"]
@@ -209,9 +226,8 @@ def test_policies_do_not_grow_with_the_tenants() -> None:
     """Label selectors compare the names, because CEL expressions have a cost limit."""
 
     def longest(tenants: int) -> int:
-        many = [f"team-{n}" for n in range(tenants)]
-        placed = PoolPlacement(name="batch", tenants=many, node_selector={"zone": "b"})
-        args = replace(ARGS, without_budget=many, queued=[placed], seated=[placed])
+        many = [OnDemand(name=f"team-{n}", tenant=f"team-{n}", pool="t4", need_mib=1) for n in range(tenants)]
+        args = with_ledger(on_demand=tuple(many))
         return max(len(e) for spec in specs(args).values() for e in expressions(spec))
 
     assert longest(1) == longest(500)

@@ -1,35 +1,28 @@
-"""The arguments of a stack's admission policies, and the policies' names."""
+"""The nodes of each tenant's GPU pods, from the settings of prod."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
-from components.admission.pods import AdmissionArgs, policies
+from components.admission import placement
 from stacks import settings
-from stacks.admission import admission_args
+from tenancy.ledger import Ledger
 from tenancy.names import LABEL_HOSTNAME
 from tests.support.prod import Change, drop, put, raw
 
 WHOLE = {"nodes": 1, "sharing": "whole"}
 
 
-def args_of(config: dict[str, Any]) -> AdmissionArgs:
-    declared = settings.parse(config)
-    assert declared.admission is not None
-    return admission_args(declared.admission, declared, declared.ledger())
-
-
-def changed(*changes: Change) -> AdmissionArgs:
-    """The arguments of prod's policies after changes."""
+def ledger(*changes: Change) -> Ledger:
+    """The ledger of prod after changes."""
     config = raw()
     for change in changes:
         change(config)
-    return args_of(config)
+    return settings.parse(config).ledger()
 
 
 def names(config: dict[str, Any]) -> list[str]:
-    return [policy["metadata"]["name"] for policy in policies(args_of(config))]
+    return [placed.name for placed in placement.queued(settings.parse(config).ledger())]
 
 
 def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
@@ -51,77 +44,72 @@ def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
     return config
 
 
-def test_groups_of_pools_whose_names_join_alike_have_a_policy_each() -> None:
+def test_groups_of_pools_whose_names_join_alike_have_a_name_each() -> None:
     found = names(queues_over(("a-b", "c"), ("a", "b-c"), ("a-b-c",)))
-    assert [name for name, times in Counter(found).items() if times > 1] == []
-    assert len([name for name in found if "place-queued" in name and "batch" not in name]) == 3
+    assert len(set(found)) == len(found) == 4
 
 
-def test_a_policy_over_many_pools_has_a_name_that_kubernetes_takes() -> None:
+def test_a_name_of_many_pools_leaves_room_in_the_name_of_a_policy() -> None:
     pools = tuple(f"{number}{'x' * 60}" for number in range(5))
     found = names(queues_over(pools, (*pools[:4], "other")))
-    assert max(len(name) for name in found) <= 253
+    assert max(len(name) for name in found) <= 200
     assert len(set(found)) == len(found)
-
-
-def test_tenants_without_a_budget_are_on_record_or_queue() -> None:
-    args = changed()
-    assert args.without_budget == ["android-emulator", "ebook2audiobook", "team-a", "team-b", "tts", "ytdlp"]
-    assert args.exempt == ["kube-system"]
-    assert args.device_mib == 14000
-    assert args.priority_tenants["homelab-disposable"] == {"agents"}
 
 
 @pytest.mark.parametrize(
     ("changes", "own"),
     [
-        ([put("kueue namespace", "queueing")], ["gpu-tenancy-system", "queueing"]),
-        ([drop("kueue")], ["gpu-tenancy-system", "kueue-system"]),
-        ([drop("kueue"), drop("queues")], ["gpu-tenancy-system"]),
+        ([put("kueue namespace", "queueing")], ("gpu-tenancy-system", "queueing")),
+        ([drop("kueue")], ("gpu-tenancy-system", "kueue-system")),
+        ([drop("kueue"), drop("queues")], ("gpu-tenancy-system",)),
     ],
     ids=["the stack's", "installed by others", "none"],
 )
-def test_kueues_namespace_may_use_the_systems_classes(changes: list[Change], own: list[str]) -> None:
-    assert list(changed(*changes).own) == own
+def test_kueues_namespace_may_use_the_systems_classes(changes: list[Change], own: tuple[str, ...]) -> None:
+    terms = ledger(*changes).admission
+    assert terms is not None
+    assert terms.own == own
 
 
 def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:
-    (placement,) = changed().queued
-    assert (placement.name, placement.tenants) == ("batch", ["team-a", "team-b"])
-    assert placement.node_selector == raw()["pools"]["batch"]["node_selector"]
+    (placed,) = placement.queued(ledger())
+    assert (placed.name, placed.tenants) == ("batch", ["team-a", "team-b"])
+    assert placed.node_selector == raw()["pools"]["batch"]["node_selector"]
 
 
 def test_the_others_go_to_the_pool_of_their_workloads() -> None:
-    assert {placed.name: placed.tenants for placed in changed().seated} == {
+    assert {placed.name: placed.tenants for placed in placement.seated(ledger())} == {
         "node-4": ["inference"],
         "t4": ["android-emulator", "ebook2audiobook", "frigate", "immich", "llama-swap", "portal-stt", "tts", "ytdlp"],
     }
 
 
 def test_a_tenant_of_two_pools_gets_the_labels_they_share_and_one_that_queues_is_left_alone() -> None:
-    args = changed(
+    found = ledger(
         put("unbudgeted second", {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}),
         put("residents train", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100}),
     )
-    placed = {tenant: placement for placement in args.seated for tenant in placement.tenants}
+    placed = {tenant: each for each in placement.seated(found) for tenant in each.tenants}
     assert placed["android-emulator"].node_selector == {"nvidia.com/gpu.present": "true"}
     assert "team-a" not in placed
 
 
 def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
     l4 = {"gpu.example.com/model": "l4", "nvidia.com/gpu.sharing-strategy": "none", LABEL_HOSTNAME: "l4"}
-    (placement,) = changed(
+    found = ledger(
         put("pools l4", {"node_selector": l4, **WHOLE}),
         put("pools batch node_selector", {**l4, "gpu.example.com/model": "t4", LABEL_HOSTNAME: "t4"}),
         put("queues flavors l4", {"pool": "l4", "node_labels": {"gpu.example.com/model": "l4"}}),
         put("queues cluster_queues gpu-cq quotas l4", {"nvidia.com/gpu": {"nominal": 1}}),
-    ).queued
-    assert placement.name == "batch.l4"
-    assert placement.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
+    )
+    (placed,) = placement.queued(found)
+    assert placed.name == "batch.l4"
+    assert placed.node_selector == {"nvidia.com/gpu.sharing-strategy": "none"}
 
 
 def test_a_queue_for_shared_memory_places_nobody() -> None:
     memory = {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}}
-    assert not changed(
+    found = ledger(
         put("queues flavors", {"t4-memory": {"pool": "t4"}}), put("queues cluster_queues gpu-cq quotas", memory)
-    ).queued
+    )
+    assert placement.queued(found) == []

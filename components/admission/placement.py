@@ -1,61 +1,33 @@
-"""The arguments of the admission policies, from the whole stack: exemptions, tenants without a budget, placement."""
+"""The nodes of each tenant's GPU pods, by the pools of its workloads and of its queues."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from components.admission.pods import AdmissionArgs, AdmissionSpec, ByDevice, PoolPlacement
-from components.admission.queued import Queued
-from components.admission.seats import Seats
-from components.host_memory import tenants_by_priority
-from components.queues import QueuesSpec, tenants_of
-from stacks.settings import StackSettings
 from tenancy.ledger import Ledger, OnDemand, Seat, Sharing, Unbudgeted
-from tenancy.names import EXEMPT_BY_NAME, SCHEDULER, kueue_account
 
 _LONGEST_JOINED = 200
 
 
-def admission_args(spec: AdmissionSpec, settings: StackSettings, ledger: Ledger) -> AdmissionArgs:
-    """The arguments. Tenants without a budget have on-demand or unbudgeted workloads, or a queue."""
-    return AdmissionArgs(
-        spec=spec,
-        names=ledger.names,
-        exempt=[EXEMPT_BY_NAME],
-        tenants=ledger.tenants,
-        without_budget=sorted(ledger.tenants_without_budget),
-        device_mib=max(pool.device_mib for pool in ledger.pools),
-        queued=queued(settings.queues, ledger) if settings.queues else [],
-        seated=seated(ledger),
-        priority_tenants=tenants_by_priority(settings.memory_pools),
-        own=list(ledger.admission.own) if ledger.admission else [],
-        queues=Queued(
-            seats=Seats(
-                names=ledger.names, sizes={seat.tenant: ledger.seat_sizes(seat.tenant) for seat in ledger.seats}
-            ),
-            tenants=ledger.queue_tenants,
-            account=kueue_account(settings.kueue_namespace or ""),
-        ),
-        pools=ledger.pools,
-        by_device=_by_device(settings, ledger) if settings.extender else None,
-    )
+@dataclass(frozen=True, kw_only=True)
+class PoolPlacement:
+    """Tenants with devices in the same pools, and the labels that all nodes of these pools have."""
+
+    name: str
+    tenants: Sequence[str]
+    node_selector: Mapping[str, str]
 
 
-def _by_device(settings: StackSettings, ledger: Ledger) -> ByDevice:
-    return ByDevice(
-        account=f"system:serviceaccount:{settings.cluster.system_namespace}:{SCHEDULER}",
-        devices=max(pool.device_count for pool in ledger.shared_pools),
-    )
-
-
-def queued(queues: QueuesSpec, ledger: Ledger) -> list[PoolPlacement]:
+def queued(ledger: Ledger) -> list[PoolPlacement]:
     """Queue tenants by the pools of whole devices of their queues, with the labels that these pools share. If a queue
     spans pools, Kueue adds the labels of the flavor that it chose."""
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
+    reached: dict[str, set[str]] = {}
+    for quota in ledger.quotas:
+        reached.setdefault(quota.queue, set()).update({quota.pool} & selectors.keys())
     pools: dict[str, set[str]] = {}
-    for queue, tenants in tenants_of(queues).items():
-        reached = {queues.flavors[flavor].pool for flavor in queues.cluster_queues[queue].quotas} & selectors.keys()
-        for tenant in tenants:
-            pools.setdefault(tenant, set()).update(reached)
+    for queue in ledger.local_queues:
+        pools.setdefault(queue.tenant, set()).update(reached.get(queue.queue, ()))
     return _grouped(pools, selectors)
 
 
