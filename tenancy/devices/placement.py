@@ -50,18 +50,21 @@ class Undecided:
     steps: int
 
 
-class _OutOfStepsError(Exception):
-    pass
+class OutOfWorkError(Exception):
+    """The search has used up its steps."""
 
 
-class _Steps:
-    def __init__(self, count: int) -> None:
-        self.left = count
+class Work:
+    """The steps that are left."""
 
-    def take(self, count: int) -> None:
-        self.left -= count
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def take(self, steps: int) -> None:
+        """Raises OutOfWorkError."""
+        self.left -= steps
         if self.left < 0:
-            raise _OutOfStepsError
+            raise OutOfWorkError
 
 
 def fits_alike(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
@@ -101,15 +104,15 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
     """Every item on one device, no device over its MiB; or the smallest contradiction found; or neither in `steps`."""
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
-    budget = _Steps(steps)
+    budget = Work(steps)
     crowd = _crowd(ordered, sizes)
     try:
         choices = _choices(ordered, sizes, budget) if crowd is None else None
-    except _OutOfStepsError:
+    except OutOfWorkError:
         return Undecided(steps)
     if choices is not None:
         return _replay(ordered, devices, choices)
-    smallest = _minimal(crowd or ordered, sizes, _Steps(steps // 10))
+    smallest = _minimal(crowd or ordered, sizes, Work(steps // 10))
     return Impossible(tuple(smallest), _reason(smallest, sizes))
 
 
@@ -134,7 +137,7 @@ def _crowd(ordered: Sequence[Item], sizes: Sequence[int]) -> Sequence[Item] | No
     return min(crowds, key=len, default=None)
 
 
-def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: _Steps) -> list[int] | None:
+def _choices(ordered: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[int] | None:
     """For each item the free space of the device it goes to; None if there is no placement."""
     needs = [item.mib for item in ordered]
     return _best_fit(needs, sizes) or _search(needs, sizes, steps)
@@ -154,7 +157,7 @@ def _best_fit(needs: Sequence[int], sizes: Sequence[int]) -> list[int] | None:
     return choices
 
 
-def _search(needs: Sequence[int], sizes: Sequence[int], steps: _Steps) -> list[int] | None:
+def _search(needs: Sequence[int], sizes: Sequence[int], steps: Work) -> list[int] | None:
     """Depth first over the devices of each need, the largest need first.
 
     Devices with equal free space are one choice, and a state that failed once is not entered again. Free space below
@@ -218,7 +221,7 @@ def _replay(ordered: Sequence[Item], devices: Sequence[Bin], choices: Sequence[i
     return Placement(tuple((device, tuple(lying)) for device, lying in zip(devices, held, strict=True)))
 
 
-def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: _Steps) -> list[Item]:
+def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: Work) -> list[Item]:
     """Items without which the rest still does not fit are left out, the smallest first, while there are steps."""
     kept = list(items)
     for size in sorted({item.mib for item in items}):
@@ -227,7 +230,7 @@ def _minimal(items: Sequence[Item], sizes: Sequence[int], steps: _Steps) -> list
                 steps.take(len(fewer) * len(sizes))
                 if _crowd(fewer, sizes) is None and _choices(fewer, sizes, steps) is not None:
                     break
-            except _OutOfStepsError:
+            except OutOfWorkError:
                 return kept
             kept = fewer
     return kept

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tenancy.fit.plan import Work
+from tenancy.devices.placement import Work
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Pods on devices, and the immutable states of a search for room among them. Units: whole MiB."""
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -223,12 +224,11 @@ class State(NamedTuple):
         each = [max(self.room_on(index), 0) // wanted.mib for index in node]
         if wanted.count == 1:
             return sum(each)
-        low, high = 0, sum(each) // wanted.count
-        while low < high:
-            middle = (low + high + 1) // 2
-            enough = sum(min(count, middle) for count in each) >= middle * wanted.count
-            low, high = (middle, high) if enough else (low, middle - 1)
-        return low
+
+        def too_many(pods: int) -> bool:
+            return sum(min(count, pods) for count in each) < pods * wanted.count
+
+        return bisect_left(range(1, sum(each) // wanted.count + 1), True, key=too_many)
 
     def free_places(self, count: int) -> Iterator[tuple[int, ...]]:
         """Devices for new pods that need nobody touched: those of a node with the most room left, so that all find

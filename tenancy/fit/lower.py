@@ -5,13 +5,15 @@ but for one rule (a floor above the reserve), which is checked again at the end.
 Units: whole MiB.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, islice
 
-from tenancy.devices.placement import Bin, Item, Placement, fits_alike, place
-from tenancy.fit.plan import WORK, Change, Kind, OutOfWorkError, Plan, Wanted, Work
+from tenancy.devices.placement import Bin, Item, OutOfWorkError, Placement, Work, fits_alike, place
+from tenancy.fit.plan import WORK, Change, Kind, Plan, Wanted
 from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, Pool, Seat
 
@@ -73,12 +75,10 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None) -> No
             low, high = high + 1, high * 2 + 1
             if high > _MOST_NODES:
                 return None
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle + 1, high)
-        more = replace(pool, nodes=high)
+        nodes = _first(fits, low, high)
+        more = replace(pool, nodes=nodes)
         room = _Room(_with(ledger, more), more, wanted, Work(WORK))
-        return Nodes(nodes=high, floor_mib=None if room.holds({}) else pool.floor_mib - room.pressed_mib({}))
+        return Nodes(nodes=nodes, floor_mib=None if room.holds({}) else pool.floor_mib - room.pressed_mib({}))
     except OutOfWorkError:
         return None
 
@@ -184,26 +184,20 @@ class _Room:
             return
         if most < least or not self.packs({**lowered, seat: most}):
             return
-        low, high = least, most
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
-        while high <= most and not self.holds({**lowered, seat: high}):
-            high += 1
-        if high <= most:
-            self.best = self._plan({**lowered, seat: high})
+        mib = _first(partial(self._packs_with, lowered, seat), least, most)
+        while mib <= most and not self.holds({**lowered, seat: mib}):
+            mib += 1
+        if mib <= most:
+            self.best = self._plan({**lowered, seat: mib})
 
     def largest_first(self, touched: int) -> Plan | None:
         """Some seats that do, the largest first, each lowered no further than it must be."""
         most = {seat: self.gain(seat) for seat in self.seats}
-        low, high, steps = touched, len(self.seats), self.work.left
+        steps = self.work.left
         lowered: dict[Seat, int] = {}
         try:
-            while low < high:
-                middle = (low + high) // 2
-                fits = self.packs(dict(islice(most.items(), middle)))
-                low, high = (low, middle) if fits else (middle + 1, high)
-            lowered = dict(islice(most.items(), high))
+            count = _first(lambda count: self.packs(dict(islice(most.items(), count))), touched, len(self.seats))
+            lowered = dict(islice(most.items(), count))
             if not self.packs(lowered):
                 return None
             for parts in range(1, _PARTS):
@@ -212,11 +206,7 @@ class _Room:
                     lowered = some
                     break
             for seat in reversed([*lowered]):
-                low, high = 0, lowered[seat]
-                while low < high:
-                    middle = (low + high) // 2
-                    low, high = (low, middle) if self.packs({**lowered, seat: middle}) else (middle + 1, high)
-                lowered[seat] = high
+                lowered[seat] = _first(partial(self._packs_with, lowered, seat), 0, lowered[seat])
         except OutOfWorkError:
             self.work = Work(steps)
         lowered = {seat: mib for seat, mib in lowered.items() if mib}
@@ -266,6 +256,9 @@ class _Room:
             self.unsure = True
             return False
         return self._in_some_order(sizes, total)
+
+    def _packs_with(self, lowered: dict[Seat, int], seat: Seat, mib: int) -> bool:
+        return self.packs({**lowered, seat: mib})
 
     def _in_some_order(self, sizes: Counter[int], total: int) -> bool:
         wanted = self.wanted
@@ -328,6 +321,11 @@ class _Room:
             for seat, mib in lowered.items()
         )
         return Plan(changes=changes, least=(len(changes), _cost(lowered)))
+
+
+def _first(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number from `low` on that fits; `high` is known to."""
+    return low + bisect_left(range(low, high), True, key=fits)
 
 
 def _cost(lowered: dict[Seat, int]) -> int:

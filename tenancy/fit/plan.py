@@ -69,20 +69,3 @@ class Plan:
     def cost(self) -> tuple[int, int]:
         """Workloads touched, and MiB promised less."""
         return len(self.changes), sum(change.mib for change in self.changes)
-
-
-class OutOfWorkError(Exception):
-    """The search has used up its steps."""
-
-
-class Work:
-    """The steps that are left."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def take(self, steps: int) -> None:
-        """Raises OutOfWorkError."""
-        self.left -= steps
-        if self.left < 0:
-            raise OutOfWorkError

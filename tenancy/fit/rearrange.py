@@ -11,9 +11,10 @@ from contextlib import suppress
 from itertools import combinations, islice
 from math import ceil
 
+from tenancy.devices.placement import OutOfWorkError, Work
 from tenancy.fit.amounts import Lowerable, cheapest
 from tenancy.fit.layout import Budget, DeviceRoom, Layout, Lying, State
-from tenancy.fit.plan import WORK, Change, Kind, OutOfWorkError, Plan, Wanted, Work
+from tenancy.fit.plan import WORK, Change, Kind, Plan, Wanted
 
 _NARROW = 3  # ways that are tried at each turn, where there are no steps for all
 _NARROW_WORK = 200_000

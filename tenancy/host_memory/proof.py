@@ -5,6 +5,7 @@ of a moment: what holds there holds in between.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -206,11 +207,7 @@ def _least(holds: Callable[[int], bool], most: int) -> int | None:
     """The smallest number from 1 to `most` for which a rising condition holds."""
     if most < 1 or not holds(most):
         return None
-    low = 1
-    while low < most:
-        middle = (low + most) // 2
-        low, most = (low, middle) if holds(middle) else (middle + 1, most)
-    return low
+    return 1 + bisect_left(range(1, most), True, key=holds)
 
 
 def _held_mib(workload: Workload, moment: UseLevel) -> int:
