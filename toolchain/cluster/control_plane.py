@@ -62,7 +62,8 @@ def write_credentials(folder: Folder, ports: Ports) -> None:
         certificates.issue(folder.pki, name, user=user, group=group, hosts=hosts)
     for name, (user, group) in USERS.items():
         certificates.issue(folder.pki, name, user=user, group=group)
-        credentials = kubeconfig.certificate(folder.pki, name)
+        pair = {"client-certificate": f"{name}.crt", "client-key": f"{name}.key"}
+        credentials = {part: str(folder.pki / file) for part, file in pair.items()}
         kubeconfig.write(folder.kubeconfig_of(name), f"https://127.0.0.1:{ports.api_server}", folder.ca, credentials)
 
 

@@ -24,8 +24,3 @@ def write(path: Path, server: str, ca: Path, user: dict[str, Any]) -> None:
             indent=1,
         )
     )
-
-
-def certificate(pki: Path, name: str) -> dict[str, str]:
-    """Credentials: the client certificate `name`."""
-    return {"client-certificate": str(pki / f"{name}.crt"), "client-key": str(pki / f"{name}.key")}

@@ -264,8 +264,7 @@ def _kubelet_configuration(folder: Folder, ports: Ports) -> dict[str, Any]:
 
 def _pod_cgroups() -> dict[str, Any]:
     """Returns the settings for pods' control groups, if the node's hierarchy has a memory controller."""
-    unified = (_CGROUPS / "cgroup.controllers").exists()
-    if unified and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
+    if nvidia.unified() and "memory" not in (_CGROUPS / "cgroup.controllers").read_text().split():
         return {"cgroupsPerQOS": False, "enforceNodeAllocatable": []}
     return {"enforceNodeAllocatable": ["pods"]}
 
@@ -277,8 +276,7 @@ def _cgroup(folder: Folder) -> str:
 
 def _cgroup_tops(folder: Folder) -> Iterator[Path]:
     """Yields the node's group in each hierarchy of cgroup v1, or in the one of v2."""
-    unified = (_CGROUPS / "cgroup.controllers").exists()
-    for hierarchy in [_CGROUPS] if unified else sorted(_CGROUPS.iterdir()):
+    for hierarchy in [_CGROUPS] if nvidia.unified() else sorted(_CGROUPS.iterdir()):
         yield hierarchy / _cgroup(folder)
 
 

@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,8 @@ def main() -> int:
         signal.signal(number, _interrupted)
     began = time.monotonic()
     try:
-        with _folder() as folder:
-            _Demo(folder, began).run()
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
+            _Demo(Path(folder), began).run()
     except KeyboardInterrupt:
         print("interrupted: the cluster is ended and its folder removed", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -84,15 +84,6 @@ def _interrupted(*_: Any) -> None:
         signal.signal(number, signal.SIG_IGN)
     print("\nends what it started ...", file=sys.stderr, flush=True)
     raise KeyboardInterrupt
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 class _Demo:

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from toolchain.cluster import prod
-from toolchain.cluster.api import ClusterApi
+from toolchain.cluster.api import ClusterApi, until
 from toolchain.cluster.card import Card, deployment
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
@@ -17,7 +16,6 @@ from toolchain.demo.story import LEAK_MIB, Told
 Object = Mapping[str, Any]
 
 STEP_SECONDS = 240  # far longer than any takes, also on a busy machine
-_PAUSE_SECONDS = 0.3
 _READING_SECONDS = 8  # After this time the agents have a new reading: the exporter reads every 5 s.
 
 Meanwhile = Callable[[], None]
@@ -99,7 +97,8 @@ class Stage:
         self._scale("llama-swap", 0)
         self._until(lambda: self.card.holds("llama-swap") == 0, "its old process has ended")
         self.card.wants |= budgets()
-        self._pause(_READING_SECONDS)
+        ends = time.monotonic() + _READING_SECONDS
+        self._until(lambda: time.monotonic() >= ends, "the agents have a new reading")
         self._scale("llama-swap", 1)
         self.card.wants["llama-swap"] = STEADY_MIB["llama-swap"]
         self._until(lambda: self.card.holds("llama-swap") == STEADY_MIB["llama-swap"], "llama-swap is loaded")
@@ -150,19 +149,11 @@ class Stage:
     def _items(self, path: str) -> list[Object]:
         return list((self.api.get(path) or {"items": []})["items"])
 
-    def _pause(self, seconds: float) -> None:
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            self.meanwhile()
-            time.sleep(_PAUSE_SECONDS)
-
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        ends = time.monotonic() + STEP_SECONDS
-        while time.monotonic() < ends:
-            with suppress(OSError):  # it asks again
-                if holds():
-                    return
-            self.meanwhile()
-            time.sleep(_PAUSE_SECONDS)
-        died = f"; died for lack of memory: {', '.join(self.card.died)}" if self.card.died else ""
-        raise ClusterError(f"{what}: not within {STEP_SECONDS} s{died}")
+        def held() -> bool:
+            if not holds():
+                self.meanwhile()
+                return False
+            return True
+
+        until(held, STEP_SECONDS, what, lambda: f"died for lack of memory: {self.card.died}")
