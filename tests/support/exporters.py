@@ -63,12 +63,10 @@ def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", 
 
 
 @contextmanager
-def measured(
-    served: Served, *cards: Device | DeviceUse, registry: Registry | None = None, frozen: bool = False
-) -> Iterator[None]:
+def measured(served: Served, *cards: Device | DeviceUse, frozen: bool = False) -> Iterator[None]:
     """The ledger, its node, and an exporter there that shows these devices on `served.exporter_port`."""
     served.cluster.add_ledger(T4)
     served.cluster.add_node()
     add_exporter(served, ip="127.0.0.1")
-    with serving(gauge(*cards, registry=registry, frozen=frozen)) as served.exporter_port:
+    with serving(gauge(*cards, frozen=frozen)) as served.exporter_port:
         yield

@@ -45,10 +45,10 @@ class Extender:
         finally:
             connection.close()
 
-    def post(self, verb: str, arguments: object, client: Path | None = None) -> Any:
-        """Returns the answer to the scheduler, or to the client with the certificate in that folder. Raises OSError."""
-        folder = client or self.certificates
-        context = ssl.create_default_context(cafile=self.certificates / "ca.crt")
+    def post(self, verb: str, arguments: object) -> Any:
+        """Returns the answer to the scheduler. Raises OSError."""
+        folder = self.certificates
+        context = ssl.create_default_context(cafile=folder / "ca.crt")
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.verbs_port, timeout=PATIENCE_SECONDS, context=context

@@ -112,15 +112,13 @@ class FakeCluster:
         gone["metadata"]["resourceVersion"] = self.next_version()
         self.tell("DELETED", "/api/v1/pods", gone)
 
-    def add_ledger(
-        self, *pools: Pool, text: str | None = None, finalizers: tuple[str, ...] = (), **promises: Any
-    ) -> None:
+    def add_ledger(self, *pools: Pool, text: str | None = None, **promises: Any) -> None:
         data = json.dumps(Ledger(domain=DOMAIN, pools=pools, **promises).to_data()) if text is None else text
         again = self.ledger_path in self.objects
         metadata = {
             "name": LEDGER,
             "resourceVersion": self.next_version(),
-            "finalizers": [*finalizers, NAMES.capacity_finalizer],
+            "finalizers": [NAMES.capacity_finalizer],
         }
         self.objects[self.ledger_path] = {"kind": "ConfigMap", "metadata": metadata, "data": {LEDGER_KEY: data}}
         self._tell_of_ledger("MODIFIED" if again else "ADDED")

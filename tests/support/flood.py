@@ -1,25 +1,23 @@
-"""An attacker of an HTTP server, as a process: `python -m tests.support.flood PORT`.
+"""An attacker of an HTTP server, as a process: `python -m tests.support.flood PORT SOURCES`.
 
 It holds many connections that never end their request, and opens each one again that the server closes. It also sends
-whole requests at a rate, some of them far too large. It prints its counters as JSON.
+whole requests at a rate, some of them far too large. It ends when it is killed.
 """
 
-import argparse
 import contextlib
 import errno
 import itertools
-import json
 import resource
 import selectors
 import socket
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 from tests.support.paths import ROOT
 
@@ -27,41 +25,37 @@ BUSY = (errno.EINPROGRESS, errno.EAGAIN)
 BEGUN = b"GET /metrics HTTP/1.1\r\nX-Slow: "
 WHOLE = b"GET /metrics HTTP/1.1\r\nConnection: close\r\n\r\n"
 OVERSIZED = b"GET /metrics HTTP/1.1\r\nX-Large: " + b"x" * 2**20
+# Connections that are held, of which so many are opened in a second, and whole requests in a second.
+SLOW, REOPEN, RATE = 3000, 1000, 300
 DRIP_SECONDS = 1.0
 TICK_SECONDS = 0.005
 
 
 @dataclass
 class Attack:
-    """`sources` are addresses of the loopback from which it comes; a second it opens at most `reopen` of the slow
-    connections, and asks `rate` whole requests."""
+    """`sources` are addresses of the loopback from which it comes."""
 
     port: int
-    slow: int
-    reopen: int
-    rate: int
-    sources: list[str]
+    sources: Sequence[str]
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    count: Counter[str] = field(default_factory=Counter)
     held: set[socket.socket] = field(default_factory=set)
     quick: dict[socket.socket, float] = field(default_factory=dict)
 
-    def run(self, seconds: float) -> None:
-        """Attacks for so long."""
+    def run(self) -> NoReturn:
         addresses, numbers = itertools.cycle(self.sources), itertools.count(1)
         began, dripped, opened, asked = time.monotonic(), 0.0, 0, 0
-        while (now := time.monotonic()) < began + seconds:
-            for _ in range(min(self.slow - len(self.held), int((now - began) * self.reopen) - opened, 500)):
+        while True:
+            now = time.monotonic()
+            for _ in range(min(SLOW - len(self.held), int((now - began) * REOPEN) - opened, 500)):
                 opened += 1
                 self._open(next(addresses), BEGUN, self.held)
-            for _ in range(min(int((now - began) * self.rate) - asked, 500)):
+            for _ in range(min(int((now - began) * RATE) - asked, 500)):
                 asked += 1
                 self._open(next(addresses), OVERSIZED if next(numbers) % 10 == 0 else WHOLE, None)
             if now - dripped > DRIP_SECONDS:
                 dripped = now
                 self._drip()
             self._listen(TICK_SECONDS)
-            self.count["most held"] = max(self.count["most held"], len(self.held))
 
     def _open(self, source: str, text: bytes, into: set[socket.socket] | None) -> None:
         client = socket.socket()
@@ -71,7 +65,6 @@ class Attack:
         if client.connect_ex(("127.0.0.1", self.port)) not in (0, *BUSY):
             client.close()
             return
-        self.count["opened"] += 1
         if into is not None:
             into.add(client)
         else:
@@ -86,10 +79,8 @@ class Attack:
                 if events & selectors.EVENT_WRITE:
                     client.send(key.data)
                     self.selector.modify(client, selectors.EVENT_READ, None)
-                elif not (answer := client.recv(2**16)):
+                elif not client.recv(2**16):
                     self._close(client)
-                elif answer.startswith(b"HTTP/1.1 "):
-                    self.count[f"status {answer[9:12].decode()}"] += 1
             except OSError:
                 self._close(client)
         late = time.monotonic() - 5
@@ -136,10 +127,7 @@ from agents.guard.main import Sweeper
 from agents.guard.processes import ProcessIndex
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
-try:
-    from agents.runtime.open_server import MetricsServer
-except ImportError:  # a version of before, in the benchmark
-    from agents.runtime.http_server import MetricsServer
+from agents.runtime.open_server import MetricsServer
 
 # The soft limit that most container runtimes give.
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -167,11 +155,10 @@ with MetricsServer(int(sys.argv[1]), sweeper) as server:
 
 
 @contextmanager
-def attacked(port: int, *, slow: int = 3000, reopen: int = 1000, rate: int = 300, sources: int = 1) -> Iterator[None]:
+def attacked(port: int, *, sources: int = 1) -> Iterator[None]:
     """The attack goes on, for as long as the context does."""
-    command = [sys.executable, "-m", "tests.support.flood", str(port)]
-    given = {"slow": slow, "reopen": reopen, "rate": rate, "sources": sources, "seconds": 600}
-    with subprocess.Popen([*command, *(f"--{name}={value}" for name, value in given.items())], cwd=ROOT) as process:
+    command = [sys.executable, "-m", "tests.support.flood", str(port), str(sources)]
+    with subprocess.Popen(command, cwd=ROOT) as process:
         try:
             yield
             assert process.poll() is None, "the attack ended before its time"
@@ -179,22 +166,11 @@ def attacked(port: int, *, slow: int = 3000, reopen: int = 1000, rate: int = 300
             process.kill()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.support.flood", description=__doc__)
-    parser.add_argument("port", type=int)
-    parser.add_argument("--slow", type=int, default=3000)
-    parser.add_argument("--reopen", type=int, default=1000)
-    parser.add_argument("--rate", type=int, default=300)
-    parser.add_argument("--sources", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=10)
-    given = parser.parse_args()
+def main(port: int, sources: int) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    sources = [f"127.66.{number // 250}.{number % 250 + 1}" for number in range(given.sources)]
-    attack = Attack(given.port, given.slow, given.reopen, given.rate, sources)
-    attack.run(given.seconds)
-    print(json.dumps(attack.count))
+    Attack(port, [f"127.66.{number // 250}.{number % 250 + 1}" for number in range(sources)]).run()
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

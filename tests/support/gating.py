@@ -75,10 +75,10 @@ def seat_pod(name: str, mib: int, *, node: str = "n", since: int | None = NOW - 
     )
 
 
-def waiting(name: str, mib: int, pool: str = "t4", created: int = NOW, **fields: Any) -> WaitingSeat:
+def waiting(name: str, mib: int, pool: str = "t4", **fields: Any) -> WaitingSeat:
     """Returns a resident's pod without a node."""
     seat = Seat(name=name, tenant=name, pool=pool, gpumem_mib=mib)
-    at = datetime.fromtimestamp(created, UTC)
+    at = datetime.fromtimestamp(NOW, UTC)
     given = {"uid": name, "namespace": name, "name": name, "ask": Ask(mib), "seats": (seat,), "priority": 0}
     return WaitingSeat(**{**given, "created": at, **fields})
 
@@ -124,9 +124,9 @@ def owner(manager: str, field: str = "f:replicas") -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "fieldsV1": {"f:spec": {field: {}}}}
 
 
-def scale_by(cluster: FakeCluster, manager: str, replicas: int, gate: GateConfig = TTS) -> None:
+def scale_by(cluster: FakeCluster, manager: str, replicas: int) -> None:
     """Scales the Deployment in the name of another manager."""
-    found = cluster.objects[path_of(gate)]
+    found = cluster.objects[path_of(TTS)]
     found["spec"]["replicas"] = replicas
     found["metadata"]["generation"] += 1
     found["metadata"] |= {"managedFields": [owner(manager)], "resourceVersion": cluster.next_version()}

@@ -60,8 +60,8 @@ def running(informer: Informer, cluster: FakeCluster, *, watches: int = 1) -> It
     assert not thread.is_alive()
 
 
-def watched(served: Served, *, resource_version: str = "100", seconds: float = 20, **parameters: str) -> Watch:
+def watched(served: Served, *, seconds: float = 20, **parameters: str) -> Watch:
     """A watch of the nodes, which lasts until the server ends it."""
     served.cluster.watches_last = True
     api = served.api(clock=Clock())
-    return Watch(api, NODES, clock=Clock(), resource_version=resource_version, seconds=seconds, **parameters)
+    return Watch(api, NODES, clock=Clock(), resource_version="100", seconds=seconds, **parameters)

@@ -172,9 +172,9 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
     found.texts[f"{EXPORTERS}/{name}:{port}/metrics"] = metrics.encode()
 
 
-def page(on: str, free_mib: int, uses: dict[str, int], total_mib: int = 15360) -> str:
+def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
     """Returns an exporter's page for a node with one device; `uses` is MiB by "namespace/pod"."""
-    mib, device = 2**20, f'gpu="0",uuid="GPU-{on}-0"'
+    total_mib, mib, device = 15360, 2**20, f'gpu="0",uuid="GPU-{on}-0"'
     used = total_mib - free_mib
     lines = [
         "gpu_memory_sample_age_seconds 1",
