@@ -7,7 +7,6 @@ import pulumi
 from components.base import zipapp
 from components.base.network import PrometheusSpec
 from components.base.system import ClusterSpec
-from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.ledger import Ledger, Pool, Seat, Sharing
 from tests.support.engine import Graph, build
 
@@ -28,46 +27,6 @@ T4 = Pool(
     floor_mib=1536,
 )
 BATCH = Pool(name="batch", node_selector={"zone": "b"}, nodes=1, device_count=1, sharing=Sharing.WHOLE, memory_mib=0)
-NODE_4 = HostMemoryPool(
-    name="node-4",
-    node_selector={"kubernetes.io/hostname": "node-4"},
-    memory_mib=62464,
-    allocatable_mib=61440,
-    eviction_threshold_mib=512,
-    guard=True,
-    workloads=(
-        Workload(
-            name="llm",
-            tenant="inference",
-            priority="critical",
-            request_mib=8192,
-            limit_mib=32768,
-            steady_mib=5120,
-            peak_mib=20480,
-            growth_mib_per_second=1024,
-        ),
-        Workload(
-            name="db",
-            tenant="signoz",
-            priority="critical",
-            request_mib=5120,
-            limit_mib=6144,
-            steady_mib=5120,
-            peak_mib=5120,
-        ),
-    ),
-    disposable=(
-        Disposable(
-            name="vm",
-            tenant="agents",
-            priority="disposable",
-            pods_least=1,
-            pods_most=24,
-            resident_least_mib=512,
-            resident_most_mib=1024,
-        ),
-    ),
-)
 LEDGER = Ledger(domain=DOMAIN, pools=(T4, BATCH), seats=(Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=5000),))
 
 

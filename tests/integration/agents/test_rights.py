@@ -41,9 +41,10 @@ from tests.support.engine import Graph
 from tests.support.exporters import card, measured
 from tests.support.gating import TTS as GATE
 from tests.support.gating import add_deployment, add_journal
-from tests.support.given import CLUSTER, CODE, LEDGER, NODE_4, declared, environment, rights
+from tests.support.given import CLUSTER, CODE, LEDGER, declared, environment, rights
 from tests.support.in_memory_http import serving
 from tests.support.informing import HurriedTime, running
+from tests.support.memory_pools import NODE_4
 from tests.support.paths import ROOT
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
@@ -232,7 +233,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     graph = declared(Guard, "g", GuardArgs(cluster=CLUSTER, code=CODE, pools=(NODE_4,)))
     settings = read(guard.Settings, {**environment(dict(graph.one("DaemonSet").inputs)), **FROM_FIELDS})
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
-    spec = {"nodeName": "node", "priorityClassName": "critical", "containers": []}
+    spec = {"nodeName": "node", "priorityClassName": "homelab-critical", "containers": []}
     busy.cluster.pods.append({"metadata": labels, "spec": spec, "status": {"phase": "Running"}})
     follower = Follower(
         api=busy.api(),

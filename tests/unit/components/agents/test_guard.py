@@ -7,13 +7,13 @@ from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.engine import Graph
 from tests.support.given import (
     CLUSTER,
-    NODE_4,
     NODE_CODE,
     PROMETHEUS,
     SCRAPED,
     declared,
     environment,
 )
+from tests.support.memory_pools import NODE_4
 
 NODE_5 = replace(
     NODE_4,
@@ -51,11 +51,11 @@ def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> No
 def test_it_knows_what_its_pool_is_proven_with(graph: Graph) -> None:
     """The guard calculates the same oom_score_adj as the preview's proof."""
     given = environment(dict(graph.one("DaemonSet", "guard-node-4").inputs))
-    assert given["PROTECTED"] == "inference/critical,signoz/critical"
+    assert given["PROTECTED"] == "inference/homelab-critical,signoz/homelab-critical"
     total_mib, victim_adj = int(given["TOTAL_MIB"]), int(given["VICTIM_OOM_SCORE_ADJ"])
-    assert (total_mib, victim_adj) == (61440 + 512, 1000)
-    (llm, _) = NODE_4.workloads
-    assert guarded_oom_score_adj(llm.limit_mib, total_mib, victim_adj) == NODE_4.oom_score_adj(llm)
+    assert (total_mib, victim_adj) == (62364 + 100, 1000)
+    (inference, _) = NODE_4.workloads
+    assert guarded_oom_score_adj(inference.limit_mib, total_mib, victim_adj) == NODE_4.oom_score_adj(inference)
 
 
 def test_victims_that_request_something_lower_what_they_are_measured_by(graph: Graph) -> None:
