@@ -27,13 +27,13 @@ class OversubscribedSpec(Spec):
     """A workload with a request for its steady use, and a peak beyond its request (record 0001)."""
 
     tenant: TenantKey
-    priority: PriorityKey = Field(description="Key of priorities: the class that goes last.")
-    request_mib: Mib = Field(description="Reserved: the steady state and a margin.")
-    limit_mib: Mib = Field(description="What the kernel lets it hold.")
-    steady_mib: Mib = Field(description="Measured: what it holds almost always.")
-    peak_mib: Mib = Field(description="Measured: the most that it held.")
+    priority: PriorityKey = Field(description="Key of priorities: the class of the protected pods.")
+    request_mib: Mib = Field(description="The request: the steady state and a margin.")
+    limit_mib: Mib = Field(description="The limit: the most that the kernel lets it hold.")
+    steady_mib: Mib = Field(description="Measured: the memory that it holds almost always.")
+    peak_mib: Mib = Field(description="Measured: the most memory that it held.")
     growth_mib_per_second: MibOrNone = Field(
-        default=0, validate_default=True, description="How fast it gets from its steady state to its peak."
+        default=0, validate_default=True, description="Speed of its growth from the steady state to the peak."
     )
 
     @field_validator("limit_mib")
@@ -64,12 +64,14 @@ class DisposableSpec(Spec):
     """Pods that may be killed first: of the lowest class, and BestEffort unless they request something."""
 
     tenant: TenantKey
-    priority: PriorityKey = Field(description="Key of priorities: the class that goes first.")
-    pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(description="How many are always there.")
-    pods_most: Count = Field(description="How many may run at once; the API server refuses more.")
-    resident_least_mib: Mib = Field(description="Measured: the least that one holds.")
-    resident_most_mib: Mib = Field(description="Measured: the most that one holds.")
-    request_mib: MibOrNone = Field(default=0, description="Of one pod; 0 is BestEffort.")
+    priority: PriorityKey = Field(description="Key of priorities: the class of the pods that may be killed first.")
+    pods_least: Annotated[int, Field(ge=0, le=100_000, examples=[1])] = Field(
+        description="Number of pods that always run."
+    )
+    pods_most: Count = Field(description="Largest number of pods at once. The API server refuses more.")
+    resident_least_mib: Mib = Field(description="Measured: the least memory that one pod holds.")
+    resident_most_mib: Mib = Field(description="Measured: the most memory that one pod holds.")
+    request_mib: MibOrNone = Field(default=0, description="The request of one pod. 0 means BestEffort.")
 
     @field_validator("pods_most", "resident_most_mib")
     @classmethod
@@ -83,16 +85,18 @@ class DisposableSpec(Spec):
 class HostMemoryPoolSpec(Spec):
     """Nodes with oversubscribed host memory; all numbers are of one node."""
 
-    node_selector: Labels = Field(min_length=1, description="Labels that a node of the pool has.")
-    memory_mib: Mib = Field(description="The machine's memory: MemTotal of /proc/meminfo, capacity of its Node.")
-    allocatable_mib: Mib = Field(description="What the kubelet offers to pods: allocatable of its Node.")
+    node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
+    memory_mib: Mib = Field(description="The machine's memory: MemTotal of /proc/meminfo, and capacity of its Node.")
+    allocatable_mib: Mib = Field(description="Memory that the kubelet offers to pods: allocatable of its Node.")
     eviction_threshold_mib: Mib = Field(
         default=100,
         validate_default=True,
-        description="evictionHard memory.available of the kubelet: with less the kubelet evicts.",
+        description="evictionHard memory.available of the kubelet. The kubelet evicts pods below this amount of free "
+        "memory.",
     )
     guard: bool = Field(
-        default=True, description="Keep the workloads' oom_score_adj below that of every disposable pod."
+        default=True,
+        description="true: the guard keeps the workloads' oom_score_adj below that of every disposable pod.",
     )
     workloads: dict[DnsLabel, OversubscribedSpec] = Field(
         min_length=1, description="Workloads that stay, whose peaks go into slack."

@@ -22,7 +22,7 @@ class KueueSpec(Spec):
         description="Chart and image; 0.18.6, 0.19.2 or later (docs/adr/0002).", examples=["0.19.2"]
     )
     namespace: DnsLabel = Field(
-        default="kueue-system", description="Where Kueue runs; made by the stack.", examples=["kueue-system"]
+        default="kueue-system", description="Namespace of Kueue. The stack creates it.", examples=["kueue-system"]
     )
     exclude_resource_prefixes: list[str] = Field(
         default=["cpu", "memory", "ephemeral-storage"],

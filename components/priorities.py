@@ -26,9 +26,11 @@ class PrioritySpec(Spec):
         examples=[False],
     )
     preemption_policy: PreemptionPolicy = Field(
-        default=PreemptionPolicy.LOWER, description="Whether its pods may preempt those of a lower priority."
+        default=PreemptionPolicy.LOWER, description="Permits its pods to preempt pods of a lower priority, or forbids it (Never)."
     )
-    description: str = Field(default="", description="The class in words.", examples=["Survives memory pressure"])
+    description: str = Field(
+        default="", description="Description of the class for people.", examples=["Survives memory pressure"]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

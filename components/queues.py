@@ -33,10 +33,10 @@ class QuotaSpec(Spec):
 
     nominal: Amount = Field(description="The queue's own quota.")
     borrowing_limit: Amount | None = Field(
-        default=None, description="The most it takes of what others in its cohort leave idle; default: nothing."
+        default=None, description="The most that the queue borrows from idle quota of its cohort. Default: nothing."
     )
     lending_limit: Amount | None = Field(
-        default=None, description="The most of its own that others in its cohort may take; default: all of it."
+        default=None, description="The most of its quota that other queues of its cohort may borrow. Default: all."
     )
 
     @field_validator("lending_limit")
@@ -55,10 +55,11 @@ class PreemptionSpec(Spec):
     """ClusterQueue preemption, https://kueue.sigs.k8s.io/docs/concepts/preemption/"""
 
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
-        default="LowerPriority", description="Which Jobs of its own a Job may preempt."
+        default="LowerPriority", description="The Jobs of its own queue that a Job may preempt."
     )
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
-        default="Never", description="Which Jobs of others, within what they borrowed from it, a Job may preempt."
+        default="Never",
+        description="The Jobs of other queues that a Job may preempt, within the quota that these borrowed.",
     )
 
 
@@ -69,8 +70,8 @@ class ClusterQueueSpec(Spec):
     cohort: DnsLabel | None = Field(
         default=None,
         validate_default=True,
-        description="Queues that lend each other what is idle. Kueue's cohorts are the cluster's: other stacks' queues "
-        "may be in it.",
+        description="Group of queues that lend each other idle quota. Kueue's cohorts belong to the cluster: queues "
+        "of other stacks may join.",
         examples=["research"],
     )
     strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
@@ -109,7 +110,7 @@ class WorkloadPrioritySpec(Spec):
     """A WorkloadPriorityClass: the order among queued Jobs."""
 
     value: PriorityValue
-    description: str = Field(default="", description="The class in words.", examples=["Best effort"])
+    description: str = Field(default="", description="Description of the class for people.", examples=["Best effort"])
 
 
 class QueuesSpec(Spec):

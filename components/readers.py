@@ -49,11 +49,11 @@ class ReadersSpec(Spec):
 
     viewers: list[GroupName] = Field(
         default_factory=list,
-        description="They see the devices and what is promised of them, seats by name, but no pods of other tenants.",
+        description="They see the devices and their promises, with the names of seats, but no pods of other tenants.",
         examples=[["everybody"]],
     )
     operators: list[GroupName] = Field(
-        default_factory=list, description="They see every pod, and what the exporters measure.", examples=[["on-call"]]
+        default_factory=list, description="They see every pod, and the exporters' measurements.", examples=[["on-call"]]
     )
 
 

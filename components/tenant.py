@@ -54,15 +54,14 @@ class TenantSpec(Spec):
     )
     pod_security: PodSecurity = Field(
         default=PodSecurity.BASELINE,
-        description="Level of the Pod Security Standards that its pods are held to. A privileged pod owns its node and "
-        "every GPU on it.",
+        description="Level of the Pod Security Standards for its pods. A privileged pod owns its node, with every GPU.",
         examples=["restricted"],
     )
     pod_security_reason: str = Field(
         default="",
         max_length=200,
         validate_default=True,
-        description="Why its pods need privileged; shown in the seating chart.",
+        description="The reason why its pods need privileged. The seating chart shows it.",
         examples=["it loads kernel modules"],
     )
 
@@ -90,7 +89,7 @@ class ResidentSpec(Spec):
     tenant: TenantKey
     pool: PoolKey
     gpumem_mib: Mib = Field(description="Budget of one replica, on one device.")
-    replicas: Count = Field(default=1, description="How many of it run, each with the budget.")
+    replicas: Count = Field(default=1, description="Number of replicas. Each has the budget.")
 
 
 class UnbudgetedSpec(Spec):
@@ -99,7 +98,9 @@ class UnbudgetedSpec(Spec):
     tenant: TenantKey
     pool: PoolKey
     measured_mib: Mib = Field(description="Its measured use, which the pool's reserve covers.")
-    gpus: Count = Field(default=1, description="How many nvidia.com/gpu its pods ask for together: the ResourceQuota.")
+    gpus: Count = Field(
+        default=1, description="Number of nvidia.com/gpu for which its pods may ask together: the ResourceQuota."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,29 +72,31 @@ class StackSettings(Spec):
     """One stack. Every key but cluster and pools may be left out: that part is then not declared."""
 
     cluster: ClusterSpec = Field(
-        description="What all parts share: the resource domain, the agents' namespace and image."
+        description="Common to all parts: the resource domain, the agents' namespace and image."
     )
     pools: dict[DnsLabel, PoolSpec] = Field(
-        min_length=1, description="Nodes chosen by labels whose devices are alike; how their memory is shared."
+        min_length=1,
+        description="Nodes with the same kind of devices, chosen by labels, and the way to share their memory.",
     )
     tenants: dict[DnsLabel, TenantSpec] = Field(
-        default_factory=dict, description="Namespaces, and the people who may use them."
+        default_factory=dict, description="Namespaces, and the groups of people that may use them."
     )
     residents: dict[DnsLabel, ResidentSpec] = Field(
         default_factory=dict, description="Always-on workloads with a seat, a budget of GPU memory in MiB."
     )
     on_demand: dict[DnsLabel, OnDemandSpec] = Field(
-        default_factory=dict, description="Workloads without a seat that the demand gate lets into real slack."
+        default_factory=dict,
+        description="Workloads without a seat. The demand gate starts them while a device has enough free memory.",
     )
     unbudgeted: dict[DnsLabel, UnbudgetedSpec] = Field(
-        default_factory=dict, description="Workloads on record that use a device with neither seat nor gate."
+        default_factory=dict, description="Workloads with a measured use and no budget. The reserve covers them."
     )
     priorities: dict[DnsLabel, PrioritySpec] = Field(default_factory=dict, description="PriorityClasses.")
     admission: AdmissionSpec | None = Field(
-        default=None, description="What the API server stamps on pods that reach a GPU, and what it refuses."
+        default=None, description="Stamps and refusals of the API server for pods that reach a GPU."
     )
     kueue: KueueSpec | None = Field(
-        default=None, description="Kueue itself, from its Helm chart; leave out where it is installed already."
+        default=None, description="Kueue itself, from its Helm chart. Leave it out if it is installed already."
     )
     queues: QueuesSpec | None = Field(
         default=None, description="Kueue's flavors, ClusterQueues, LocalQueues and WorkloadPriorityClasses."
@@ -110,14 +112,16 @@ class StackSettings(Spec):
     )
     exporter: ExporterSpec | None = Field(default=None, description="The node agent that measures GPU memory by pod.")
     scheduler: SchedulerSpec | None = Field(
-        default=None, description="Placement by device: which device of a node a pod gets, in the container as well."
+        default=None,
+        description="Placement by device: the choice of a pod's device on its node, which the "
+        "container then sees alone.",
     )
     alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
     readers: ReadersSpec | None = Field(
-        default=None, description="Groups of people who may ask kubectl gpumem, and the ClusterRoles for it."
+        default=None, description="Groups of people that may use kubectl gpumem, and the ClusterRoles for them."
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
-        default_factory=dict, description="Nodes whose host memory is oversubscribed on purpose."
+        default_factory=dict, description="Nodes on which more host memory is promised than they have."
     )
     files: list[Annotated[str, parts.INSIDE]] = Field(
         default_factory=list,

@@ -40,30 +40,30 @@ class AdmissionSpec(Spec):
     )
     exempt_namespaces: list[DnsLabel] = Field(
         default_factory=list,
-        description="Where the driver, the device plugin and their like run, such as gpu-operator: the stack labels "
-        "these namespaces, and nothing is stamped or refused there. kube-system is always exempt.",
+        description="Namespaces of the driver, the device plugin and similar programs, such as gpu-operator. The "
+        "stack labels them, and admission stamps and refuses nothing there. kube-system is always exempt.",
         examples=[["gpu-operator"]],
     )
     trusted_namespaces: list[DnsLabel] = Field(
         default_factory=list,
-        description="Namespaces of programs that may write objects on which budgets rest, such as "
-        "node-problem-detector: the policy pack allows their rights. Their pods are judged like any other's.",
+        description="Namespaces of programs that may write objects on which budgets depend, such as "
+        "node-problem-detector. The policy pack permits their rights. Their pods are judged like all others.",
         examples=[["node-problem-detector"]],
     )
     trusted_groups: list[GroupName] = Field(
         default_factory=list,
-        description="Groups of the identity provider that may have such rights, none of a tenant's.",
+        description="Groups of the identity provider that may have such rights. A tenant's group is refused.",
         examples=[["platform-admins"]],
     )
     exempt_priorities: list[ObjectName] = Field(
         default_factory=list,
-        description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's: only "
-        "for pods in exempt namespaces, since they preempt seats.",
+        description="PriorityClasses above gpu_priority that other programs declare, such as a storage system's. "
+        "Only pods in exempt namespaces may have them, because they preempt seats.",
         examples=[["storage-critical"]],
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
-        description="DeviceClasses that give no GPU: ResourceClaims may ask for them, beside seats.",
+        description="DeviceClasses without GPUs. ResourceClaims may ask for these classes and for seats.",
         examples=[["sriov.example.com"]],
     )
 

@@ -36,7 +36,9 @@ class ExporterSpec(Spec):
 
     port: Port = Field(default=names.EXPORTER_PORT, description="Port of /metrics on each node's exporter.")
     interval_seconds: Seconds = Field(
-        default=5, le=15, description="Between two readings; the other agents ignore a reading that is older than 30 s."
+        default=5,
+        le=15,
+        description="Time between two readings. The other agents ignore a reading that is older than 30 s.",
     )
 
 

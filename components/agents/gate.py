@@ -52,9 +52,7 @@ class WindowDemand(Spec):
     """Demand by the clock: always within a window of the day."""
 
     between: TimeWindow = Field(description="Two times of the day; may cross midnight.", examples=["02:00-06:00"])
-    time_zone: TimeZone = Field(
-        default="Etc/UTC", description="Whose clock the window goes by.", examples=["Europe/Berlin"]
-    )
+    time_zone: TimeZone = Field(default="Etc/UTC", description="Time zone of the window.", examples=["Europe/Berlin"])
 
 
 class OnDemandSpec(Spec):
@@ -66,10 +64,13 @@ class OnDemandSpec(Spec):
 
     tenant: TenantKey
     pool: PoolKey
-    need_mib: Mib = Field(description="Free memory it needs, beyond the pool's floor and 256 MiB.")
-    gpus: Count = Field(default=1, description="How many nvidia.com/gpu its pods ask for together: the ResourceQuota.")
+    need_mib: Mib = Field(description="Free memory that it needs, in addition to the pool's floor and 256 MiB.")
+    gpus: Count = Field(
+        default=1, description="Number of nvidia.com/gpu for which its pods may ask together: the ResourceQuota."
+    )
     idle_seconds: Seconds = Field(
-        default=300, description="Idle time: how long without demand until it stops; a window ends at once."
+        default=300,
+        description="Idle time: the time without demand after which it stops. At the end of a window it stops at once.",
     )
     deployment: DnsLabel | None = Field(
         default=None, description="The Deployment to scale; default: the key.", examples=["worker"]
@@ -96,14 +97,16 @@ class GateSpec(Spec):
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the gate acts on what the exporter measures"}
 
     interval_seconds: Seconds = Field(
-        default=5, le=15, description="Between two samples, and so the longest time until the gate sees a waiting seat."
+        default=5,
+        le=15,
+        description="Time between two samples, and so the longest time until the gate sees a waiting seat.",
     )
-    armed: bool = Field(default=False, description="false: it reports what it would do, and has no right to do it.")
+    armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to act.")
     starting_seconds: Seconds = Field(
         default=300,
         le=86_400,
-        description="How long after its start the rest of a resident's budget is kept for it. At least as long as your "
-        "slowest model takes to load.",
+        description="Time after a resident's start in which the unused part of its budget is kept free. Choose at "
+        "least the loading time of your slowest model.",
     )
 
 

@@ -38,11 +38,12 @@ _READING_SLICES = PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list",
 class PoolSpec(Spec):
     """Nodes with devices of the same kind, chosen by labels."""
 
-    node_selector: Labels = Field(min_length=1, description="Labels that a node of the pool has.")
-    nodes: Count = Field(description="How many nodes the selector is expected to match.")
+    node_selector: Labels = Field(min_length=1, description="Labels of the pool's nodes.")
+    nodes: Count = Field(description="Number of nodes that the selector should match.")
     device_count: Count = Field(default=1, description="Physical devices on each node.")
     sharing: Sharing = Field(
-        default=Sharing.MEMORY, description="memory: budgets in MiB on shared devices; whole: one tenant a device."
+        default=Sharing.MEMORY,
+        description="memory: budgets in MiB on shared devices. whole: each device belongs to one pod at a time.",
     )
     memory_mib: Mib | None = Field(
         default=None,
@@ -51,30 +52,32 @@ class PoolSpec(Spec):
         examples=[15360],
     )
     reserve_mib: MibOrNone = Field(
-        default=0, description="Kept back on each device: the driver's part, and workloads without a budget."
+        default=0,
+        description="Memory of each device that is promised to nobody: for the driver and for workloads "
+        "without a budget.",
     )
     driver_reserved_mib: MibOrNone = Field(
         default=DRIVER_RESERVED_MIB,
-        description="Part of the reserve: what driver and firmware keep of each device, `Reserved` of "
-        "`nvidia-smi -q -d MEMORY`. A CUDA context is its process', and so in a seat.",
+        description="Part of the reserve: the memory of each device that driver and firmware keep, `Reserved` in "
+        "`nvidia-smi -q -d MEMORY`. A CUDA context belongs to its process, so its seat pays for it.",
     )
-    floor_mib: MibOrNone = Field(default=0, description="Free memory of a device under which the watchdog acts.")
+    floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     source: Source = Field(
         default=Source.LABELS,
-        description="What must show a node's devices before their memory is advertised. labels: those of GPU feature "
-        "discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter; each device "
-        "counts for what it has. declared: whichever of the two there is, and it must show all that is declared here "
-        "(docs/operations.md).",
+        description="Proof of a node's devices, without which their memory is not advertised. labels: labels of GPU "
+        "feature discovery. slices: ResourceSlices of NVIDIA's DRA driver (gpu.nvidia.com) or of the exporter; each "
+        "device counts with its own memory. declared: labels or slices, if they show everything that is declared here "
+        "(docs/howto/add-devices.md).",
     )
     enforce: Enforce = Field(
         default=Enforce.NONE,
-        description="driver: NVIDIA's driver refuses a container what is beyond its gpumem; needs R615, container "
-        "toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/concepts/driver-caps.md). none: the "
-        "watchdog acts on what was measured.",
+        description="driver: NVIDIA's driver refuses allocations of a container beyond its gpumem. This needs R615, "
+        "container toolkit 1.20.1 and cgroup v2 on every node of the pool, and no MIG (docs/concepts/driver-caps.md). "
+        "none: the watchdog acts on measurements.",
     )
     require_cap: bool = Field(
         default=True,
-        description="Where the driver enforces: pods with a budget stay off nodes of the pool whose driver cannot.",
+        description="With enforce, true keeps pods with a budget off nodes with a driver that cannot enforce it.",
     )
     driver_version: Version | None = Field(
         default=None,
@@ -88,7 +91,7 @@ class PoolSpec(Spec):
     )
     price_per_gib_hour: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="What kubectl gpumem bill charges for a GiB of the pool for an hour, where memory is shared.",
+        description="Price of a GiB of the pool for an hour, in kubectl gpumem bill. Only for pools that share memory.",
         examples=[0.02],
     )
 
@@ -120,7 +123,9 @@ class ReconcileSpec(Spec):
     """The agent that advertises gpumem and keeps it advertised."""
 
     interval_seconds: Seconds = Field(
-        default=10, le=30, description="Between two passes while watches fail; otherwise each change starts a pass."
+        default=10,
+        le=30,
+        description="Time between two passes while watches fail. Otherwise each change starts a pass.",
     )
 
 

@@ -39,13 +39,13 @@ class SchedulerSpec(Spec):
     """Placement of pods with gpumem: a second scheduler chooses the device, or seats are claims on NVIDIA's driver."""
 
     placement: PlacementMode = Field(
-        description="extender: our scheduler extender chooses the device and counts. dra (experimental: not tried on "
-        "a GPU): seats become claims on the devices of NVIDIA's DRA driver, and Kubernetes' own allocator counts."
+        description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on the "
+        "devices of NVIDIA's DRA driver, and Kubernetes' own allocator counts (experimental, not tried on a GPU)."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,
-        description="With placement dra, what NVIDIA's driver was started with. disabled, its default: a seat takes a "
-        "whole device. memory (its feature gate ConsumableShares, alpha): seats share devices by MiB.",
+        description="With placement dra: the value with which NVIDIA's driver was started. disabled (its default): a "
+        "seat takes a whole device. memory (feature gate ConsumableShares, alpha): seats share devices by MiB.",
     )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3",
@@ -54,8 +54,8 @@ class SchedulerSpec(Spec):
     )
     scoring: Scoring = Field(
         default=Scoring.BEST_FIT,
-        description="best_fit: the device, and the node, where the least memory stays free. fragmentation: where the "
-        "least becomes useless to pods like those that run now; it takes longer.",
+        description="best_fit: chooses the device and node with the least memory left. fragmentation: chooses those "
+        "that leave the least memory useless to pods like the running ones; it takes longer.",
     )
 
     @model_validator(mode="after")

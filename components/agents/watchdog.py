@@ -28,8 +28,8 @@ class WatchdogSpec(Spec):
 
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the watchdog acts on what the exporter measures"}
 
-    armed: bool = Field(default=False, description="false: it reports what it would do, and has no right to evict.")
-    interval_seconds: Seconds = Field(default=5, le=30, description="Between two readings of the devices.")
+    armed: bool = Field(default=False, description="false: it only reports its decisions, and has no right to evict.")
+    interval_seconds: Seconds = Field(default=5, le=30, description="Time between two readings of the devices.")
     minimum_age_seconds: Seconds = Field(
         default=120, description="Younger pods are left alone, because they load models."
     )

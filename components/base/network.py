@@ -13,12 +13,13 @@ class PrometheusSpec(Spec):
     """The pods that may read what the agents measure."""
 
     namespace: DnsLabel = Field(
-        description="Where Prometheus runs; who may create pods there reads the metrics.", examples=["monitoring"]
+        description="Namespace of Prometheus. Accounts that may create pods there can read the metrics.",
+        examples=["monitoring"],
     )
     pod_labels: Labels = Field(
         default_factory=lambda: {"app.kubernetes.io/name": "prometheus"},
         min_length=1,
-        description="Labels of its pods. Default: those that the Prometheus Operator gives.",
+        description="Labels of its pods. Default: the labels that the Prometheus Operator sets.",
         examples=[{"app.kubernetes.io/name": "vmagent"}],
     )
 

@@ -135,12 +135,14 @@ Seconds = Annotated[int, Field(ge=1, examples=[10])]  # without `le`, which woul
 Port = Annotated[int, Field(ge=1024, le=65535, examples=[9500])]
 PriorityValue = Annotated[  # above 1e9 is the system's own
     int,
-    Field(ge=-(2**31), le=1_000_000_000, description="Its priority; the higher goes first.", examples=[100_000]),
+    Field(ge=-(2**31), le=1_000_000_000, description="Its priority. A higher number comes first.", examples=[100_000]),
 ]
 Labels = Annotated[dict[LabelKey, LabelValue], Field(examples=[{"nvidia.com/gpu.present": "true"}])]
 
 # Names of other keys.
-TenantKey = Annotated[DnsLabel, Field(description="Key of tenants: the namespace it runs in.", examples=["team-a"])]
+TenantKey = Annotated[
+    DnsLabel, Field(description="Key of tenants: the namespace in which it runs.", examples=["team-a"])
+]
 PoolKey = Annotated[DnsLabel, Field(description="Key of pools: the devices that it uses.", examples=["t4"])]
 PriorityKey = Annotated[DnsLabel, Field(description="Key of priorities: its class.", examples=["gpu-workload"])]
 

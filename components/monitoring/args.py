@@ -23,12 +23,12 @@ class AlertsSpec(Spec):
 
     labels: Labels = Field(
         default_factory=dict,
-        description="What your Prometheus selects rules and monitors by, for instance release: prometheus.",
+        description="Labels by which your Prometheus selects rules and monitors, for instance release: prometheus.",
         examples=[{"release": "prometheus"}],
     )
     run_book: HttpUrl | None = Field(
         default=None,
-        description="Where your people read docs/operations.md, for the links of alerts and dashboard.",
+        description="Address at which your people read docs/operations.md, for the links of alerts and dashboard.",
         examples=["https://wiki.example.com/gpus"],
     )
     digest: DigestSpec | None = Field(default=None, description="A Slack channel for our alerts; default: none.")
