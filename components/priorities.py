@@ -26,7 +26,8 @@ class PrioritySpec(Spec):
         examples=[False],
     )
     preemption_policy: PreemptionPolicy = Field(
-        default=PreemptionPolicy.LOWER, description="Permits its pods to preempt pods of a lower priority, or forbids it (Never)."
+        default=PreemptionPolicy.LOWER,
+        description="Permits its pods to preempt pods of a lower priority, or forbids it (Never).",
     )
     description: str = Field(
         default="", description="Description of the class for people.", examples=["Survives memory pressure"]

@@ -45,7 +45,7 @@ _EXPORTER_RULES = (
 
 
 class ReadersSpec(Spec):
-    """Groups of the identity provider that may read."""
+    """Groups of the identity provider with the right to read."""
 
     viewers: list[GroupName] = Field(
         default_factory=list,

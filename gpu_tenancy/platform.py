@@ -25,7 +25,7 @@ class PlatformArgs(TypedDict):
     up before anything is declared."""
 
     file: NotRequired[str]
-    """Instead of settings, the path of a YAML file with them, or of a stack file, in the project's folder."""
+    """Instead of settings: the path of a YAML file with the settings, or of a stack file, in the project's folder."""
 
 
 class Platform(pulumi.ComponentResource):

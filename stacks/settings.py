@@ -79,7 +79,7 @@ class StackSettings(Spec):
         description="Nodes with the same kind of devices, chosen by labels, and the way to share their memory.",
     )
     tenants: dict[DnsLabel, TenantSpec] = Field(
-        default_factory=dict, description="Namespaces, and the groups of people that may use them."
+        default_factory=dict, description="Namespaces, and the groups with rights there."
     )
     residents: dict[DnsLabel, ResidentSpec] = Field(
         default_factory=dict, description="Always-on workloads with a seat, a budget of GPU memory in MiB."
@@ -118,7 +118,7 @@ class StackSettings(Spec):
     )
     alerts: AlertsSpec | None = Field(default=None, description="Rules for the Prometheus Operator.")
     readers: ReadersSpec | None = Field(
-        default=None, description="Groups of people that may use kubectl gpumem, and the ClusterRoles for them."
+        default=None, description="Groups with the right to use kubectl gpumem, and their ClusterRoles."
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes on which more host memory is promised than they have."

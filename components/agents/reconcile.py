@@ -53,13 +53,12 @@ class PoolSpec(Spec):
     )
     reserve_mib: MibOrNone = Field(
         default=0,
-        description="Memory of each device that is promised to nobody: for the driver and for workloads "
-        "without a budget.",
+        description="Unpromised memory of each device, for the driver and for workloads without a budget.",
     )
     driver_reserved_mib: MibOrNone = Field(
         default=DRIVER_RESERVED_MIB,
         description="Part of the reserve: the memory of each device that driver and firmware keep, `Reserved` in "
-        "`nvidia-smi -q -d MEMORY`. A CUDA context belongs to its process, so its seat pays for it.",
+        "`nvidia-smi -q -d MEMORY`. A CUDA context belongs to its process, so its seat pays for the context.",
     )
     floor_mib: MibOrNone = Field(default=0, description="Free memory of a device below which the watchdog acts.")
     source: Source = Field(

@@ -39,8 +39,8 @@ class SchedulerSpec(Spec):
     """Placement of pods with gpumem: a second scheduler chooses the device, or seats are claims on NVIDIA's driver."""
 
     placement: PlacementMode = Field(
-        description="extender: our scheduler extender chooses the device and counts. dra: seats become claims on the "
-        "devices of NVIDIA's DRA driver, and Kubernetes' own allocator counts (experimental, not tried on a GPU)."
+        description="extender: our scheduler extender chooses the device and counts. dra (experimental, not tried on "
+        "a GPU): seats become claims on devices of NVIDIA's DRA driver. Kubernetes' own allocator counts."
     )
     consumable_shares: ConsumableShares = Field(
         default=ConsumableShares.DISABLED,

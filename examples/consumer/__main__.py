@@ -11,6 +11,6 @@ SeatedDeployment(
     image=config.require("image"),
     platform=platform,
     residents=None if platform else {resident: config.require_object("stanza")},
-    container={"command": ["sleep", "infinity"]},  # stands in for your application's own
-    pod={"securityContext": {"runAsUser": 1000}},  # busybox would be root
+    container={"command": ["sleep", "infinity"]},  # replace it by your application's command
+    pod={"securityContext": {"runAsUser": 1000}},  # because busybox runs as root by default
 )

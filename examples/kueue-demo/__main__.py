@@ -20,7 +20,7 @@ class Demo:
 DEMOS = (
     Demo("low-priority", team="team-a", priority="gpu-batch", seconds=300),  # takes the GPU
     Demo("second", team="team-b", priority="gpu-batch", seconds=60),  # waits until it is free
-    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # takes it from the first, which waits
+    Demo("high-priority", team="team-b", priority="gpu-urgent", seconds=60),  # takes it from the first Job, which waits
 )
 
 
@@ -33,7 +33,7 @@ def job(demo: Demo, image: str) -> dict[str, Any]:
                 "kueue.x-k8s.io/queue-name": f"{demo.team}-gpu",
                 "kueue.x-k8s.io/priority-class": demo.priority,
             },
-            # A Job that waits for its turn is well: the update need not wait with it.
+            # A Job in the queue is healthy, so the update does not wait for the Job.
             "annotations": {"pulumi.com/skipAwait": "true"},
         },
         "spec": {"backoffLimit": 0, "template": {"spec": pod_spec(demo, image)}},

@@ -1,4 +1,4 @@
-"""The platform: who may use how much GPU memory is in gpus.yaml."""
+"""Declares the platform. gpus.yaml has the budget of each workload."""
 
 from gpu_tenancy import Platform
 

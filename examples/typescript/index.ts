@@ -5,5 +5,5 @@ const platform = new pulumi.Config().get("platform") ?? "organization/gpu-tenanc
 
 new SeatedDeployment("immich-ml", {
     image: "docker.io/library/busybox:1.37.0", // your application
-    platform, // whose stack says what the pods of its resident immich-ml must carry
+    platform, // the stack that has the seat of the resident immich-ml
 });
