@@ -151,7 +151,7 @@ class Gauge:
             age_seconds=self.age_seconds,
             api_age_seconds=self.registry.informer.age_seconds,
         )
-        return http.client.OK, exposition.render(served, exporter_metrics.HELP)
+        return http.client.OK, exposition.render(served, exporter_metrics.METRICS)
 
     def health(self) -> tuple[int, str]:
         """The status and the body of GET /healthz. It fails if NVML hangs, which needs a restart."""

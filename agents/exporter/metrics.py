@@ -9,36 +9,61 @@ from agents.exporter.attribution import DeviceUse, NodeUse
 from agents.exporter.registry import Recycle, Registry
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, Roster
-from agents.runtime.exposition import Sample
+from agents.runtime.exposition import Metric, Sample
 from agents.telemetry.device import Device, Uncapped
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Sharing
 from tenancy.units import MIB
 
 HOUR = timedelta(hours=1)
-HELP: Mapping[str, str] = {
-    names.METRIC_DEVICE_TOTAL: "Memory of the device.",
-    names.METRIC_DEVICE_USED: "Memory in use on the device, the driver's own included.",
-    names.METRIC_DEVICE_FREE: "Memory free on the device.",
-    names.METRIC_UNREADABLE: "Always 1, for a device that NVML cannot read; nothing else is served of it.",
-    names.METRIC_UNHEALTHY: "Always 1, for a device with a fault that keeps new pods off it.",
-    names.METRIC_UNATTRIBUTED: "Memory in use that no container's series shows, the driver's own included.",
-    names.METRIC_UNKNOWN_PROCESSES: "Processes whose memory NVML does not report; their containers have no series.",
-    names.METRIC_POD_USED: "Device memory of a container's processes; names are empty until the API reported them.",
-    names.METRIC_POD_DECLARED: "What the pod requests of gpumem, as the scheduler counts it.",
-    names.METRIC_POD_OVER: "What the pod uses beyond what it declared, on all devices together.",
-    names.METRIC_LIMIT: "The limit of the container on the device, as NVML reports it.",
-    names.METRIC_CAPPED: "1 if that limit is the container's budget on the device, else 0 with the reason.",
-    names.METRIC_CAN_CAP: "1 if the driver can hold containers to budgets, as far as is known, else 0 and why.",
-    names.METRIC_POOL_ADVERTISED: "What the nodes of the pool advertise together, by the ledger.",
-    names.METRIC_POOL_PROMISED: "Every promise on the pool: seats and queues' quota.",
-    names.METRIC_POOL_FLOOR: "Free memory of a device of the pool below which the watchdog acts.",
-    names.METRIC_SEAT: "A resident's budget, all replicas together.",
-    names.METRIC_RECYCLES: "The watchdog's recycles within the last hour.",
-    names.METRIC_TENANT_RECYCLES: "The watchdog's recycles within the last hour, by tenant.",
-    names.METRIC_SAMPLE_AGE: "Age of the NVML reading behind these samples.",
-    names.METRIC_API_AGE: "Age of the API's answer behind names, budgets and ledger.",
-    names.METRIC_BUILD_INFO: "Always 1; its labels show what runs.",
+_DEVICE = ("gpu", "uuid")
+_POD = ("namespace", "pod", "pod_uid")
+METRICS: Mapping[str, Metric] = {
+    names.METRIC_DEVICE_TOTAL: Metric(text="Memory of the device.", labels=_DEVICE),
+    names.METRIC_DEVICE_USED: Metric(text="Memory in use on the device, the driver's own included.", labels=_DEVICE),
+    names.METRIC_DEVICE_FREE: Metric(text="Memory free on the device.", labels=_DEVICE),
+    names.METRIC_UNREADABLE: Metric(
+        text="Always 1, for a device that NVML cannot read; it has no other series.", labels=("gpu",)
+    ),
+    names.METRIC_UNHEALTHY: Metric(
+        text="Always 1, for a device with a fault that keeps new pods off it.", labels=(*_DEVICE, "fault")
+    ),
+    names.METRIC_UNATTRIBUTED: Metric(
+        text="Memory in use that no container's series shows, the driver's own included.", labels=_DEVICE
+    ),
+    names.METRIC_UNKNOWN_PROCESSES: Metric(
+        text="Processes without a use in NVML; their containers have no series.", labels=_DEVICE
+    ),
+    names.METRIC_POD_USED: Metric(
+        text="Device memory of a container's processes; the names are empty until the API has reported them.",
+        labels=(*_POD, "container", *_DEVICE),
+    ),
+    names.METRIC_POD_DECLARED: Metric(text="The pod's gpumem, as the scheduler counts it.", labels=_POD),
+    names.METRIC_POD_OVER: Metric(text="The pod's use beyond its gpumem, on all devices together.", labels=_POD),
+    names.METRIC_LIMIT: Metric(
+        text="The limit of the container on the device, as NVML reports it.", labels=(*_POD, "container", *_DEVICE)
+    ),
+    names.METRIC_CAPPED: Metric(
+        text="1 if that limit is the container's budget on the device, else 0 with the reason.",
+        labels=(*_POD, "container", *_DEVICE, "reason"),
+    ),
+    names.METRIC_CAN_CAP: Metric(
+        text="1 if the driver can hold containers to budgets, as far as is known, else 0 with the reason.",
+        labels=(*_DEVICE, "reason"),
+    ),
+    names.METRIC_POOL_ADVERTISED: Metric(text="The gpumem of all nodes of the pool, by the ledger.", labels=("pool",)),
+    names.METRIC_POOL_PROMISED: Metric(text="Every promise on the pool: seats and queues' quota.", labels=("pool",)),
+    names.METRIC_POOL_FLOOR: Metric(
+        text="Free memory of a device of the pool below which the watchdog acts.", labels=("pool",)
+    ),
+    names.METRIC_SEAT: Metric(text="A resident's budget, all replicas together.", labels=("pool", "tenant", "seat")),
+    names.METRIC_RECYCLES: Metric(text="The watchdog's recycles within the last hour."),
+    names.METRIC_TENANT_RECYCLES: Metric(
+        text="The watchdog's recycles within the last hour, by tenant.", labels=("tenant",)
+    ),
+    names.METRIC_SAMPLE_AGE: Metric(text="Age of the NVML reading behind these samples."),
+    names.METRIC_API_AGE: Metric(text="Age of the API's answer behind names, budgets and ledger."),
+    names.METRIC_BUILD_INFO: Metric(text="Always 1; the label has the version of Python.", labels=("python",)),
 }
 
 

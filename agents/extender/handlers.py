@@ -15,7 +15,7 @@ from agents.extender.pending import PendingPods
 from agents.extender.report import overcrowded_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
-from agents.runtime.exposition import Family
+from agents.runtime.exposition import Family, Metric, MetricType
 from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, sentence
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
@@ -66,17 +66,31 @@ class Readiness:
         return None if self.measured() else "the devices are being measured"
 
 
+# The metrics that the answers to kube-scheduler add to.
+COUNTED: Mapping[str, Metric] = {
+    METRIC_EXTENDER_SECONDS: Metric(
+        text="Latency of the answers to kube-scheduler, by verb.", labels=("verb",), kind=MetricType.HISTOGRAM
+    ),
+    METRIC_EXTENDER_REFUSALS: Metric(
+        text="Requests that placed no pod, by reason.", labels=("reason",), kind=MetricType.COUNTER
+    ),
+    METRIC_EXTENDER_OVERCROWDED: Metric(
+        text="Seats placed on memory that others use.", labels=("pool",), kind=MetricType.COUNTER
+    ),
+}
+
+
 class VerbHandler:
     """Answers the scheduler."""
 
     def __init__(self, readiness: Readiness, placing: Verbs, binder: Binder, waiting: PendingPods) -> None:
-        self.seconds = Histogram(METRIC_EXTENDER_SECONDS, "Latency of the answers to kube-scheduler, by verb.", "verb")
-        self.refusals = Counter(METRIC_EXTENDER_REFUSALS, "Requests that placed no pod, by reason.", "reason")
+        self.seconds = Histogram(METRIC_EXTENDER_SECONDS, COUNTED[METRIC_EXTENDER_SECONDS].text, "verb")
+        self.refusals = Counter(METRIC_EXTENDER_REFUSALS, COUNTED[METRIC_EXTENDER_REFUSALS].text, "reason")
         self._readiness = readiness
         self._placing = placing
         self._binder = binder
         self._waiting = waiting
-        self.overcrowded = Counter(METRIC_EXTENDER_OVERCROWDED, "Seats placed on memory that others use.", "pool")
+        self.overcrowded = Counter(METRIC_EXTENDER_OVERCROWDED, COUNTED[METRIC_EXTENDER_OVERCROWDED].text, "pool")
         self._verbs: Mapping[str, Callable[[bytes, Names], object]] = {
             protocol.FILTER: self._filter,
             protocol.PREEMPT: self._preempt,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from agents.extender.cache.cache import Cache
-from agents.extender.handlers import Readiness, VerbHandler
-from agents.runtime.exposition import Family, Sample, gauges
+from agents.extender.handlers import COUNTED, Readiness, VerbHandler
+from agents.runtime.exposition import Family, Metric, Sample, gauges
 from tenancy.names import (
     METRIC_EXTENDER_ALLOCATED,
     METRIC_EXTENDER_DRIFT,
@@ -20,17 +20,25 @@ from tenancy.names import (
 )
 from tenancy.units import MIB
 
-HELP: Mapping[str, str] = {
-    METRIC_EXTENDER_LEADING: "1 if this pod's scheduler is the leader.",
-    METRIC_EXTENDER_READY: "1 if nodes, devices, pods and the ledger are known.",
-    METRIC_EXTENDER_OFFERED: "Memory that the device may hand out; 0 for one that is unhealthy or excluded.",
-    METRIC_EXTENDER_ALLOCATED: "Memory of the device that pods hold: bound, being bound or reserved.",
-    METRIC_EXTENDER_RESERVATIONS: "Pods between filter and bind.",
-    METRIC_EXTENDER_UNSETTLED: "Binds that got no answer from the API.",
-    METRIC_EXTENDER_WAITING: "Pods that fit no device.",
-    METRIC_EXTENDER_HELD_SEATS: "Seats that the ledger has room for, held back while memory in use is given back.",
-    METRIC_EXTENDER_DRIFT: "Differences that the last audit found, by kind.",
-    METRIC_EXTENDER_MEASURED_AGE: "Age of the last measurement of the node's devices.",
+METRICS: Mapping[str, Metric] = {
+    **COUNTED,
+    METRIC_EXTENDER_LEADING: Metric(text="1 if this pod's scheduler is the leader."),
+    METRIC_EXTENDER_READY: Metric(text="1 if nodes, devices, pods and the ledger are known."),
+    METRIC_EXTENDER_OFFERED: Metric(
+        text="Memory that the device may hand out; 0 for one that is unhealthy or excluded.",
+        labels=("node", "gpu", "uuid"),
+    ),
+    METRIC_EXTENDER_ALLOCATED: Metric(
+        text="Memory of the device that pods hold: bound, being bound or reserved.", labels=("node", "gpu", "uuid")
+    ),
+    METRIC_EXTENDER_RESERVATIONS: Metric(text="Pods between filter and bind."),
+    METRIC_EXTENDER_UNSETTLED: Metric(text="Binds that got no answer from the API."),
+    METRIC_EXTENDER_WAITING: Metric(text="Pods that fit no device."),
+    METRIC_EXTENDER_HELD_SEATS: Metric(
+        text="Seats that the ledger has room for, held back while memory in use is given back.", labels=("pool",)
+    ),
+    METRIC_EXTENDER_DRIFT: Metric(text="Differences that the last audit found, by kind.", labels=("kind",)),
+    METRIC_EXTENDER_MEASURED_AGE: Metric(text="Age of the last measurement of the node's devices.", labels=("node",)),
 }
 
 
@@ -50,7 +58,7 @@ class ExtenderMetrics:
     def families(self) -> tuple[Family, ...]:
         desk = self.desk
         return (
-            *gauges(self._samples(), HELP),
+            *gauges(self._samples(), METRICS),
             *(each.family() for each in (desk.seconds, desk.refusals, desk.overcrowded)),
         )
 

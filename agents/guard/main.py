@@ -20,7 +20,7 @@ from agents.node.cgroup import Container
 from agents.runtime import exposition
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
-from agents.runtime.exposition import Sample
+from agents.runtime.exposition import Metric, Sample
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from agents.runtime.open_server import MetricsServer
@@ -31,11 +31,19 @@ SWEEP_SECONDS = 0.5
 # A sweep takes milliseconds, unless it is stuck in the kernel.
 STALE_SECONDS = 15.0
 
-HELP = {
-    names.METRIC_GUARD_ADJ: "The highest oom_score_adj that the guard leaves to the pod's processes.",
-    names.METRIC_GUARD_HELD: "The pod's processes whose oom_score_adj is no higher.",
-    names.METRIC_GUARD_UNHELD: "The pod's processes whose oom_score_adj is higher and cannot be lowered.",
-    names.METRIC_GUARD_API_AGE: "Seconds since the API last reported which pods to protect.",
+METRICS: Mapping[str, Metric] = {
+    names.METRIC_GUARD_ADJ: Metric(
+        text="The highest oom_score_adj that the guard leaves to the pod's processes.",
+        labels=("namespace", "pod", "pod_uid"),
+    ),
+    names.METRIC_GUARD_HELD: Metric(
+        text="The number of the pod's processes at or below that value.", labels=("namespace", "pod", "pod_uid")
+    ),
+    names.METRIC_GUARD_UNHELD: Metric(
+        text="The number of the pod's processes that the guard could not lower to it.",
+        labels=("namespace", "pod", "pod_uid"),
+    ),
+    names.METRIC_GUARD_API_AGE: Metric(text="Seconds since the API last reported which pods to protect."),
 }
 
 
@@ -173,7 +181,7 @@ class Sweeper:
             problem = "the API has not reported yet which pods to protect"
         if problem:
             return http.client.SERVICE_UNAVAILABLE, f"{problem}\n"
-        return http.client.OK, exposition.render(self._samples(self.last.tallies), HELP)
+        return http.client.OK, exposition.render(self._samples(self.last.tallies), METRICS)
 
     def health(self) -> tuple[int, str]:
         """The status and the body of GET /healthz: 503 if a thread has ended or the sweeps have stopped."""

@@ -33,6 +33,15 @@ class MetricType(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Metric:
+    """The meaning of a metric, and its labels. docs/reference/metrics.md is made from these."""
+
+    text: str
+    labels: tuple[str, ...] = ()
+    kind: MetricType = MetricType.GAUGE
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A metric with its samples. A histogram's sample names end with _bucket, _sum and _count."""
 
@@ -51,18 +60,18 @@ _PLAIN = {escaped: plain for plain, escaped in _ESCAPED.items()}
 _ESCAPES = str.maketrans(_ESCAPED)
 
 
-def render(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> str:
-    """Returns the text of these gauges, grouped by name; each name has its line in `help_texts`."""
-    return render_families(gauges(samples, help_texts))
+def render(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> str:
+    """Returns the text of these gauges, grouped by name; each name is one of `metrics`."""
+    return render_families(gauges(samples, metrics))
 
 
-def gauges(samples: Iterable[Sample], help_texts: Mapping[str, str]) -> tuple[Family, ...]:
-    """Groups the samples by name, each with its text of `help_texts`."""
+def gauges(samples: Iterable[Sample], metrics: Mapping[str, Metric]) -> tuple[Family, ...]:
+    """Groups the samples by name, each with its text of `metrics`."""
     grouped: dict[str, list[Sample]] = {}
     for sample in samples:
         grouped.setdefault(sample.name, []).append(sample)
     return tuple(
-        Family(name=name, kind=MetricType.GAUGE, text=help_texts[name], samples=tuple(group))
+        Family(name=name, kind=MetricType.GAUGE, text=metrics[name].text, samples=tuple(group))
         for name, group in grouped.items()
     )
 

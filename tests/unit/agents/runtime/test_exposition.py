@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.runtime.exposition import ExpositionError, Sample, parse, render
+from agents.runtime.exposition import ExpositionError, Metric, Sample, parse, render
 
 names = st.builds(str.__add__, st.sampled_from("az_"), st.text("az_09", max_size=8))
 values = st.floats(allow_nan=False) | st.integers(0, 2**53)
@@ -17,14 +17,16 @@ samples = st.builds(
 
 @given(st.lists(samples))
 def test_what_is_rendered_is_parsed_again(written: list[Sample]) -> None:
-    text = render(written, {sample.name: "Help." for sample in written})
+    text = render(written, {sample.name: Metric(text="Help.") for sample in written})
     assert sorted(map(repr, parse(text))) == sorted(
         repr(Sample(name=s.name, labels=s.labels, value=float(s.value))) for s in written
     )
 
 
 def test_the_format_is_prometheus_own() -> None:
-    text = render([Sample(name="a_bytes", labels={"gpu": "0", "uuid": 'x"\\\n'}, value=3)], {"a_bytes": "Memory."})
+    text = render(
+        [Sample(name="a_bytes", labels={"gpu": "0", "uuid": 'x"\\\n'}, value=3)], {"a_bytes": Metric(text="Memory.")}
+    )
     assert text == '# HELP a_bytes Memory.\n# TYPE a_bytes gauge\na_bytes{gpu="0",uuid="x\\"\\\\\\n"} 3\n'
 
 
