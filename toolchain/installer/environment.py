@@ -1,17 +1,30 @@
-"""The project's Python environment, .venv: exactly what requirements.lock holds."""
+"""The project's Python environments: exactly what their lock files hold."""
 
 import hashlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolchain.installer.console import Console
 from toolchain.installer.store import locked
 
 
-def bring_up_to_date(checkout: Path, console: Console) -> None:
-    """Makes .venv if it or its Python is gone, and brings it to the lock file. Safe to repeat at any point."""
-    lock, folder, shelf = checkout / "requirements.lock", checkout / ".venv", checkout / ".toolchain"
-    python, stamp, uv = folder / "bin" / "python", folder / "requirements.lock.sha256", str(shelf / "bin" / "uv")
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A lock file, and the folder of its environment; both in the checkout."""
+
+    lock: str
+    folder: str
+
+
+PROJECT = Environment(lock="requirements.lock", folder=".venv")
+DOCS = Environment(lock="requirements-docs.lock", folder=".toolchain/docs")
+
+
+def bring_up_to_date(checkout: Path, environment: Environment, console: Console) -> None:
+    """Makes the environment if it or its Python is gone, and brings it to its lock file. Safe to repeat."""
+    lock, folder, shelf = checkout / environment.lock, checkout / environment.folder, checkout / ".toolchain"
+    python, stamp, uv = folder / "bin" / "python", folder / f"{lock.name}.sha256", str(shelf / "bin" / "uv")
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
 
     def is_current() -> bool:
@@ -19,10 +32,11 @@ def bring_up_to_date(checkout: Path, console: Console) -> None:
 
     if is_current():
         return
-    with locked(shelf / "venv.lock", lambda: console.line(".venv: another run is making it; waiting")):
+    name = folder.name
+    with locked(shelf / "venv.lock", lambda: console.line(f"{name}: another run is making it; waiting")):
         if is_current():
             return
-        console.line(".venv: from requirements.lock, each package proven by its hash")
+        console.line(f"{name}: from {lock.name}, each package proven by its hash")
         log = shelf / "venv.log"
         if not python.exists():
             console.run("uv venv", [uv, "venv", "--clear", "--python", sys.executable, str(folder)], log)

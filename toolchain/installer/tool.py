@@ -64,6 +64,18 @@ class PipInstall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DebianPackages:
+    """A program from packages of the machine's own Debian, in its version. `file` is the program's path in a package."""
+
+    packages: tuple[str, ...]
+    file: str
+    program: str
+
+    def pins(self) -> bytes:
+        return b""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """One thing to install. `links` maps a path under .toolchain to a file of the cache entry; "" is the entry."""
 
@@ -71,7 +83,7 @@ class Tool:
     version: str
     platform: str
     links: Mapping[str, str]
-    recipes: tuple[GoBuild | ModuleFiles | PipInstall, ...]
+    recipes: tuple[GoBuild | ModuleFiles | PipInstall | DebianPackages, ...]
     release: Release | None = None
 
     @property

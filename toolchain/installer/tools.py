@@ -9,7 +9,7 @@ from pathlib import Path
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module, python_pin
 from toolchain.installer.store import PULUMI_HOME
-from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import DebianPackages, GoBuild, ModuleFiles, PipInstall, Release, Tool
 
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 PULUMI_CLI = "github.com/pulumi/pulumi/pkg/v3"
@@ -24,6 +24,9 @@ CONTAINERD = "github.com/containerd/containerd/v2"
 CNI_PLUGINS = "github.com/containernetworking/plugins"
 ACTIONLINT = "github.com/rhysd/actionlint"
 TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+D2 = "oss.terrastruct.com/d2"
+# Names of a browser without a window, or with one that it need not open, as people have it.
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
 # The Stage objects alone: the folders also hold kustomizations and test data, which kwok does not accept.
 KWOK_STAGES = (
@@ -248,6 +251,22 @@ def _languages(site: Site) -> tuple[Tool, ...]:
     )
 
 
+def _pictures(site: Site) -> tuple[Tool, ...]:
+    """The program that draws docs/pictures."""
+    return (_built(site, "d2", "d2", D2, packages={"d2": D2}),)
+
+
+def _browser(_: Site) -> tuple[Tool, ...]:
+    """A browser for the tests of the site: the machine's own, else the one of its Debian's packages."""
+    if any(map(shutil.which, BROWSERS)):
+        return ()
+    program = BROWSERS[0]
+    packages = DebianPackages(
+        packages=(program, "fonts-dejavu-core"), file=f"usr/lib/chromium/{program}", program=program
+    )
+    return (Tool(name=program, version="debian", platform="any", links=_in_bin(program), recipes=(packages,)),)
+
+
 GROUPS: Mapping[str, Callable[[Site], tuple[Tool, ...]]] = {
     "python": _python,
     "preview": _preview,
@@ -256,6 +275,9 @@ GROUPS: Mapping[str, Callable[[Site], tuple[Tool, ...]]] = {
     "lint": _lint,
     "oracle": _oracle,
     "languages": _languages,
+    "docs": _python,
+    "pictures": _pictures,
+    "browser": _browser,
 }
 
 

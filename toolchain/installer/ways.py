@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from toolchain.installer import golang
+from toolchain.installer import debian, golang
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet, take_release
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.store import Store, locked
-from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import DebianPackages, GoBuild, ModuleFiles, PipInstall, Release, Tool
 
 
 class Installer:
@@ -21,7 +21,10 @@ class Installer:
         self._console = console
 
     def install(self, tools: Sequence[Tool]) -> None:
-        """Links each tool into .toolchain, the first way that is open. Raises ToolchainError."""
+        """Links each tool into .toolchain, the first way that is open.
+
+        Raises ToolchainError, and UnavailableError for packages that this machine does not have.
+        """
         for tool in tools:
             if not self._store.linked(tool):
                 waiting = partial(self._say, tool, "another run is installing it; waiting")
@@ -62,7 +65,7 @@ class Installer:
                 f"Install Go {tool.builds[0].module.go} or newer (https://go.dev/dl),"
                 " or let this machine download releases."
             )
-        self._say(tool, f"building with Go; {why}" if tool.builds else "from its pins, proven by checksums")
+        self._say(tool, f"building with Go; {why}" if tool.builds else "from its pins or packages, proven by checksums")
         log = self._store.log(tool)
         for recipe in tool.recipes:
             match recipe:
@@ -72,6 +75,8 @@ class Installer:
                     golang.copy_files(recipe, folder, self._console)
                 case PipInstall():
                     self._pip_install(recipe, folder, log)
+                case DebianPackages():
+                    debian.unpack(recipe, folder, self._console, log)
 
     def _pip_install(self, recipe: PipInstall, into: Path, log: Path) -> None:
         venv = into / "venv"  # only to have a pip: many systems forbid their own, or have none

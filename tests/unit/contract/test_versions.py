@@ -19,7 +19,10 @@ def test_the_installed_python_packages_are_the_pinned_ones(package: str) -> None
     assert metadata.version(package) == pins()[package]
 
 
-@pytest.mark.parametrize(("group", "file"), [("dev", "requirements.lock"), ("plot", "requirements-plot.lock")])
+@pytest.mark.parametrize(
+    ("group", "file"),
+    [("dev", "requirements.lock"), ("plot", "requirements-plot.lock"), ("docs", "requirements-docs.lock")],
+)
 def test_a_lock_file_holds_the_pins_and_no_address(group: str, file: str) -> None:
     lock = (ROOT / file).read_text()
     for package, version in pins(group).items():

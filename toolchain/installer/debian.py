@@ -1,0 +1,54 @@
+"""Debian's packages without an installation: downloaded by apt, which proves them, and unpacked into a folder."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from toolchain.installer.console import Console
+from toolchain.installer.errors import UnavailableError
+from toolchain.installer.tool import DebianPackages
+
+APT = ("apt-get", "-o", "APT::Sandbox::User=root")
+# Libraries and fonts are found where the packages lie, in whatever folder that is.
+STARTER = """#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+export LD_LIBRARY_PATH="{libraries}" FONTCONFIG_FILE="$here/fonts.conf"
+exec "$here/{program}" "$@"
+"""
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir prefix="relative">usr/share/fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+</fontconfig>
+"""
+
+
+def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> None:
+    """Makes `into/<program>`, which starts the program. Raises UnavailableError if apt does not have the packages."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise UnavailableError("this machine has no apt-get")
+    missing = _missing(recipe.packages)
+    console.run(f"apt-get download, {len(missing)} packages", [*APT, "download", "-q", *missing], log, cwd=into)
+    console.run(
+        "dpkg -x", ["sh", "-ec", 'for package in *.deb; do dpkg -x "$package" .; rm "$package"; done'], log, cwd=into
+    )
+    folders = sorted({str(file.parent.relative_to(into)) for file in into.glob("usr/lib/**/*.so*")})
+    starter = into / recipe.program
+    starter.write_text(
+        STARTER.format(libraries=os.pathsep.join(f"$here/{folder}" for folder in folders), program=recipe.file)
+    )
+    starter.chmod(0o755)
+    (into / "fonts.conf").write_text(FONTS)
+
+
+def _missing(packages: tuple[str, ...]) -> list[str]:
+    """The packages and those that they need, without those that this machine has."""
+    plan = [*APT, "install", "--simulate", "--no-install-recommends", *packages]
+    done = subprocess.run(plan, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise UnavailableError(f"apt-get has no {packages[0]}: {said} (after a while: apt-get update)")
+    return [line.split()[1] for line in done.stdout.splitlines() if line.startswith("Inst ")]
