@@ -29,12 +29,13 @@ SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
 DAY := $(PYTEST) -n 0 -s -m day
 COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
+MKDOCS := NO_MKDOCS_2_WARNING=1 .toolchain/docs/bin/python -m mkdocs
 # Only YES=1 is a yes.
 ASK := $(if $(filter 1,$(YES)),--yes)
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,7 +67,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(PYTEST) -n auto $(SPREAD) tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 100 simulated days
-	@$(INSTALL) preview languages $(ORACLE)
+	@$(INSTALL) preview languages docs browser $(ORACLE)
 	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(value ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): what occurred how often, and what each failing seed did
@@ -118,17 +119,21 @@ pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone,
 wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl: the platform for a program of one's own
 	@$(PYTHON) -m toolchain.wheel dist
 
-schema: toolchain ## Write the schemas, docs/reference/settings.md and Pulumi.yaml from the settings, and docs/reference/package from the components
-	@$(PYTHON) -m toolchain.pages
-	@$(PYTHON) -m stacks schema
+schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
+	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
 
+docs: ## Build the docs as a site: build/site/index.html; it fails on a broken link or a stale page
+docs-serve: ## Show the docs on 127.0.0.1:8000 while you edit them
+docs docs-serve:
+	@$(INSTALL) python docs
+	@$(PYTHON) -m toolchain.pages --check
+	@$(MKDOCS) $(if $(filter docs,$@),build,serve --dev-addr 127.0.0.1:8000)
 golden: ## Rewrite tests/golden, all objects of prod, the template and a stack with every setting: review the diff
 	@$(INSTALL) python
 	@$(PYTHON) -m tests.golden
-
-lock: toolchain ## Write requirements.lock and requirements-plot.lock from pyproject.toml
+lock: toolchain ## Write the three requirements*.lock from pyproject.toml
 	@$(COMPILE) --group pyproject.toml:dev pyproject.toml --output-file requirements.lock
-	@$(COMPILE) --group pyproject.toml:plot --constraint requirements.lock --output-file requirements-plot.lock
+	@for group in plot docs; do $(COMPILE) --group pyproject.toml:$$group --constraint requirements.lock --output-file requirements-$$group.lock; done
 
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview
@@ -141,5 +146,5 @@ cluster-stop: toolchain ## End the throw-away cluster
 
 clean: ## Remove what was installed or cached in this checkout; stacks' state (.state) and the shared cache stay
 	@[ ! -d .toolchain/clusters ] || $(PYTHON) -m toolchain.cluster stop
-	@rm -rf .toolchain .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .toolchain .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -63,9 +63,9 @@ REPLAY = """examples:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all verbs and their flags."""
-    top = argparse.ArgumentParser(
+def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of all verbs and their flags, with a parser of the same kind for each verb."""
+    top = kind(
         prog="kubectl gpumem",
         description="Who has which GPU memory, what is free, why a pod waits, what budgets should be, and their cost.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "

@@ -93,10 +93,10 @@ COMMANDS: Mapping[str, _Command] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line. No option may be abbreviated."""
+def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of all commands, with one of the same kind for each. No option may be abbreviated."""
     texts: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    top = argparse.ArgumentParser(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
+    top = kind(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         examples = "\n".join(f"  python -m stacks {name} {example}" for example in command.examples)

@@ -23,7 +23,7 @@ from components.claims import Claims, ClaimsArgs
 from components.claims import resident_stanzas as claim_stanzas
 from components.host_memory import HostMemory, HostMemoryArgs, host_memory_pools, pod_fragments
 from components.kueue import Chart, Kueue, KueueArgs
-from components.monitoring.args import AlertsArgs
+from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
 from components.queues import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs, handed_out
@@ -291,31 +291,37 @@ def _declare_readers(
 ) -> None:
     """Declares watchdog, gate and alerts, which read the exporter's measurements."""
     cluster = settings.cluster
-    cron_jobs = [names.RECONCILE] if settings.reconcile is not None else []
     if settings.watchdog is not None:
-        cron_jobs.append(names.WATCHDOG)
         args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
         Watchdog(place.named("watchdog"), args, place.after(system, *(tenants[name] for name in args.budgeted)))
     if settings.gate is not None and settings.on_demand:
-        cron_jobs.append(names.GATE)
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
         gate_args = GateArgs(
             spec=settings.gate, cluster=cluster, code=code, exporter=exporter, on_demand=settings.on_demand
         )
         Gate(place.named("gate"), gate_args, place.after(system, *gated))
     if settings.alerts is not None:
-        alerts_args = AlertsArgs(
-            spec=settings.alerts,
-            cluster=cluster,
-            ledger=ledger,
-            cron_jobs=cron_jobs,
-            recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
-            places_by_device=settings.extender is not None,
-            advertised=ledger.claimed is None,
-            guards=[names.guard(pool.name) for pool in _guarded(settings)],
-            host_memory=host_memory_pools(settings.memory_pools).pools,
-        )
-        Alerts(place.named("alerts"), alerts_args, place.after(system))
+        Alerts(place.named("alerts"), alerts_args(settings, settings.alerts, ledger), place.after(system))
+
+
+def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> AlertsArgs:
+    """The parts of the stack that its alerts watch."""
+    runs = {
+        names.RECONCILE: settings.reconcile is not None,
+        names.WATCHDOG: settings.watchdog is not None,
+        names.GATE: settings.gate is not None and settings.on_demand,
+    }
+    return AlertsArgs(
+        spec=spec,
+        cluster=settings.cluster,
+        ledger=ledger,
+        cron_jobs=[name for name, declared in runs.items() if declared],
+        recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
+        places_by_device=settings.extender is not None,
+        advertised=ledger.claimed is None,
+        guards=[names.guard(pool.name) for pool in _guarded(settings)],
+        host_memory=host_memory_pools(settings.memory_pools).pools,
+    )
 
 
 def _declare_scheduler(

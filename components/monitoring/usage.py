@@ -1,11 +1,15 @@
 """Recordings of each tenant's promises and use by the minute, which `kubectl gpumem bill` adds up over a month."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from components.base.manifest import Manifest
 from tenancy import names
 
 INTERVAL_SECONDS = 60
+MEANINGS: Mapping[str, str] = {
+    names.RECORDED_SEATS: "The seats of the tenant, for `kubectl gpumem bill`.",
+    names.RECORDED_USED: "The use of the tenant's pods, for `kubectl gpumem bill`.",
+}
 
 
 def recordings() -> Iterator[Manifest]:

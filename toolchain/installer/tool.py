@@ -65,7 +65,7 @@ class PipInstall:
 
 @dataclass(frozen=True, kw_only=True)
 class DebianPackages:
-    """A program from packages of the machine's own Debian, in its version. `file` is the program's path in a package."""
+    """A program from packages of the machine's own Debian. `file` is its path in a package."""
 
     packages: tuple[str, ...]
     file: str

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from stacks import settings
+from tenancy import names
 from tests.support.paths import ROOT
 
 DOCS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -64,10 +65,21 @@ def test_settings_that_a_page_shows_are_settings(doc: Path) -> None:
         settings.from_mapping(shown, ROOT)
 
 
+SERIES = {value for key, value in vars(names).items() if key.startswith("METRIC_")}
+
+
+@pytest.mark.parametrize("doc", DOCS, ids=name)
+def test_every_series_that_is_named_is_served(doc: Path) -> None:
+    named = set(
+        re.findall(r"`((?:gpu|memory_guard)_\w+_(?:bytes|seconds|total|processes|pods|seats))\b", doc.read_text())
+    )
+    assert named - SERIES == set()
+
+
 def test_where_do_i_change_names_symbols_that_are_there() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text().partition("## Where do I change")[2]
     rows = re.findall(r"\| `([^`]+)` \| `(\w+)` \|$", text, re.MULTILINE)
-    assert rows
+    assert 20 < len(rows) <= 40  # the docstrings know the rest
     missing = [row for row in rows if not re.search(rf"^(?:def|class) {row[1]}\b|^{row[1]}\b", source(row[0]), re.M)]
     assert missing == []
 

@@ -7,24 +7,53 @@ import pulumi
 import pytest
 
 import gpu_tenancy
+from components.monitoring.rules import alerts as rules
+from tenancy import names
 from tests.support.engine import build
+from tests.support.healthy import ARGS, HEALTHY
 from tests.support.paths import ROOT
-from toolchain import pages
+from toolchain.pages import __main__ as pages
+from toolchain.pages import alerts, metrics
+from toolchain.pages.components import COMPONENTS
+
+PACKAGE = ROOT / "docs" / "reference" / "package"
+MADE = pages.pages()
 
 
-@pytest.mark.parametrize("name", pages.COMPONENTS)
-def test_a_page_says_what_the_code_says(name: str) -> None:
-    text = (pages.PAGES / f"{name}.md").read_text()
-    assert text == pages.page(name, text), "run `make schema`"
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.stem)
+def test_a_page_is_as_the_code_makes_it(path: Path) -> None:
+    assert path.read_text() == MADE[path], "run `make schema`"
+
+
+def test_a_page_that_differs_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pages.main(["--check"]) == 0
+    monkeypatch.setattr(pages, "pages", lambda: {ROOT / "docs" / "start.md": "other"})
+    assert pages.main(["--check"]) == 1
+    assert capsys.readouterr().err == "docs/start.md differs from the code: make schema\n"
+
+
+def test_every_alert_is_on_the_page() -> None:
+    assert set(alerts.found(ROOT)) == {alert.name for alert in rules(ARGS)}
+
+
+def test_every_series_is_on_the_page_with_the_labels_of_a_healthy_clusters() -> None:
+    ours = {value for name, value in vars(names).items() if name.startswith(("METRIC_", "RECORDED_"))}
+    assert ours == {*re.findall(r"^\| `([\w:]+)` \|", metrics.page(), re.MULTILINE)}
+    listed = {name: set(each.labels) for _, served in metrics.AGENTS.values() for name, each in served.items()}
+    shown = [re.fullmatch(r"(\w+)\{(.*)\}", series) for series in HEALTHY]
+    labels = {found[1]: set(re.findall(r'(\w+)="', found[2])) for found in shown if found and found[1] in listed}
+    assert len(labels) > 20
+    by_prometheus = {"node", "instance", "job", "namespace", "pod", "container"}
+    assert {name: more for name, found in labels.items() if (more := found - listed[name] - by_prometheus)} == {}
 
 
 def test_each_component_has_a_page_each_page_is_listed_and_every_argument_has_its_text() -> None:
     offered = {name for name in gpu_tenancy.__all__ if not name.endswith("Args")}
-    assert {component.__name__ for component in pages.COMPONENTS.values()} == offered
-    assert {path.stem for path in pages.PAGES.glob("*.md")} == {*pages.COMPONENTS, "README", "languages"}
-    index = (ROOT / "docs" / "reference" / "package" / "README.md").read_text()
-    assert all(f"({name}.md)" in index for name in pages.COMPONENTS)
-    rows = [line for path in pages.PAGES.glob("*.md") for line in path.read_text().splitlines() if line[:3] == "| `"]
+    assert {component.__name__ for component in COMPONENTS.values()} == offered
+    assert {path.stem for path in PACKAGE.glob("*.md")} == {*COMPONENTS, "README", "languages"}
+    index = (PACKAGE / "README.md").read_text()
+    assert all(f"({name}.md)" in index for name in COMPONENTS)
+    rows = [line for path in PACKAGE.glob("*.md") for line in path.read_text().splitlines() if line[:3] == "| `"]
     assert rows
     assert [row for row in rows if row.endswith("|  |") or " any |" in row] == []
 
@@ -32,7 +61,7 @@ def test_each_component_has_a_page_each_page_is_listed_and_every_argument_has_it
 def test_the_example_of_the_platform_is_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     pulumi.runtime.set_all_config({"kubernetes:enableConfigMapMutable": "true"})
-    (example,) = re.findall(r"```python\n(.*?)```", (pages.PAGES / "platform.md").read_text(), re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```", (PACKAGE / "platform.md").read_text(), re.DOTALL)
     graph = build(lambda: exec(example, {}))  # noqa: S102 (our own page)
     pulumi.runtime.set_all_config({})
     assert graph.exports["residents"]["llm"]["namespace"] == "chat"

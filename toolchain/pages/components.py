@@ -1,17 +1,14 @@
-"""`python -m toolchain.pages`: writes the tables of docs/reference/package/ from the components' own types and texts.
+"""docs/reference/package/: a table of each component's arguments and outputs, from its own types and texts.
 
 A page is written by hand above the mark, and generated below it. Arguments and outputs are read as Pulumi reads them
 for its schema, so that the page is right for every language.
 """
-
-from pathlib import Path
 
 import pulumi
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType
 
 import gpu_tenancy
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "reference" / "package"
 MARK = "<!-- Below, all is made from the code: make schema -->"
 COMPONENTS: dict[str, type[pulumi.ComponentResource]] = {
     "platform": gpu_tenancy.Platform,
@@ -74,13 +71,3 @@ def _kind(each: PropertyDefinition | None) -> str:
 
 def _line(text: str | None) -> str:
     return " ".join((text or "").split())
-
-
-def main() -> None:
-    for name in COMPONENTS:
-        path = PAGES / f"{name}.md"
-        path.write_text(page(name, path.read_text()))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,40 @@
+"""docs/reference/metrics.md: each series, from the pages that the agents serve and from the recordings."""
+
+from collections.abc import Mapping
+
+from agents.exporter import metrics as exporter
+from agents.extender import metrics as extender
+from agents.guard import main as guard
+from agents.runtime.exposition import Metric
+from components.monitoring import usage
+from toolchain.pages.markdown import MADE, row, table
+
+AGENTS: Mapping[str, tuple[str, Mapping[str, Metric]]] = {
+    "Exporter": ("on each node of a pool, port 9401", exporter.METRICS),
+    "Scheduler extender": ("in the scheduler's pod, port 9402", extender.METRICS),
+    "Guard": ("on each node of a guarded memory pool", guard.METRICS),
+}
+_HEAD = f"""# Metrics
+
+{MADE}
+
+A name ends with its unit, bytes or seconds; otherwise the series is a number. Only Prometheus may read the pages
+(`cluster.prometheus`). [Architecture](../architecture.md#telemetry) explains when an agent answers.
+"""
+
+
+def page() -> str:
+    """Returns the page."""
+    parts = [_HEAD]
+    for agent, (where, metrics) in AGENTS.items():
+        rows = [_row(name, metric) for name, metric in metrics.items()]
+        parts += [f"## {agent}\n", f"Served {where}.\n", table(("series", "type", "labels", "meaning"), rows)]
+    recorded = [
+        row(f"`{each['record']}`", "`tenant`, `pool`", usage.MEANINGS[each["record"]]) for each in usage.recordings()
+    ]
+    parts += ["## Recorded by Prometheus\n", table(("series", "labels", "meaning"), recorded)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _row(name: str, metric: Metric) -> str:
+    return row(f"`{name}`", metric.kind, ", ".join(f"`{label}`" for label in metric.labels), metric.text)
