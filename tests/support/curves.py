@@ -31,14 +31,14 @@ class Use:
     declares: bool = True
 
 
-def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, total_mib: int = T4_MIB) -> str:
-    """Returns the metrics of an exporter for one card with these users."""
+def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid: str = "GPU-0") -> str:
+    """Returns the metrics of an exporter for one T4 with these users."""
     used_mib = driver_mib + sum(use.mib for use in uses)
-    card = {"gpu": "0", "uuid": "GPU-0"}
+    card = {"gpu": "0", "uuid": uuid}
     amounts = {
-        METRIC_DEVICE_TOTAL: total_mib,
+        METRIC_DEVICE_TOTAL: T4_MIB,
         METRIC_DEVICE_USED: used_mib,
-        METRIC_DEVICE_FREE: total_mib - used_mib,
+        METRIC_DEVICE_FREE: T4_MIB - used_mib,
         METRIC_UNATTRIBUTED: driver_mib,
     }
     samples = [Sample(name=name, labels=card, value=mib * MIB) for name, mib in amounts.items()]

@@ -12,6 +12,7 @@ from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Sharing
 from tenancy.names import EXPORTER, LABEL_NAME, LEDGER, LEDGER_KEY, node_agent_namespace
+from tests.support.curves import T4_MIB, Use, answer
 from tests.support.fake_cluster import NAMES, SYSTEM, T4
 
 EXPORTERS = node_agent_namespace(SYSTEM)
@@ -173,19 +174,10 @@ def add_exporter(found: FakeApi, on: str, metrics: str, port: int = 9401) -> Non
 
 
 def page(on: str, free_mib: int, uses: dict[str, int]) -> str:
-    """Returns an exporter's page for a node with one device; `uses` is MiB by "namespace/pod"."""
-    total_mib, mib, device = 15360, 2**20, f'gpu="0",uuid="GPU-{on}-0"'
-    used = total_mib - free_mib
-    lines = [
-        "gpu_memory_sample_age_seconds 1",
-        f"gpu_device_memory_total_bytes{{{device}}} {total_mib * mib}",
-        f"gpu_device_memory_used_bytes{{{device}}} {used * mib}",
-        f"gpu_device_memory_free_bytes{{{device}}} {free_mib * mib}",
-        f"gpu_memory_unattributed_bytes{{{device}}} {(used - sum(uses.values())) * mib}",
-        f"gpu_memory_unknown_processes{{{device}}} 0",
-    ]
-    for who, amount in uses.items():
+    """Returns an exporter's page for a node with one T4; `uses` is MiB by "namespace/pod"."""
+    users = []
+    for who, mib in uses.items():
         namespace, _, name = who.partition("/")
-        labels = f'namespace="{namespace}",pod="{name}",pod_uid="uid-{namespace}-{name}",container="main",{device}'
-        lines.append(f"gpu_pod_memory_used_bytes{{{labels}}} {amount * mib}")
-    return "\n".join(lines) + "\n"
+        users.append(Use(namespace, name, f"uid-{namespace}-{name}", mib))
+    driver_mib = T4_MIB - free_mib - sum(uses.values())
+    return answer(users, age_seconds=1, driver_mib=driver_mib, uuid=f"GPU-{on}-0")

@@ -4,8 +4,6 @@ import pytest
 
 from gpumem.proposal import DAY_SECONDS, GRID_MIB, Advice, UseSample, Verdict, advise
 from tenancy.host_memory.history import interval
-from tests.support.fake_cluster import T4
-from tests.support.replay import CRASH_LOOP, World
 from tests.support.weeks import HOUR, KINDS, backtest
 
 MINUTE = 60
@@ -98,40 +96,6 @@ def test_a_peak_on_a_full_device_is_no_reason_to_lower() -> None:
     assert of([*hourly(*[1000.0] * 9), pressed]).verdict is Verdict.SHORT
     below = UseSample(7 * DAY_SECONDS + 60, "s", 900, "a", pressed=True)
     assert of([*hourly(*[1000.0] * 9), below]).verdict is Verdict.LOWER
-
-
-def declared(samples: list[UseSample]) -> dict[str, tuple[int, int | None, bool]]:
-    """The raised budgets of 2026-07-07: the old one, the new one, and True if that may be too little."""
-    found = advise({tenant.name: tenant.declared_mib for tenant in CRASH_LOOP.tenants}, samples)
-    assert {each.verdict for each in found} <= {Verdict.RAISE, Verdict.KEEP, Verdict.SHORT}
-    return {e.seat: (e.declared_mib, e.proposed_mib, e.pressed) for e in found if e.verdict is Verdict.RAISE}
-
-
-def read(world: World, seconds: int) -> list[UseSample]:
-    """As an exporter reads it every five seconds."""
-    samples = []
-    while world.second < seconds:
-        world.step()
-        if world.second % 5 == 0:
-            pressed = world.free_mib < T4.floor_mib
-            samples += [UseSample(world.second, p.tenant.name, p.used_mib, p.uid, pressed) for p in world.pods]
-    return samples
-
-
-def test_2026_07_07s_two_wrong_budgets_are_found_and_no_other() -> None:
-    """5000 declared for 6996, and 1800 for 6750. Each runs for a quarter of an hour without the other."""
-    samples = []
-    for name in ("llama-swap", "immich-server"):
-        tenants = [t for t in CRASH_LOOP.tenants if t.name not in {"llama-swap", "immich-server"} - {name}]
-        samples += read(World(tenants), 900)
-    assert declared(samples) == {"llama-swap": (5000, 7000, False), "immich-server": (1800, 6800, False)}
-
-
-def test_the_crash_loop_itself_shows_both_and_that_they_wanted_more() -> None:
-    assert declared(read(World(CRASH_LOOP.tenants), 900)) == {
-        "llama-swap": (5000, 5300, True),
-        "immich-server": (1800, 5100, True),
-    }
 
 
 # The one broken promise, as docs/reference/gpumem.md states: no history shows an upgrade.
