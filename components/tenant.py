@@ -122,8 +122,8 @@ class TenantArgs:
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
     """The namespace.
 
-    It may have stayed from an earlier rollout, whose field manager still owns its labels. By force a rollout overrules
-    that manager (docs/adr/0034).
+    It may be left from an earlier rollout, and that rollout's field manager still owns its labels. By force a rollout
+    overrules that manager (docs/adr/0034).
     """
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
     made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}

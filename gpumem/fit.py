@@ -15,7 +15,7 @@ from tenancy.ledger import Ledger, Pool
 
 @dataclass(frozen=True, kw_only=True)
 class FitChange(Change):
-    """A change of a workload. `used_mib` is the seat's measured use. Without it a lower budget is a guess."""
+    """A change of a workload. `used_mib` is the seat's measured use. If it is missing, a lower budget is a guess."""
 
     used_mib: int | None
 

@@ -1,7 +1,7 @@
 """Reads pods by `kubectl port-forward`, through their kubelets.
 
-This is for clusters whose API server reaches no pod, because of a NetworkPolicy or another network. Each pod takes a
-process, so it is for a few pods only.
+This is for clusters in which the API server cannot reach pods, because of a NetworkPolicy or a separate network. Each
+pod takes a process, so it is for a few pods only.
 """
 
 import re
@@ -85,7 +85,7 @@ class Forwards:
 
 
 def end(process: "subprocess.Popen[Any]") -> None:
-    """Ends a process and waits for it."""
+    """Ends a process and waits until it has ended."""
     process.terminate()
     process.wait()
     if process.stdout:

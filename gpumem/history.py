@@ -56,8 +56,8 @@ def pressed(tenant: str, step: int, floor_mib: int) -> str:
 
 
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
-    """The pod's seat: the one whose name begins the pod's name, else the tenant's only seat, else the smallest that
-    holds the pod's budget."""
+    """The pod's seat. The pod's name begins with the seat's name. Otherwise it is the tenant's only seat, or else the
+    smallest that holds the pod's budget."""
     named = by_name(pod, seats)
     if named is not None:
         return named

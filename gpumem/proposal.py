@@ -108,7 +108,7 @@ def advise(declared: Mapping[str, int], samples: Iterable[UseSample]) -> tuple[A
 
 @dataclass(frozen=True)
 class _Clock:
-    """The moments with measurements: the usual step between them, and the days with enough of them."""
+    """The moments with measurements, the usual step between two, and the days with enough moments."""
 
     step: float
     times: Sequence[float]

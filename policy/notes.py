@@ -1,4 +1,4 @@
-"""Notes printed with a verdict: the ledger it goes by, and objects that the pack does not see."""
+"""Notes printed with a verdict: the ledger that it used, and objects that the pack cannot judge."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,8 @@ PREFIX = "gpu-tenancy"
 
 
 def notes(graph: Graph) -> Iterator[str]:
-    """Yields the lines to print; none for a program without Kubernetes objects. The rules refuse what is unreadable."""
+    """Yields the lines to print. A program without Kubernetes objects gets no notes. The rules refuse unreadable
+    objects."""
     if not graph.objects:
         return
     try:

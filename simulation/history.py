@@ -145,7 +145,7 @@ def _devices(
     pools: Sequence[Pool],
     pods: Sequence[PodHistory],
 ) -> dict[str, tuple[str, int]]:
-    """Returns the pool and the number there of each device, by the seats of the pods that were on it."""
+    """Returns each device's pool and its number there, derived from the seats of its pods."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, histories in mine.items():
         for pod in histories:

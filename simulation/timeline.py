@@ -1,4 +1,4 @@
-"""The timeline of a run: a failing seed prints it, and tests compare runs by it."""
+"""The timeline of a run: a failing seed prints it, and tests compare the timelines of runs."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -119,7 +119,7 @@ def build(settings: StackSettings, root: Path = Path(), place: Place = IN_THE_ST
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
     if settings.admission is not None and ledger.admission is not None:
         # Admission comes last: it needs the classes, the budgets, the scheduler and the labels of the namespaces. It
-        # does not wait for Kueue, nor for the tenants with a queue, which do.
+        # does not wait for Kueue or for queue tenants. Queue tenants wait for Kueue.
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = AdmissionArgs(spec=settings.admission, ledger=ledger, terms=ledger.admission)
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))

@@ -248,5 +248,5 @@ def _devices(pool: Pool) -> str:
 
 
 def _times(count: int, gpus: int) -> str:
-    """The number of devices that a bar stands for; empty in a pool of one."""
+    """The number of devices that a bar represents. Empty in a pool with one device."""
     return "" if gpus == 1 else f"{count} x "

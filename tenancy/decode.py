@@ -1,7 +1,7 @@
 """Plain data to frozen dataclasses, strictly: every problem at once, each with its path.
 
-The agents and the policy pack read the ledger with it. Agents run the standard library alone, so there is no pydantic.
-Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
+The agents and the policy pack read the ledger with this module. Agents run the standard library alone, so there is no
+pydantic. Stored data that agents of two versions read is decoded with `ignored` (docs/adr/0022).
 """
 
 import enum
@@ -61,7 +61,7 @@ def _value(kind: Any, data: object, path: str, notes: _Notes) -> Any:
 
 
 def _tagged(kinds: tuple[Any, ...], data: object, path: str, notes: _Notes) -> Any:
-    """One of these dataclasses: the one whose class variable `kind` is the data's."""
+    """One of these dataclasses. Its class variable `kind` is the data's."""
     by_kind = {each.kind: each for each in kinds}
     given = data.get("kind") if isinstance(data, Mapping) else None
     if not isinstance(data, Mapping) or str(given) not in by_kind:

@@ -87,7 +87,7 @@ class Tenant:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Nodes with equal devices. The selector is expected to match `nodes` of them."""
+    """Nodes with equal devices. The selector should match `nodes` of them."""
 
     name: str
     node_selector: Mapping[str, str]
@@ -185,7 +185,7 @@ class OnDemand:
 
 @dataclass(frozen=True, kw_only=True)
 class Unbudgeted:
-    """A workload with neither seat nor gate, and its measured use. Its pods ask for `gpus` nvidia.com/gpu together."""
+    """A workload with a measured use and no budget. Its pods ask for `gpus` nvidia.com/gpu together."""
 
     name: str
     tenant: str

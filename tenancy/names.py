@@ -184,8 +184,8 @@ METRIC_SAMPLE_AGE = "gpu_memory_sample_age_seconds"
 METRIC_BUILD_INFO = "gpu_memory_exporter_build_info"
 # By container: namespace, pod, pod_uid, container, gpu, uuid. The names are empty while the API has not reported them.
 METRIC_POD_USED = "gpu_pod_memory_used_bytes"
-# By device: the use of no known container, and the processes without a use in NVML. With such a process, the use by pod
-# is partial.
+# By device: the use outside known containers, and the number of processes with a use that NVML does not report. With
+# such a process, the use by pod is partial.
 METRIC_UNATTRIBUTED = "gpu_memory_unattributed_bytes"
 METRIC_UNKNOWN_PROCESSES = "gpu_memory_unknown_processes"
 # By pod (namespace, pod, pod_uid) that declares gpumem, on all devices together.

@@ -20,12 +20,12 @@ _MOST_DIGITS = 1000  # Python reads at most 4300
 # The finest unit. A finer amount is rounded away from 0.
 _NANO = 10**9
 _MOST_BINARY = Fraction(2**63 - 1)
-# Kubernetes reads a suffix without digits as 0, but not these suffixes, nor a scale below nano.
+# Kubernetes reads a suffix without digits as 0, except these suffixes and scales below nano.
 _NEED_DIGITS = ("Pi", "Ei")
 
 
 class QuantityError(ValueError):
-    """The text is no Kubernetes quantity, or no whole number."""
+    """The text is not a Kubernetes quantity, or is a fraction."""
 
 
 def parse(value: object) -> Fraction:

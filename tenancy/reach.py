@@ -26,8 +26,8 @@ CLAIMED_RESOURCES = "deviceclass.resource.kubernetes.io/"
 # domains hand out none.
 GPU_CLASSES = r"(?:.*\.)?(?:gpu|mig|vgpu)\.nvidia\.com"
 
-# The longest grace period of a GPU pod without a seat: enough for a checkpoint, and a third of the time that Kueue lets
-# the next Job wait for its pods (components/kueue.py).
+# The longest grace period of a GPU pod without a seat. It is enough for a checkpoint. It is a third of the time that
+# Kueue lets the next Job wait for its pods (components/kueue.py).
 MOST_GRACE_SECONDS = 600
 
 # Values of NVIDIA_VISIBLE_DEVICES that show a container no device.
@@ -49,7 +49,7 @@ DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 
 
 def is_gpu_resource(resource: str, names: Names) -> bool:
-    """True if a limit on the resource gives a device, or part of one."""
+    """True if a limit on the resource gives a device or a part of a device."""
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
 
 
@@ -60,7 +60,7 @@ def hands_out_gpus(device_class: str, names: Names) -> bool:
 
 
 def is_the_plugins(resource: str) -> bool:
-    """True if the device plugin gives a device, or part of one, for the resource."""
+    """True if the device plugin gives a device or a part of a device for the resource."""
     return resource == GPU or resource.startswith(PLUGIN_RESOURCES)
 
 

@@ -135,7 +135,8 @@ def _over(full: FullSeats) -> str:
 
 
 def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """No queue, other than those in `but`, hands out more devices than its pool has; with `together` nor do all."""
+    """Each queue hands out at most as many devices as its pool has, except those in `but`. With `together`, this holds
+    for all queues in sum."""
     for pool in ledger.pools:
         entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in but]
         above = [entry for entry in entries if entry.most > pool.gpus]

@@ -1,8 +1,8 @@
 """The wheel: our packages below one import name, gpu_tenancy. `python -m toolchain.wheel FOLDER` writes it there, and
 so does `pip wheel .`, by the command that pyproject.toml names.
 
-The wheel has the checkout's source with `gpu_tenancy.` before our packages in each import. For the agents' archive that
-prefix is removed again (components/base/zipapp.py).
+The wheel has the checkout's source with `gpu_tenancy.` before our packages in each import. The agents' archive is built
+with the prefix removed again (components/base/zipapp.py).
 """
 
 import ast

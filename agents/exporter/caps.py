@@ -99,7 +99,8 @@ def _budgets(uses: Sequence[DeviceUse], registry: Registry) -> Iterator[_Budget]
         for identity, name in pod.containers.items():
             container = Container(pod.group_uid, identity)
             if name in caps and (identity in pod.running or container in used):
-                # Without an annotation its devices are not known: it must be capped on each.
+                # A pod may lack the annotation. Its devices are then unknown, so it must be capped on every device of
+                # the node.
                 uuids = tuple(dict.fromkeys((*(pod.uuids or every), *used.get(container, ()))))
                 yield _Budget(container=container, cap=caps[name], uuids=uuids)
             elif caps and container in used:

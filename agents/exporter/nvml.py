@@ -1,4 +1,4 @@
-"""Reads the memory of each device, and of each process on it, by NVML. Needs a driver from R510 on.
+"""Reads the memory of each device and of its processes, by NVML. Needs a driver from R510 on.
 
 It uses nvidia-ml-py, the only foreign code in the agents. Only the exporter's zipapp has it, so only the exporter may
 import this module. Source: https://docs.nvidia.com/deploy/nvml-api/
@@ -135,7 +135,7 @@ def _fault(handle: Any) -> Fault | None:
 
 
 def _processes(handle: Any) -> tuple[Process, ...]:
-    """Returns each process once. One that computes and draws is in two lists, with all its memory in both."""
+    """Returns each process once. A process that computes and draws is in two lists, each time with all its memory."""
     used: dict[int, int | None] = {}
     listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     listed += _optional(pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3, handle, [])

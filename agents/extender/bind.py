@@ -1,4 +1,4 @@
-"""Binding: writes a pod's node and its devices at once, so that no pod is bound without devices.
+"""Binding: writes a pod's node and its devices in one request, so that every bound pod has devices.
 
 The API server merges the Binding's annotations into the pod as it sets the node (assignPod in
 pkg/registry/core/pod/storage). If a request gets no answer, the pod stays assumed until the API shows the result.
@@ -33,7 +33,7 @@ _BACKOFF_SECONDS = 0.25
 # The API server may close a connection that was idle for longer.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
-# A request that had no effect for so long has none later.
+# After this time, a request can no longer take effect.
 _LOST_SECONDS = 60.0
 
 

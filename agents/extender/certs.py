@@ -39,7 +39,7 @@ extendedKeyUsage = clientAuth
 
 
 class CertifyError(AgentError):
-    """The certificates cannot be made; the message says what to do."""
+    """The certificates cannot be made. The message names the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ class Verbs:
     def _short(self, query: PodNodes, request: Request, fits: Fits) -> tuple[Fits, Request]:
         """Judges a seat that memory in use keeps out of every node: it is held back, and then placed by the ledger.
 
-        A seat that is held back has its room reserved, and no pod is evicted for it.
+        The room of a seat that is held back is reserved, and no pod is evicted.
         """
         pod, before = Pod(query.pod), self.requests.of(query.pod["metadata"]["uid"])
         short = reclaimable(fits.short, self.informers.ledger)

@@ -148,7 +148,7 @@ def _reason(error: AgentError, verb: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusHandler:
-    """Answers GET /metrics, /healthz and /readyz for everybody. It changes nothing and names no pod."""
+    """Answers GET /metrics, /healthz and /readyz for everybody. It is read-only and does not name pods."""
 
     readiness: Readiness
     families: Callable[[], tuple[Family, ...]]

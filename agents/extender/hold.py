@@ -1,6 +1,6 @@
 """Holds: a seat waits a bounded time while others give back memory beyond their budgets.
 
-A pod within its seat is placed whenever the ledger has room for it; a reading never refuses it. If the seat could not
+A pod within its seat is placed whenever the ledger has room. A reading never refuses such a pod. If the seat could not
 load now, gates close and the watchdog recycles. Meanwhile it is held back for some seconds, and then placed anyway. If
 it could load below the floor and no pod is over a budget, it is placed at once, because a wait would change nothing.
 """
@@ -16,7 +16,7 @@ from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from tenancy.ledger import Ledger
 
-# The scheduler tries each pod within 5 minutes. A seat that it has not tried for longer is gone, or has no room.
+# The scheduler tries each pod within 5 minutes. A seat without a try for longer has ended, or lacks room.
 _GONE_SECONDS = 600.0
 
 
@@ -98,7 +98,7 @@ def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Short
     """The shortages without the unbudgeted workloads on record that use no more than was measured for the record."""
     if ledger is None:
         return tuple(short)
-    # Of a tenant's records the largest counts, because a pod does not show which of them it is.
+    # The largest of a tenant's records counts, because a pod does not show its record.
     by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
     recorded = {(each.tenant, each.pool): each.measured_mib for each in by_size}
 

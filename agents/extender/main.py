@@ -1,7 +1,8 @@
 """extender: places pods by device for the kube-scheduler in the same pod, over mutual TLS on the loopback.
 
-It answers only while its scheduler leads, and only by what it has read of the API since; when in doubt the pod waits.
-Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz and /readyz.
+It answers only while its scheduler leads, and uses only data that it has read from the API since then. When in doubt,
+the pod waits. Another port answers questions, in one thread that takes a bounded share of the CPU: /metrics, /healthz
+and /readyz.
 """
 
 import ssl
@@ -109,7 +110,7 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """TLS 1.3 for clients whose certificate the authority in `folder` signed. Raises AgentError."""
+    """TLS 1.3 for clients with a certificate that the authority in `folder` signed. Raises AgentError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED

@@ -49,7 +49,7 @@ def fewest(ask: Ask, room: Mapping[int, Room], occupants: Sequence[Occupant]) ->
 
     `room` has each device that could take the ask. For one device these are the fewest pods, and among equally few
     those of the lowest priorities. More leave if these use less than they requested and the measured room is short. For
-    several devices, the easiest are cleared one by one. Then each pod that need not leave any more stays.
+    a pod on several devices, the easiest devices are cleared first. Then each pod that need not leave any more stays.
     """
     plans = []
     for index, left in room.items():

@@ -1,6 +1,6 @@
 """kube-scheduler's extender protocol: its JSON to and from plain types.
 
-Source: k8s.io/kube-scheduler/extender/v1 types.go, whose fields have no JSON tags, and HTTPExtender in
+Source: k8s.io/kube-scheduler/extender/v1 types.go (its fields have no JSON tags), and HTTPExtender in
 pkg/scheduler/extender.go. The scheduler has nodeCacheCapable: true, so nodes and victims come by name.
 """
 

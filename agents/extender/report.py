@@ -1,4 +1,4 @@
-"""Events on pods: a seat that waits for memory in use or was placed on it, and a device that is gone."""
+"""Events on pods: a seat that waits for memory in use, a seat placed despite such use, and a lost device."""
 
 from collections.abc import Iterable, Sequence
 
@@ -35,7 +35,7 @@ def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
 
 
 def lost_event(pod: PodInfo) -> Event:
-    """The event for a pod whose device is gone from its node."""
+    """The event for a pod with a device that is no longer on its node."""
     return Event(
         regarding=Reference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid),
         reason=EVENT_DEVICE_LOST,

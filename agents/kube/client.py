@@ -127,7 +127,7 @@ class Api:
         return self._request("POST", path, body, "application/json")
 
     def merge_patch(self, path: str, body: Object) -> Object:
-        """A merge patch (RFC 7386): null removes a key. With a resourceVersion a concurrent change is a conflict."""
+        """A merge patch (RFC 7386): null removes a key. With a resourceVersion, a concurrent change is a conflict."""
         return self._request("PATCH", path, body, "application/merge-patch+json")
 
     def evict(self, *, namespace: str, pod: str, uid: str, grace_seconds: int | None = None) -> None:

@@ -1,6 +1,6 @@
 """Journals: the state of a CronJob across its runs, in a ConfigMap that its component declares empty.
 
-If two runs read the same version and write, one succeeds. The other must not act on what it read.
+If two runs read the same version and write, one succeeds. The other must not act on its outdated reading.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Pods: their lists, and the one decoder of Pod objects. Each agent makes its own view of it."""
+"""Pods: their lists, and the one decoder of Pod objects. Each agent derives its own view."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -263,7 +263,7 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
 
 
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
-    """The seat of a waiting Pod; None if it does not wait or has no seat of that size. Raises PodError."""
+    """The seat of a waiting Pod; None for a pod that does not wait or lacks a seat of that size. Raises PodError."""
     pod = Pod(item)
     ask = pod.ask(ledger) if pod.waiting else None
     if ask is None:

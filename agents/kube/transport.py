@@ -56,7 +56,8 @@ class Stream(Protocol):
     """A response that goes on."""
 
     def read(self, seconds: float) -> bytes:
-        """Some bytes; none at the end, or if none come in time. Raises OSError and HTTPException."""
+        """Returns some bytes. The result is empty at the end, and after the timeout. Raises OSError and
+        HTTPException."""
 
     def stop(self) -> None:
         """Ends it, from any thread. The reader then gets its end or an error."""

@@ -48,7 +48,7 @@ class Roster:
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
-        """The owner of the container. Of a pod that is not listed, only the UID in its control group is known."""
+        """The owner of the container. For an unlisted pod, only the UID in its control group is known."""
         pod = self.pod(container.pod_uid)
         if pod is None:
             return Owner(pod_uid=container.pod_uid)
@@ -56,7 +56,7 @@ class Roster:
         return Owner(namespace=pod.namespace, pod=pod.name, pod_uid=pod.uid, container=name)
 
     def pod(self, group_uid: str) -> NodePod | None:
-        """The pod whose control group has that UID; None if it is not listed."""
+        """The pod of the control group with that UID; None if it is not listed."""
         return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "Roster":

@@ -101,7 +101,7 @@ class Reconciler:
             return 0
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
-        # A node that is not as wanted has an alert of its own; only a run that failed must miss its heartbeat.
+        # A separate alert covers nodes with a wrong capacity. So only a failed run may miss its heartbeat.
         once = self.settings.run_seconds == 0
         return int(outcome.failed or (once and not outcome.served))
 
@@ -113,7 +113,7 @@ class Reconciler:
         while True:
             began = self.clock.monotonic()
             outcome = self.attempt()
-            # A rollout must not wait for nodes that do not exist.
+            # A rollout must not wait for missing nodes.
             if once and (outcome.served or outcome.hopeless):
                 return outcome
             due = began + self.settings.interval_seconds

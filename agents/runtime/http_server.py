@@ -27,7 +27,7 @@ from agents.runtime.http_message import (
 
 # kube-scheduler binds many pods at once, each over its own connection.
 CONNECTIONS = 512
-# The errors of accept() if descriptors, or the memory for them, have run out.
+# The errors of accept() if descriptors or their memory have run out.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 EXHAUSTED_SECONDS = 0.05
 

@@ -21,7 +21,7 @@ _NOT_OF_DEVICES = (names.METRIC_SEAT,)
 class Trouble(StrEnum):
     """Why nothing is known of a node or a device."""
 
-    MISSING = "missing"  # no exporter, or no answer of status 200
+    MISSING = "missing"  # the exporter is missing, or does not answer with status 200
     STALE = "stale"
     PARTIAL = "partial"
     IMPLAUSIBLE = "implausible"

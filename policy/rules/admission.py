@@ -15,7 +15,7 @@ from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
 from tenancy.workload import at, pod_template
 
-# The rule on seats reports pods that ask for gpumem without a right to it.
+# The rule on seats reports pods that ask for gpumem without permission.
 _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
 
 
@@ -62,7 +62,7 @@ def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
 
 
 def _environment(ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """By envFrom the key would count instead of what the device plugin sets."""
+    """The key would override the device plugin's variable by envFrom."""
     keys = {key for part in ("data", "stringData") for key in _keys(found.manifest.get(part))}
     if names.VISIBLE_DEVICES not in keys or found.namespace in ledger.exempt_namespaces:
         return
@@ -84,5 +84,5 @@ def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
 
 
 def _keys(data: Any) -> list[str]:
-    """None of what is unknown: whole Secrets are, and admission looks at them when they are made."""
+    """The known keys. A Secret may be unknown as a whole, and admission judges it at its creation."""
     return [] if is_unknown(data) or not isinstance(data, Mapping) else list(data)

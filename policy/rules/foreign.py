@@ -27,8 +27,8 @@ _BUILT_IN = {
 # Rules read the whole object of these kinds; a Patch shows a part.
 _ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 _READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
-# Of a workload that is no tenant's: fields of which a rule reads more than a patch shows, and those where the memory of
-# nodes is proven.
+# Fields of a workload outside the tenants: those that a rule reads as a whole, and those that the proof of host memory
+# reads.
 _READ_OF_ANY = {"image"}
 _READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
 # Another program makes the objects of these kinds; the graph holds their values alone.

@@ -202,7 +202,7 @@ def _pods_at_once(job: Object) -> int:
 
 
 def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """The most of a quota that the queue may hand out. In a cohort no borrowing limit means no bound."""
+    """The most of a quota that the queue may hand out. A queue in a cohort without a borrowing limit is unbounded."""
     spec = at(queue.manifest, "spec")
     in_cohort = bool(text(spec, "cohortName") or text(spec, "cohort"))  # v1beta2, v1beta1
     borrowing = given(quota, "borrowingLimit", None)
@@ -274,7 +274,7 @@ def preemption(graph: Graph) -> Iterator[Finding]:
 
 
 def _has_a_class(graph: Graph, job: Object) -> Iterator[Finding]:
-    """Kueue makes no Workload of a Job whose class is not there, so that it would never start."""
+    """Kueue ignores a Job with a missing class, so it would never start."""
     called = text(at(job_of(job), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     if called and graph.named(_PRIORITY, called) is None:
         message = f"{job}: there is no WorkloadPriorityClass {called}; add queues.workload_priorities.{called}"

@@ -66,7 +66,7 @@ _LIMITED: Mapping[Grant, str] = {
 }
 _KUEUE = names.KUEUE_API.partition("/")[0]
 # All rights of each agent. A right on all objects covers the same right on listed ones. The list repeats the roles in
-# components/ on purpose: derived from them, it would allow every right that somebody adds there.
+# components/ on purpose. A derived list would permit every right that somebody adds there.
 ALLOWED: Mapping[str, frozenset[Grant]] = {
     names.RECONCILE: frozenset(
         {
@@ -248,7 +248,7 @@ def _in_force(graph: Graph, found: Object) -> Iterator[Finding]:
 def _in_own_namespace(graph: Graph, found: Object) -> Iterator[Finding]:
     """Another program may not act for the platform there. If the namespace is unknown, the name decides."""
     if is_unknown(found.namespace) and (runs_pods(found) or is_unknown(found.name) or not found.name.startswith(OURS)):
-        return  # of workloads said by the rule on admission
+        return  # the rule on admission reports workloads
     own = own_namespaces(graph)
     trusted = graph.ledger.trusted_namespaces if graph.ledger else ()
     if found.namespace not in own - {*trusted}:

@@ -138,7 +138,7 @@ def subjects_of(binding: Object) -> Iterator[Subject]:
 
 
 def untrusted(graph: Graph, subjects: Iterable[Subject]) -> list[Subject]:
-    """Returns the subjects that are not the stack's own, not Kubernetes', and not in a trusted namespace or group."""
+    """Returns the subjects outside the stack, Kubernetes and the trusted namespaces and groups."""
     ledger = graph.ledger
     homes = own_namespaces(graph) | {names.EXEMPT_BY_NAME}
     homes |= {*ledger.exempt_namespaces, *ledger.trusted_namespaces} if ledger else set()

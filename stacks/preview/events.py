@@ -146,7 +146,7 @@ def _is_stack(urn: str) -> bool:
 
 
 def _properties(step: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths that differ. Of a replacement the paths that force it, if the engine names them."""
+    """The paths that force a replacement, if the engine names them. Otherwise the paths that differ."""
     detailed: Mapping[str, Mapping[str, Any]] = step.get("detailedDiff") or {}
     forcing = [path for path, diff in detailed.items() if str(diff.get("diffKind")).endswith("-replace")]
     return tuple(forcing or step.get("keys") or detailed or step.get("diffs") or ())

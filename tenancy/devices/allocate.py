@@ -61,7 +61,7 @@ Chooser = Callable[[Ask, Mapping[int, int], int | None], DeviceChoice | None]
 
 
 def best_fit(ask: Ask, free: Mapping[int, int], cpu_milli: int | None = None) -> DeviceChoice | None:
-    """Returns the fullest devices that fit, ties to the lowest index; the cost is the MiB that stay free on them."""
+    """Returns the fullest devices that fit, ties to the lowest index. The cost is the MiB that stay free there."""
     del cpu_milli
     fitting = [(mib, index) for index, mib in free.items() if mib >= ask.mib]
     if len(fitting) < ask.count:

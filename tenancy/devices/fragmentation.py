@@ -1,11 +1,11 @@
 """Stranded memory: free GPU memory that the usual pods cannot use.
 
-A pod of 8138 MiB cannot use 4069 free MiB, nor any memory of a node without enough CPU. The best place for a pod
-strands the least memory.
+A pod of 8138 MiB cannot use 4069 free MiB, or any memory of a node that lacks CPU. The best place for a pod strands the
+least memory.
 
 Source: fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023) with memory as the
-device's dimension. Unlike the paper, all GPU pods are usual, not
-the most frequent 95%, and pods without a GPU are left out.
+device's dimension. Unlike the paper, it counts all GPU pods as usual (the paper: the most frequent 95%), and leaves out
+all other pods.
 """
 
 import math

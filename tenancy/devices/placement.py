@@ -45,7 +45,7 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Undecided:
-    """The search ended after `steps` steps with neither a placement nor a contradiction."""
+    """The search ended after `steps` steps, without a placement and without a contradiction."""
 
     steps: int
 

@@ -1,7 +1,7 @@
 """A waiting seat: a pod with promised memory, of a resident or a queue, that is not placed yet.
 
 The extender, the gate and the watchdog share this definition. The ledger decides whether there is room for the pod.
-Measured memory decides whether it could load now; memory that is not measured is no reason to act. Units: whole MiB.
+Measured memory decides whether it could load now. Agents act only on measured memory. Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -25,8 +25,7 @@ _DEEPEST = 100  # so many are touched at most, and so many new pods are put wher
 def rearrange(
     devices: Sequence[DeviceRoom], pods: Sequence[Lying], seats: dict[str, Budget], wanted: Wanted, work: int = WORK
 ) -> Plan | None:
-    """The least change after which the wanted pods fit as well; None if no such change
-    exists, or none was found."""
+    """The least change after which the wanted pods fit as well; None if the search found no such change."""
     layout, steps = Layout(devices=devices, pods=pods, seats=seats, wanted=wanted), Work(work)
     for touched in range(_fewest(layout), min(len(pods) + len(seats), _DEEPEST) + 1):
         search = _Search(layout, touched, steps)
@@ -89,7 +88,7 @@ class _Search:
                 return  # nothing is cheaper than moves alone
 
     def _put_new(self, state: State) -> Iterator[State]:
-        """Puts one more new pod on devices that are too full for it."""
+        """Puts one more new pod on devices that are too full."""
         wanted = self.layout.wanted
         more = len(state.forced) < wanted.replicas and state.left > 0
         enough = state.puts >= self.layout.too_many

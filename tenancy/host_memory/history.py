@@ -1,4 +1,4 @@
-"""A history of use compared with a memory pool's declarations, and the coincidence of peaks in it."""
+"""Compares a history of use with a memory pool's declarations, and counts the peaks that came together."""
 
 import math
 from collections import defaultdict
@@ -11,7 +11,7 @@ from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
 CONFIDENCE = 0.95
-# A request covers what its workload holds almost always: in all but so much of the time.
+# The share of the time in which a workload may exceed its request.
 RARELY = 0.05
 
 
@@ -26,7 +26,7 @@ class UsageSample:
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """One workload's: MiB, and the share of the minutes in which it was above its request."""
+    """The measured use of a workload in MiB, and the share of the minutes in which it was above its request."""
 
     workload: Workload
     minutes: int
@@ -37,7 +37,7 @@ class Use:
 
     @property
     def contradictions(self) -> dict[str, str]:
-        """By the key that no longer holds, what was seen."""
+        """The measured value for each key with a declaration that no longer holds."""
         declared, found = self.workload, {}
         if self.usual_mib > declared.steady_mib:
             found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
@@ -54,7 +54,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Probability:
-    """Of an hour, with the bounds of its 95% interval."""
+    """The probability of an hour with the event, with the bounds of its 95% interval."""
 
     hits: int
     hours: int
@@ -64,10 +64,11 @@ class Probability:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUse:
-    """All workloads of a pool, minute by minute: MiB of each by the minute, in the order of the pool's workloads.
+    """The MiB of all workloads of a pool, minute by minute, in the order of the pool's workloads.
 
-    `together` is the share of the minutes in which two or more were in the upper half of their burst (who is declared
-    not to peak: above its peak and its request), `by_chance` what it would be if they knew nothing of each other.
+    `together` is the share of the minutes in which two or more were in the upper half of their burst. A workload that
+    is declared without a peak counts above its peak and its request. `by_chance` is the share for independent
+    workloads.
     """
 
     uses: tuple[Use, ...]
@@ -79,7 +80,7 @@ class JointUse:
 
     @property
     def highest(self) -> tuple[int, tuple[float, ...]]:
-        """The minute in which all together held the most."""
+        """The minute with the largest sum of all workloads."""
         return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
 
@@ -111,7 +112,7 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
 
 
 def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The bounds of a probability of which `hits` of `trials` were seen. Clopper and Pearson, Biometrika 26 (1934)."""
+    """The bounds of a probability, after `hits` of `trials`. Clopper and Pearson, Biometrika 26 (1934)."""
     tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
     high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
@@ -145,7 +146,7 @@ def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]])
 
 
 def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
-    """Counts hours: minutes are no independent trials, because memory stays in use."""
+    """Counts hours. Minutes are not independent, because memory stays in use."""
     hours: dict[int, bool] = {}
     for minute, held in minutes.items():
         hour = minute * MINUTE // HOUR

@@ -13,15 +13,15 @@ from tenancy.units import PAGES_PER_MIB
 Mib = int | Fraction
 
 BEST_EFFORT_ADJ = 1000
-# A Burstable container's, at the least and at the most.
+# The lowest and the highest value of a Burstable container.
 _BURSTABLE_LEAST, _BURSTABLE_MOST = 3, 999
-# The least that still lets the kernel choose the process; -1000 takes it out of the choice.
+# The lowest value with which the kernel may still choose the process. -1000 excludes the process.
 _LOWEST_ADJ = -999
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """A running pod at one moment. `resident_mib` None: the kubelet has no statistics of it."""
+    """A running pod at one moment. `resident_mib` None: the kubelet lacks statistics for this pod."""
 
     name: str
     resident_mib: Mib | None
@@ -48,7 +48,8 @@ def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST
 
 
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
-    """The order in which the kubelet evicts under memory pressure, one pod a round; those in one group rank alike.
+    """The order in which the kubelet evicts under memory pressure, one pod in each round. Pods in one group have the
+    same rank.
 
     Source: rankMemoryPressure in pkg/kubelet/eviction/helpers.go: without statistics first; then what uses more than it
     requests; then the lower priority; then the larger excess. Critical pods are ranked, and then passed over.

@@ -25,12 +25,12 @@ class Workload:
 
     @property
     def burst_mib(self) -> int:
-        """Its peak beyond its steady state."""
+        """The MiB of its peak above its steady state."""
         return self.peak_mib - self.steady_mib
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Whether it may hold more than it reserves."""
+        """True if it may hold more than its request."""
         return self.limit_mib > self.request_mib
 
 
@@ -79,7 +79,7 @@ class HostMemoryPool:
 
     @property
     def pods_mib(self) -> int:
-        """The limit of the cgroup of all pods: what is allocatable, and the threshold, which is held back from the
+        """The limit of the cgroup of all pods: allocatable memory, and the threshold, which is held back from the
         scheduler only.
 
         Source: getNodeAllocatableInternalAbsolute in pkg/kubelet/cm/node_container_manager_linux.go.
@@ -97,14 +97,14 @@ class HostMemoryPool:
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
-        """The workload's: the guard's, or what the kubelet gives it."""
+        """The oom_score_adj of the workload: the guard's value, or the kubelet's."""
         if not self.guard:
             return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
         return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
 
     @property
     def least_victim_adj(self) -> int:
-        """The lowest oom_score_adj of a disposable pod: what a guarded workload must stay below."""
+        """The lowest oom_score_adj of a disposable pod. A guarded workload must stay below this value."""
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:

@@ -1,7 +1,7 @@
-"""What holds on a memory pool in every state that it declares, and by how much where it does not.
+"""Proves the promises of a memory pool in every state that it declares, and measures each violation.
 
-Both rankings only rise with what a pod holds, so each is asked where a victim holds the least and a workload the most
-of a moment: what holds there holds in between.
+The kernel's and the kubelet's ranks only rise with held memory. So each rank is tested in the worst case: a victim
+holds its least, and a workload the most of a moment. The result covers all cases in between.
 """
 
 import math
@@ -17,12 +17,12 @@ from tenancy.units import PAGES_PER_MIB
 
 # Between the choice and the kill, immediateEvictionGracePeriodSeconds in pkg/kubelet/eviction/eviction_manager.go.
 KILL_SECONDS = 1
-# The kubelet checks its memory so often (monitoringPeriod of pkg/kubelet/eviction).
+# The interval at which the kubelet checks memory (monitoringPeriod of pkg/kubelet/eviction).
 EVICTION_INTERVAL_SECONDS = 10
 
 
 class UseLevel(StrEnum):
-    """How much a workload holds."""
+    """The memory that a workload holds: one of three levels."""
 
     STEADY = "steady state"
     PEAK = "peak"
@@ -31,7 +31,7 @@ class UseLevel(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure:
-    """A workload that the kernel kills before any victim, what it holds then, and by how much it leads."""
+    """A workload that the kernel kills before any victim, with the MiB that it holds and its lead in the ranking."""
 
     workload: Workload
     moment: UseLevel
@@ -41,7 +41,7 @@ class Exposure:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """Each alone keeps the kernel from choosing the workload at its peak; None where no number does.
+    """Three remedies. Each one alone keeps the kernel from choosing the workload at its peak. None: no number helps.
 
     `request_mib` of the workload, `resident_least_mib` of a victim, and the eviction threshold at which the kubelet
     comes before the kernel.
@@ -62,7 +62,7 @@ class Outranked:
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """Workloads that peak at once. `short_mib` is what is missing although every victim is gone."""
+    """Workloads that peak at once. `short_mib` is still missing after every victim has ended."""
 
     workloads: tuple[Workload, ...]
     total_mib: int
@@ -71,20 +71,21 @@ class Burst:
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
-    """What the pods of the pool reserve, victims at their most."""
+    """The MiB that the pods of the pool request, with the largest number of victims."""
     victims = sum(disposable.request_mib * disposable.pods_most for disposable in pool.disposable)
     return victims + sum(workload.request_mib for workload in pool.workloads)
 
 
 def victims(pool: HostMemoryPool) -> list[Disposable]:
-    """Those that are always there, and that the kubelet always finds above their request."""
+    """The disposable workloads that always run and are always above their request for the kubelet."""
     return [d for d in pool.disposable if d.pods_least and d.request_mib < d.resident_least_mib]
 
 
 def exposures(pool: HostMemoryPool) -> list[Exposure]:
-    """The workloads that the kernel may prefer to every victim, each at the first moment; none where no victim is.
+    """The workloads that the kernel may kill before every victim, each at its first such moment. Empty in a pool that
+    lacks victims.
 
-    Beyond its peak a workload is held by the guard alone, so without it the limit is not looked at.
+    Only the guard protects a workload beyond its peak. So the limit is tested only in a pool with a guard.
     """
     moments = tuple(UseLevel) if pool.guard else (UseLevel.STEADY, UseLevel.PEAK)
     found = []
@@ -99,7 +100,8 @@ def exposures(pool: HostMemoryPool) -> list[Exposure]:
 
 
 def remedies(pool: HostMemoryPool, workload: Workload) -> Remedies:
-    """What would make the workload safe at its peak without the guard; a request is named if it fits."""
+    """Returns the numbers that make the workload safe at its peak without the guard. A request is named only if it
+    fits."""
     room_mib = pool.allocatable_mib - requested_mib(pool)
 
     def with_request(request_mib: int) -> HostMemoryPool:
@@ -133,7 +135,7 @@ def outranked(pool: HostMemoryPool, priorities: Mapping[str, int]) -> list[Outra
 
 
 def bursts(pool: HostMemoryPool) -> list[Burst]:
-    """Every workload's peak alone and with each other's, worst first."""
+    """The peak of every workload, alone and together with each other one, the worst first."""
     peaking = [workload for workload in pool.workloads if workload.burst_mib]
     groups = [*combinations(peaking, 1), *combinations(peaking, 2)]
     return sorted((_burst(pool, group) for group in groups), key=lambda burst: -burst.total_mib)
@@ -148,8 +150,8 @@ def needed_threshold_mib(pool: HostMemoryPool) -> int:
     """The eviction threshold at which the kubelet frees enough before the memory is gone, whichever one or two
     workloads grow at the declared rates.
 
-    The kubelet kills one pod in each interval. Before each kill the growth must fit into the threshold and what the
-    kills before it freed. A threshold as large as the growth is always enough: it is kept free beforehand.
+    The kubelet kills one pod in each interval. Until each kill, the growth must fit into the threshold and the memory
+    that earlier kills freed. A threshold as large as the growth is always enough, because it is free from the start.
     """
     return max((_threshold_mib(pool, burst.workloads) for burst in bursts(pool)), default=0)
 
@@ -177,7 +179,7 @@ def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
 
 
 def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
-    """The victims that must go until so much is free, the smallest first, each at its most."""
+    """The number of victims that must end to free so many MiB, the smallest first, each with its most memory."""
     killed = 0
     for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
         if freed_mib <= 0:
@@ -189,7 +191,8 @@ def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
 
 
 def _excess_mib(pool: HostMemoryPool, workload: Workload, moment: UseLevel, total_mib: int) -> int:
-    """By how much the workload leads the victims in the kernel's ranking, rounded up; negative where a victim leads."""
+    """The MiB by which the workload leads the victims in the kernel's ranking, rounded up. Negative if a victim
+    leads."""
     own = badness_pages(_held_mib(workload, moment), pool.oom_score_adj(workload), total_mib)
     best = max(badness_pages(d.resident_least_mib, pool.victim_adj(d), total_mib) for d in victims(pool))
     return math.ceil((own - best) / PAGES_PER_MIB)
@@ -221,7 +224,7 @@ def _held_mib(workload: Workload, moment: UseLevel) -> int:
 
 
 def _goes_first(victim: Disposable, workload: Workload, moment: UseLevel, priorities: Mapping[str, int]) -> bool:
-    """Whether the kubelet evicts the victim, at its least, before the workload."""
+    """True if the kubelet evicts the victim, with its least memory, before the workload."""
     states = [
         PodState(
             name=victim.name,

@@ -105,7 +105,7 @@ class Card:
         return free_mib(self.held)
 
     def turn(self) -> None:
-        """Updates the card. Other threads read `held` meanwhile."""
+        """Updates the card. Other threads may read `held` during the update."""
         found = dict(processes())
         held = {pid: mib for pid, mib in self.held.items() if pid in found}
         for pid, (app, on_host) in found.items():

@@ -80,7 +80,7 @@ class KueueRunner:
     def _remove_visibility(self) -> None:
         """Removes the visibility API, which is off because it needs certificates in a fixed folder below /.
 
-        While an API does not answer, no namespace can be deleted.
+        A namespace can be deleted only while every API answers.
         """
         for version in ("v1beta1", "v1beta2"):
             self._api.request("DELETE", f"{_SERVICES_OF_APIS}/{version}.visibility.kueue.x-k8s.io")

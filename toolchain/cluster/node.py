@@ -81,7 +81,7 @@ def find(holder: int, words: Sequence[str]) -> int:
     """
     below = [holder]
     for pid in below:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended by now
             if set(words) <= set(Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
                 return pid
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -149,7 +149,7 @@ def _mount(folder: Folder) -> None:
 
 
 def _containerd(folder: Folder, *, toolkit: bool) -> Command:
-    """Its configuration, and the network of its pods: a bridge, whose other side is the node's own namespace."""
+    """The configuration, and the network of the pods: a bridge, with its other side in the node's own namespace."""
     home = folder.path / "containerd"
     network = home / "net.d"
     network.mkdir(parents=True)
@@ -202,8 +202,8 @@ BinaryName = "{path}"
 
 
 def _gpu_spec(folder: Folder) -> Path:
-    """What every container of RuntimeClass nvidia begins with: as NVIDIA's runtime does it, the driver's libraries are
-    mounted where the loader finds them. Here they are whatever lies in the cluster's folder."""
+    """The first steps of every container of RuntimeClass nvidia. They mount the driver's libraries where the loader
+    finds them, as NVIDIA's runtime does. Here they are whatever lies in the cluster's folder."""
     libraries = gpu_libraries(folder)
     libraries.mkdir(mode=0o755)
     said = subprocess.run([program("ctr"), "oci", "spec"], capture_output=True, check=True).stdout

@@ -116,7 +116,7 @@ class Supervisor:
             part.check()
 
     def _report(self) -> None:
-        """Writes the state file in one step, because other processes wait for it."""
+        """Writes the state file in one step, because other processes poll this file."""
         pids = {name: part.pid for name, part in self._parts.items()}
         fresh = self._folder.state.with_suffix(".new")
         fresh.write_text(json.dumps({"pid": os.getpid(), "server": self._api.server, "processes": pids}))

@@ -18,7 +18,7 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import GoBuild, ModuleFiles
 
 PUBLIC_PROXY = "https://proxy.golang.org"
-NO_DEBUG = "all=-dwarf=false"  # the linker strips it anyway
+NO_DEBUG = "all=-dwarf=false"  # The linker strips it anyway.
 # Saves a third of the compilers' CPU time. They start one process per package and core, so each needs one thread.
 FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
 

@@ -87,7 +87,7 @@ class Cache:
                 self._set(pod.uid, record)
 
     def remove_pod(self, uid: str) -> None:
-        """Forgets a pod that is gone or has ended. A pod whose deletion has only begun keeps its devices."""
+        """Forgets a pod that is gone or has ended. A terminating pod keeps its devices."""
         with self._lock:
             held = self._record(uid).held
             if held is not None:
@@ -250,13 +250,13 @@ class Cache:
                 self._hold(uid, replace(assumed, accepted_at=now))
 
     def forget(self, uid: str) -> None:
-        """Takes the devices back from an assumed pod whose binding certainly failed."""
+        """Takes the devices back from an assumed pod after its binding has certainly failed."""
         with self._lock:
             if self._record(uid).assumed:
                 self._hold(uid, None)
 
     def node(self, name: str) -> NodeInfo:
-        """A copy of the node, which no longer changes; without devices and pods if nothing is known of it."""
+        """A copy of the node, which no longer changes; empty if the node is unknown."""
         with self._lock:
             return self._nodes.get(name, _NOWHERE).copy()
 
@@ -273,8 +273,8 @@ class Cache:
     ) -> tuple[str, ...] | None:
         """The candidates that must leave the node for the ask to fit, by falling priority.
 
-        Returns () if none must leave, and None if leaving would not help. A seat needs room by the ledger alone. The
-        pods of `seated` keep within a seat themselves.
+        Returns () if all may stay, and None if leaving would not help. A seat needs room by the ledger alone. The pods
+        of `seated` keep within a seat themselves.
         """
         with self._lock:
             self._expire(now)

@@ -27,7 +27,7 @@ class InventoryError(AgentError):
 
 @dataclass(frozen=True)
 class NodeDevice:
-    """A device, and the MiB that all pods together may request of it. An unhealthy or excluded one takes no new pod."""
+    """A device, and its MiB for the requests of all pods together. An unhealthy or excluded one takes no new pod."""
 
     index: int
     uuid: str
@@ -108,7 +108,7 @@ def _excluded(annotations: Object, names: Names) -> Collection[int]:
 
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
-    """The indices of devices whose driver cannot enforce budgets, if the pool requires it.
+    """The indices of devices with a driver that cannot enforce budgets, if the pool requires enforcement.
 
     Raises InventoryError if no device can.
     """

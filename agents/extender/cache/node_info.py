@@ -1,4 +1,4 @@
-"""NodeInfo: one node's devices, and what each pod holds of them. Units: whole MiB of GPU memory."""
+"""NodeInfo: one node's devices, and the MiB that each pod holds on each device. Units: whole MiB of GPU memory."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ class UndeclaredUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Shortage:
-    """A device with room for a seat by the ledger, whose memory is in use.
+    """A device with room for a seat by the ledger, but with its memory in use.
 
     `mib` must be freed for the seat to load and leave the floor free. `holders` are over their budgets there, the
     furthest first.
@@ -63,10 +63,10 @@ class Shortage:
 
 
 class NodeInfo:
-    """One node: its devices, the pods that hold them, and what is left. Call `recount` after each change.
+    """One node: its devices, the pods that hold them, and the MiB that are left. Call `recount` after each change.
 
-    A device has left what it offers without what pods hold. With a reading it is at most the measured free memory
-    without the floor. `changed` is called with the node's name at each change.
+    A device has left what it offers without what pods hold. If there is a reading, it is at most the measured free
+    memory without the floor. `changed` is called with the node's name at each change.
     """
 
     def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
@@ -81,7 +81,7 @@ class NodeInfo:
 
     @property
     def is_idle(self) -> bool:
-        """Returns True if nothing is known of the node and no pod is on it."""
+        """Returns True for an unknown node that has no pod."""
         return self.inventory is None and not (self.pods or self.bystanders or self.nominated)
 
     def add(self, part: PodInfo | Bystander | Nomination) -> None:
@@ -153,8 +153,8 @@ class NodeInfo:
     def _without_held(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
         """The MiB of each device that no pod holds; below 0 where pods hold more than it offers.
 
-        Sets `places`, the devices on which each pod counts. A pod whose devices are unknown counts where it would be
-        put, after all others and the largest first.
+        Sets `places`, the devices on which each pod counts. A pod with unknown devices counts on the device where it
+        would be placed, after all others and the largest first.
         """
         left = dict(self.offered)
         self.places: dict[str, tuple[int, ...]] = {}
@@ -238,9 +238,9 @@ class NodeInfo:
     ) -> tuple[str, ...] | None:
         """The candidates that must leave for the ask to fit, by falling priority; None if leaving would not help.
 
-        Terminating pods count as gone. A pod whose devices are unknown stays, because its end might free another
-        device. If `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only its use
-        beyond that, because it comes back.
+        Terminating pods count as gone. A pod with unknown devices stays, because its end might free another device. If
+        `measured`, a victim frees what it uses, not what it requested. A pod of `seated` frees only its use beyond
+        that, because it comes back.
         """
         if self.never(ask):
             return None

@@ -74,7 +74,7 @@ class Bystander:
 
 @dataclass(frozen=True, kw_only=True)
 class Nomination:
-    """A pod for which others were evicted from a node: their room is kept for it.
+    """A pod for which others were evicted from a node. It alone may use their room.
 
     `until` is the end of a nomination that the API shows, else 0. `retained_until` is the end of the room that stays
     the pod's after it was refused there, or lost the nomination; else 0. Monotonic seconds.

@@ -7,12 +7,12 @@ from agents.extender.cache.node_info import NodeInfo
 from tenancy.devices.allocate import Ask, Chooser, Scoring, best_fit
 from tenancy.devices.fragmentation import Mix
 
-# The number of asks whose costs are remembered. Each takes about 80 bytes a node.
+# The number of requests for which the costs are remembered. Each takes about 80 bytes a node.
 _MOST = 32
 
 
 class Ranking:
-    """The remembered costs, by ask and node. Whoever changes a node calls `changed`."""
+    """The remembered costs, by ask and node. Code that changes a node calls `changed`."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.choose: Chooser = best_fit

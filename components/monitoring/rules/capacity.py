@@ -1,4 +1,4 @@
-"""Alerts on advertised capacity, on pods that wait for it, and on full pools."""
+"""Alerts on advertised capacity, on pods that wait for capacity, and on full pools."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -10,7 +10,7 @@ from components.monitoring.args import AlertsArgs
 from tenancy.host_memory.pool import Disposable, Workload
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
-# These run on every node: the memory that is not allocatable is for them.
+# These run on every node, and use the memory outside allocatable.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
 
 
