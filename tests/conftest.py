@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 import os
 import signal
@@ -15,9 +15,8 @@ pytest_plugins = (
     "tests.support.project",
 )
 
-# A machine that runs other tests beside these is slow at times, which says nothing of the code; and a search that takes
-# other examples each time would fail a change that did not touch what it found. Those that are to do so bear the mark
-# `search`.
+# No deadline: a machine that runs other tests is slow at times, whatever the code does. No random examples: they could
+# fail a change that did not cause the failure. Tests with the mark `search` do use random examples.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -32,8 +31,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _hear_interrupts() -> None:
-    """A shell starts what it runs in the background with SIGINT ignored, and programs inherit that: those that the
-    tests interrupt would never end."""
+    """A shell ignores SIGINT for programs in the background, and their children inherit this. Programs that the tests
+    interrupt would then never end."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -166,7 +166,7 @@ def test_preemption_evicts_who_frees_a_device_and_nobody_else(placed: Bench, sch
     placed.await_bound("a", "b", "c", "d")
     placed.create("urgent", 8000, node="cards-0", priorityClassName="high")
     (pod,) = placed.await_bound("urgent")
-    # By the sum the scheduler may evict a or b. The device of each is large enough.
+    # By the sum, the scheduler may evict a or b. The device of each is large enough.
     left = {found["metadata"]["name"] for found in placed.bound()}
     (evicted,) = {"a", "b", "c", "d"} - left
     assert pod["metadata"]["annotations"][NAMES.device_index] == {"a": "0", "b": "1"}[evicted]

@@ -41,7 +41,7 @@ ROUNDS = 5
 KILLED = 137
 SYS_RESOURCE = 24
 REQUEST_MIB, LIMIT_MIB, STEADY_MIB, VICTIM_MIB, SPARE_MIB = 96, 640, 64, 64, 40
-# What is held beside inference and the microVM, within its request.
+# A third pod next to inference and the microVM. It stays within its request.
 NEIGHBOUR_MIB = 160
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, POD_MIB)
 THRESHOLD_MIB = 128

@@ -51,7 +51,7 @@ def objects(stack_file: Path) -> str:
         given = stackfile.read_either(stack_file).values
         if stack_file == EVERY:
             add_examples(given)
-        # In a folder without a chart of Kueue, whose address would depend on the installed tools.
+        # In a folder without a chart of Kueue, because the chart's address would depend on the installed tools.
         outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
         for name, value in vars(outputs).items():
             pulumi.export(name, value)

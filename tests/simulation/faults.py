@@ -324,7 +324,7 @@ def label(
 ) -> None:
     """Feature discovery removes or changes a label. Without `excuse` the promises still count.
 
-    The exporter's DaemonSet selects by the pool's labels, so the exporter loses its pod meanwhile.
+    The exporter's DaemonSet selects by the pool's labels, so the exporter has no pod during the fault.
     """
     full = {"memory": LABEL_GPU_MEMORY, "count": LABEL_GPU_COUNT, "present": "nvidia.com/gpu.present"}[key]
 

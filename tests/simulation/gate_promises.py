@@ -1,4 +1,4 @@
-"""The promises of the demand gate: it lends no memory twice, closes when it must, and never in vain."""
+"""The promises of the demand gate: it lends memory only once, closes when it must, and closes only with a reason."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ IDLE_SECONDS = 150.0
 
 
 def hangs(running: Running) -> bool:
-    """Returns True if its end takes so long that no agent should wait for it."""
+    """Returns True for a pod that takes too long to end, so that agents should not wait."""
     return min(running.workload.drains, running.workload.grace) > 90.0
 
 
@@ -72,7 +72,7 @@ class GatePromises:
         return sum(max(seat.total_mib - used.get(seat.name, 0), 0) for seat in self._seats())
 
     def _absent_seats_mib(self, card: Card | None = None) -> int:
-        """Returns the MiB of seats and admitted Jobs without a pod, or whose process still loads.
+        """Returns the MiB of seats and admitted Jobs that lack a pod or still load.
 
         With a card, a pod counts on its own card only, even before its containers are created.
         """
@@ -152,7 +152,7 @@ class GatePromises:
             )
 
     def _seats(self) -> tuple[Seat, ...]:
-        """Returns the seats of the pool whose memory gates lend."""
+        """Returns the seats of the pool with memory that gates lend."""
         return self.system.stack.ledger.seats_in(self.system.pool.name)
 
     def _in_pool(self) -> list[Card]:

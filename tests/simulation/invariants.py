@@ -1,7 +1,7 @@
 """The promises, judged by the true memory of the devices, not by measured values.
 
-A promise with a time limit is not counted while the API server or the node is disturbed, nor for a while after. The
-acts of a tenant are never an excuse. Units: MiB, seconds.
+A promise with a time limit does not count while the API server or the node is disturbed, and for a while after that.
+The acts of a tenant are never an excuse. Units: MiB, seconds.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ CHECK_SECONDS = 5.0
 ADMITTED_WAITS = "admitted job waits"
 # A seat's pod waits for so long after the ledger has room: for what gates lent, and for what anybody uses.
 LENT_SECONDS, SEAT_SECONDS = 45.0, 150.0
-# The longest time of an offender on a device below its floor: 90 s for a pod that hangs, 30 s for its recycle, and two
-# readings for the next offender.
+# The longest time of an offender on a device below its floor. It is 90 s for a pod that hangs, 30 s for its recycle,
+# and two readings for the next offender.
 PRESSED_SECONDS = 135.0
 STARVED_SECONDS = 240.0
 SILENT_SECONDS = 200.0

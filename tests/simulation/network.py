@@ -1,4 +1,4 @@
-"""An API server whose requests fail, and exporters that answer wrong: the faults of a plan."""
+"""The faults of a plan: an API server with failing requests, and exporters with wrong answers."""
 
 import http.client
 from dataclasses import dataclass, field

@@ -23,7 +23,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in a cluster of that shape; `days` may be a fraction."""
+    """The events in a cluster of that shape; `days` may be a fraction."""
 
     shape: Shape
     entries: tuple[Entry, ...]

@@ -1,4 +1,4 @@
-"""The timelines of 300 days as hashes. A commit that changes no behaviour changes none of them.
+"""The timelines of 300 days as hashes. A commit without a change of behaviour leaves all of them unchanged.
 
 `python -m tests.simulation.run --timelines` compares them with tests/golden/timelines.txt and names the seeds that
 differ; `--timelines write` rewrites the file. 300 days take six minutes of a core. `--seed 17 --whole` prints a day:

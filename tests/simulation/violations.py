@@ -67,7 +67,7 @@ class Violations:
             del self._since[each]
 
     def skip(self, seconds: float) -> None:
-        """Leaves so many seconds out of what is counted: the agents had no passes in them."""
+        """Leaves out so many seconds, because the agents had no passes then."""
         self._since = {key: since + seconds for key, since in self._since.items()}
 
     def counting(self) -> bool:

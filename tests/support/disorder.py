@@ -155,7 +155,7 @@ class Disorder:
         )
 
     def ended(self, pod: GpuPod, now: datetime, seconds: int) -> GpuPod:
-        """Returns a deleted pod whose grace period ends in so many seconds, or has ended so long ago."""
+        """Returns a deleted pod. Its grace period ends in so many seconds, or has ended so long ago."""
         return replace(pod, gone_by=now + timedelta(seconds=seconds), going_seconds=max(seconds, 0))
 
     def readings(self) -> tuple[NodeTelemetry, ...]:

@@ -25,7 +25,7 @@ def card(free_mib: int, gpu: int = 0) -> Device:
 def gauge(
     *cards: Device | DeviceUse, age_seconds: float = 0, registry: Registry | None = None, frozen: bool = False
 ) -> Gauge:
-    """Returns a gauge whose last reading of these devices is so old; a bare device has no users.
+    """Returns a gauge with a last reading of these devices of this age. A bare device has no users.
 
     Unless it is `frozen`, its age grows by a millisecond at each scrape.
     """

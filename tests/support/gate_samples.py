@@ -1,4 +1,4 @@
-"""Random samples of gates in two pools, and what the gate must never do about them."""
+"""Random samples of gates in two pools, and the acts that the gate must never take."""
 
 import random
 from collections.abc import Iterable
@@ -97,7 +97,7 @@ def _check_pool(intents: list[Intent], readings: list[NodeTelemetry]) -> None:
 
 
 def _may_be_on(found: GateState, uuid: str, devices: Iterable[str]) -> bool:
-    """Whether its pods use the device; of pods that use none, whether they are on its node, or on none yet."""
+    """True if its pods use the device. If they use no device, True if they are on its node or not placed yet."""
     if any(used in devices for used in found.used_mib):
         return uuid in found.used_mib
     return not found.nodes or uuid.partition("/")[0] in found.nodes

@@ -46,7 +46,7 @@ def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:
 
 
 def reading(*free_mib: int, pool: Pool = T4, node: str = "n", problem: str | None = None) -> NodeTelemetry:
-    """Returns a node whose devices have so many free MiB, by index."""
+    """Returns a node with devices that have so many free MiB, by index."""
     devices = tuple(device(free, gpu) for gpu, free in enumerate(free_mib))
     return NodeTelemetry(pool=pool, node=node, devices=devices, problem=problem)
 

@@ -23,14 +23,15 @@ REFUSED = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a worker pytest-cov (7.1) begins to measure twice, as if it were alone and then as a worker. It never ends the
-    first, nor reads it, so that what it pauses would be traced nevertheless."""
+    """In a worker, pytest-cov (7.1) begins two measurements: one as if it were alone, one as a worker. It never stops
+    or reads the first, so code in a pause would still be traced."""
     if hasattr(session.config, "workerinput") and (first := coverage.Coverage.current()) is not None:
         first.stop()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Coverage is measured by examples, not by searches: those would double its cost, and what they reach is chance."""
+    """Coverage is measured by examples, not by searches. Searches would double its cost, and reach different code each
+    time."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
             item.add_marker(pytest.mark.no_cover)
@@ -46,7 +47,8 @@ def _one_process() -> Iterator[None]:
 
 @pytest.fixture(scope="package", autouse=True)
 def _seldom_collected() -> None:
-    """What the SDK and Hypothesis leave behind is looked through hundreds of times, a tenth of all the time."""
+    """The garbage collector would scan the objects of the SDK and Hypothesis hundreds of times, for a tenth of the
+    total time."""
     gc.set_threshold(100_000, 50, 50)
 
 

@@ -61,7 +61,7 @@ def own(value: str, name: str = LIMIT) -> list[dict[str, str]]:
 
 
 def said(spec: dict[str, Any], containers: str = "containers") -> list[dict[str, str]]:
-    """Of each container what it is held to, by variable."""
+    """The value of each container's variable, by the variable's name."""
     return [
         {each["name"]: each["value"] for each in found.get("env", []) if each["name"] in (LIMIT, REQUEST)}
         for found in spec.get(containers, [])

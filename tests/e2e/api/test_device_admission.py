@@ -71,7 +71,7 @@ SEEN, UNSEEN = [described(ITS_DEVICE)], [NO_DEVICE]
 
 def is_seen_by_a_driver_upgrade(spec: dict[str, Any]) -> bool:
     """Whether NVIDIA's operator takes the pod for one with a GPU: gpuPodSpecFilter in cmd/gpu-operator/main.go, and
-    podUsesGPU of k8s-driver-manager. Amounts do not matter there, nor do init containers."""
+    podUsesGPU of k8s-driver-manager. There, amounts and init containers do not matter."""
     asked = [name for each in spec["containers"] for part in each["resources"].values() for name in part]
     return any(name.startswith(("nvidia.com/gpu", "nvidia.com/mig-")) for name in asked)
 
@@ -149,7 +149,7 @@ def test_a_container_may_keep_its_device_out_of_sight(cluster: ApiServer, value:
 
 
 SETS = "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"
-CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse it, and the API server names one of them.
+CHOOSES = "NVIDIA_VISIBLE_DEVICES: remove"  # Two policies refuse it, and the API server names either.
 EVENLY = "is shared evenly by the pod's"
 
 REFUSED: dict[str, tuple[Pod, str]] = {

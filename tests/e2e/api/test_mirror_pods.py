@@ -1,4 +1,4 @@
-"""A tenant cannot forge the mirror of a static pod, whose annotation names a control group to agents."""
+"""A tenant cannot forge the mirror of a static pod. Its annotation would name a control group to agents."""
 
 from typing import Any
 

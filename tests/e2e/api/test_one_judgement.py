@@ -1,15 +1,14 @@
-"""One judgement: what the gate says of a pod (tenancy/admitted.py) and what the API server says with prod's policies.
+"""One judgement: the policy pack (tenancy/admitted.py) and the API server with prod's policies agree on each pod.
 
-Generated pods go to both, and none may be admitted by one alone. What only the cluster knows, and so may differ:
+Both judge generated pods, and must reach the same verdict. Some cases need the cluster and may differ:
 
-- who makes the pod: a queue tenant's GPU pods are made here as the Job controller makes them;
-- what admission stamps: the PriorityClass of a pod that reaches a GPU is replaced before it is judged, so that no pod
-  here has both; the gate refuses a system class on it all the same;
-- what is in the cluster and not in the graph: the handlers of RuntimeClasses (given to both here), labels of
-  namespaces that are nobody's, the sum of a namespace's pods (ResourceQuota), ConfigMaps, Secrets and claims that a pod
-  names;
-- Pod Security's controls that open no way to a device (profiles, ports, sysctls), and those of a PriorityClass that a
-  memory pool's policy adds: no pod here has them.
+- The account that creates the pod. Here the Job controller's account creates a queue tenant's GPU pods.
+- Admission's stamps. It replaces the PriorityClass of a GPU pod before it judges the pod, so the generated GPU pods
+  name no class. The policy pack still refuses a system class on a GPU pod.
+- Objects outside the graph. These are the handlers of RuntimeClasses (given to both here), labels of namespaces without
+  a tenant, and the sum of a namespace's pods (ResourceQuota). A pod may also name ConfigMaps, Secrets and claims.
+- Controls that the generated pods do not use. These are Pod Security's profiles, ports and sysctls, and a memory pool's
+  PriorityClass.
 """
 
 import json
@@ -29,8 +28,8 @@ from tests.support.e2e.server import ApiServer
 from tests.support.prod import Change, Raw, drop, put
 
 HANDLERS = {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}
-# Tenants with seats, with one that queues as well, on demand, unbudgeted, queueing, without anything; held to nothing;
-# nobody's; exempt.
+# Tenants with seats (one of them with a queue), on demand, unbudgeted, with a queue, and without workloads. Then a
+# privileged namespace, one without a tenant, and an exempt one.
 NAMESPACES = (
     "immich",
     "llama-swap",
@@ -46,7 +45,7 @@ NAMESPACES = (
 
 
 def changes(config: Raw) -> None:
-    """Two devices a node, a seat on both, a tenant with a seat that queues."""
+    """Two devices on each node, a seat on both devices, and a queue tenant with a seat."""
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
     put("queues local_queues frigate-gpu", {"tenant": "frigate", "cluster_queue": "gpu-cq"})(config)
@@ -89,7 +88,7 @@ def ledger(stack: Change) -> Ledger:
 
 
 def policies(server: ApiServer) -> set[str]:
-    """Those that are in force: what none of them says, the gate alone refuses."""
+    """The names of the policies in force. A refusal of the policy pack under another name has no counterpart."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     return {policy["metadata"]["name"] for policy in (server.api.get(path) or {})["items"]}
 

@@ -19,7 +19,7 @@ VIEWERS = "team-immich"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """A device with a pod of two tenants on it."""
+    """A device with two pods, of two tenants."""
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
     data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}

@@ -91,7 +91,7 @@ def proxy(node: ApiServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def by_slices(node: ApiServer) -> Iterator[ApiServer]:
-    """The same without feature discovery's labels, and with a pool that goes by slices."""
+    """The same without feature discovery's labels, and with a pool that uses slices."""
     ledger = Ledger(domain=NAMES.domain, pools=(replace(POOL, source=Source.SLICES),))
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
     role = node.request("GET", path).body

@@ -30,7 +30,7 @@ from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from toolchain.cluster.api import MERGE
 
-EVE = "eve"  # she may do what she likes with namespaces
+EVE = "eve"  # she has every right on namespaces
 REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
 NAMESPACES = "/api/v1/namespaces"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
@@ -38,7 +38,7 @@ BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod's policies; a tenant whose namespace was there already, a seat for two devices, one beside a queue."""
+    """Prod's policies, a tenant with an existing namespace, a seat on two devices, and a queue tenant with a seat."""
     put_into_force(
         server,
         drop("scheduler"),
@@ -225,7 +225,7 @@ def test_it_is_refused(cluster: ApiServer, attack: str) -> None:
     where, manifest = ATTACKS[attack]
     answer = create(cluster, where, manifest)
     assert answer.code == 422
-    # Of the policies that refuse it the API server tells of one.
+    # The API server names one of the policies that refuse it.
     assert any(said in (answer.refusal or "") for said in (SAID[where], COUNT, BUDGET, DEVICES))
 
 

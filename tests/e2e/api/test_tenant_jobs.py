@@ -34,7 +34,7 @@ JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    """Prod's policies, and a seat beside a queue."""
+    """Prod's policies, and a queue tenant with a seat."""
     put_into_force(
         server, drop("scheduler"), put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500})
     )

@@ -78,7 +78,7 @@ def has_limits(nvml: ctypes.CDLL, verdicts: Verdicts) -> bool:
 
 
 def held(nvml: ctypes.CDLL, device: ctypes.c_void_p, directory: Path, limit_mib: int, verdicts: Verdicts) -> None:
-    """What is expected of a group before and after it has its limit."""
+    """Checks a group before and after it gets its limit."""
     print(f"        the backend: {'dmem' if (directory / 'dmem.max').exists() else 'misc, or accounting is off'}")
     status, before = get(nvml, device, directory)
     total = unlimited(directory, verdicts)
@@ -144,7 +144,7 @@ def group() -> Iterator[Path]:
 
 
 def run(directory: Path, way: str, mib: int) -> int:
-    """What a process that was in the group before it opened the device says."""
+    """Returns the result of a process that joined the group before it opened the device."""
     command = [sys.executable, "-I", __file__, "--child", way, str(mib)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         (directory / "cgroup.procs").write_text(str(process.pid))

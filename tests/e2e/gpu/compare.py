@@ -1,9 +1,9 @@
-"""The exporter beside nvidia-smi, under real allocations: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
+"""Compares the exporter with nvidia-smi, under real allocations: `python3 -I tests/e2e/gpu/compare.py exporter.pyz`.
 
-It needs Python 3.11, an NVIDIA driver and nothing else, so that it runs on a bare GPU machine; the archive is made by
-`python -m tests.e2e.gpu.archive exporter.pyz` where the toolchain is. Children allocate device memory through the CUDA
-driver, as root each in a control group of a pod's name, and what the exporter serves is held against nvidia-smi's
-figures. It prints a table, and ends with 1 where they differ by more than nvidia-smi rounds.
+It needs only Python 3.11 and an NVIDIA driver, so it runs on a bare GPU machine. `python -m tests.e2e.gpu.archive
+exporter.pyz` makes the archive on a machine with the toolchain. Child processes allocate device memory through the CUDA
+driver. If they run as root, each has a control group with a pod's name. The exporter's figures are compared with
+nvidia-smi's. The script prints a table, and ends with 1 if they differ by more than nvidia-smi's rounding.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class Child:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure, in MiB, as both tell it."""
+    """One figure, in MiB, of both sources."""
 
     what: str
     exporter_mib: float
@@ -127,7 +127,7 @@ def pod_group(pid: int) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def exporter(archive: Path, folder: Path) -> Iterator[int]:
-    """Serves on the port that it gives. There is no API here: pods have a UID and no name."""
+    """Serves on the port that it gives. The API is missing here, so pods have only a UID."""
     certificates = ssl.get_default_verify_paths().cafile or "/etc/ssl/certs/ca-certificates.crt"
     (folder / "ca.crt").symlink_to(certificates)
     (folder / "token").write_text("none")
@@ -190,7 +190,7 @@ def compare(served: Sequence[tuple[str, dict[str, str], float]], children: Seque
 
 
 def scrape(port: int) -> list[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each sample; nothing where the exporter does not answer with 200."""
+    """Name, labels and value of each sample. Empty if the exporter answers with another status than 200."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()

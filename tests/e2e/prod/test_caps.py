@@ -211,7 +211,7 @@ def test_a_container_of_which_the_api_knows_nothing_is_named(caps: Caps) -> None
 
 
 def test_a_new_container_before_the_api_has_it_is_named(caps: Caps) -> None:
-    """The node is cut off from the API server meanwhile."""
+    """The node is cut off from the API server during the test."""
     caps.create("photos", pod("race", model("race", "4096")))
     old = caps.started("photos", "race")["race"]
     uuid = caps.stack.get(pods("photos", "race"))["metadata"]["annotations"][UUIDS]

@@ -17,7 +17,7 @@ from toolchain.demo.story import story
 
 pytestmark = pytest.mark.day
 
-MOST_SECONDS = 540  # five minutes, and what a busy machine adds
+MOST_SECONDS = 540  # five minutes, and a margin for a busy machine
 COMMAND = [sys.executable, "-m", "toolchain.demo"]
 
 
@@ -42,7 +42,7 @@ def left_by(temporary: Path) -> list[str]:
 
 
 def untracked() -> list[str]:
-    """Returns the checkout's files that git does not track, without Python's cache."""
+    """Returns the checkout's untracked files, except Python's cache."""
     command = ["git", "status", "--porcelain", "--ignored"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return [line for line in said.splitlines() if "__pycache__" not in line]

@@ -26,13 +26,13 @@ from tests.support.e2e.rollout import (
 from tests.support.paths import ROOT
 from toolchain.workspace import Outcome
 
-# The consumer's Deployment as plain code, for a test with a mistake in it.
+# The consumer's Deployment as plain code, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A copy of an example beside prod's state, as if a user worked in the checkout."""
+    """A copy of an example next to prod's state, as in a user's checkout."""
 
     prod: Rollout
     folder: Path
@@ -131,7 +131,7 @@ def demo(prod: Rollout) -> Iterator[Example]:
 def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
     """Of two equal Workloads made in the same second Kueue takes the one of the lower UID.
 
-    On a busy machine Kueue may see all three Jobs at once. The urgent one then preempts nobody.
+    On a busy machine, Kueue may see all three Jobs at once. The urgent one then preempts nobody.
     """
     assert "✅ gpu-tenancy" in demo.follow_readme()
     await_running(prod, "team-b", "high-priority")

@@ -1,4 +1,4 @@
-"""kubectl gpumem on a cluster with prod on it: each verb as it is typed, with the real API server behind kubectl."""
+"""kubectl gpumem on a cluster with prod: each verb as a user types it, with the real API server behind kubectl."""
 
 from collections.abc import Iterator
 from typing import Any

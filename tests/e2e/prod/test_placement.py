@@ -1,4 +1,4 @@
-"""Placement by device as prod declares it: real pods on the real node, whose GPU is the fake NVML's.
+"""Placement by device as prod declares it: real pods on the real node, with the fake NVML's GPU.
 
 From the exporter that publishes the device to the variable in the container nothing is simulated.
 """

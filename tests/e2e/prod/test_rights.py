@@ -20,7 +20,7 @@ ONLY: dict[str, dict[str, set[str]]] = {
 }
 OF_THE_SYSTEM = ("configmaps", "leases", "resourceclaims")
 
-# The user whose rights an account has as well: Kubernetes' own roles for a scheduler.
+# The user with the same rights as an account: Kubernetes' own roles for a scheduler.
 LIKE = {names.SCHEDULER: "system:kube-scheduler"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from components.base.agent import Agent
 from tests.support.paths import ROOT
 
-# The largest agents hold this much beside a page and an event: a roster, readings, NVML's bindings.
+# The largest agents hold this much in addition to a page and an event: a roster, readings, NVML's bindings.
 OWN_MIB = 32
 
 

@@ -68,7 +68,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(installed: Path, *arguments: str, program: str = plugin.NAME) -> "subprocess.CompletedProcess[str]":
-    """With a PATH that has no other kubectl; Python is this one."""
+    """With this kubectl as the only one on PATH; Python is this one."""
     path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
     return subprocess.run(
         [installed / program, *arguments], env={"PATH": path}, capture_output=True, text=True, timeout=60, check=False

@@ -102,15 +102,15 @@ def _state(position: int, running: dict[str, Any]) -> PodState:
 
 
 def _is_critical(spec: dict[str, Any]) -> bool:
-    """True for what the node itself needs: the kubelet gives it the same whatever it requests."""
+    """True for pods that the node itself needs. The kubelet gives them a fixed value, whatever they request."""
     return spec.get("priorityClassName") == NODE_CRITICAL
 
 
 def _eviction_request(spec: dict[str, Any]) -> Fraction:
     """The bytes that the kubelet sets a pod's use against: GetResourceRequestQuantity, pkg/api/v1/resource/helpers.go.
 
-    It leaves the overhead out where nothing else is requested. A pod with resources of its own that say nothing of
-    memory requests none, whatever its containers say.
+    It leaves the overhead out where nothing else is requested. A pod with pod-level resources without memory requests
+    no memory, whatever its containers request.
     """
     if any(at(spec, "resources", part) for part in ("requests", "limits")):
         request = pod_level_request(spec, "memory") or Fraction(0)

@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 KUBERNETES = "1.36"
 CRDS = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
-# The operator's CRDs are no part of the toolchain; promtool judges the rules in them, amtool the digest
+# The toolchain lacks the operator's CRDs. promtool judges their rules, and amtool judges the digest
 # (tests/integration/monitoring).
 JUDGED_ELSEWHERE = {"monitoring.coreos.com/v1", "monitoring.coreos.com/v1alpha1"}
 

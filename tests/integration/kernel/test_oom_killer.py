@@ -24,7 +24,7 @@ from tests.support.oom_killer import kernel_victim
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
 MARGIN_MIB = 6
-# The memory of an interpreter, and the least that a case adds to it, so that one death is enough.
+# The memory of an interpreter, and the least that a case adds, so that one kill is enough.
 INTERPRETER_MIB, LEAST_MIB = 9, 4
 PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024

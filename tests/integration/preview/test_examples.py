@@ -15,9 +15,9 @@ from tests.support.paths import ROOT
 from toolchain import pack
 from toolchain.workspace import Outcome, Workspace
 
-# The consumer's program without the component, so that a test can make a mistake in it.
+# The consumer's program without the component, so that a test can add a mistake.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
-# A Deployment in a namespace without a seat for it, which sets the driver's cap itself.
+# A Deployment in a namespace that lacks a seat. It sets the driver's cap itself.
 SECOND = """
 def capped(spec):
     for container in spec["containers"]:

@@ -35,7 +35,7 @@ def test_of_somebody_elses_process_nothing_is_known(gone: int, elsewhere: dict[s
 
 @pytest.fixture
 def prod(tmp_path: Path) -> Stack:
-    """A stack whose state is clean; its Pulumi notes what it is called with."""
+    """A stack with a clean state. Its Pulumi records the arguments of each call."""
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
     export = json.dumps(deployment(quota(id="tts/seats")))
     pulumi = script(

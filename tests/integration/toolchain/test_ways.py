@@ -25,7 +25,7 @@ from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
 from toolchain.installer.ways import Installer
 
-# What `go mod download` computed for the zip that module_zip writes.
+# The sum that `go mod download` computed for the zip of module_zip.
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
 STAGES = {
     "go.mod": "module example.com/stages\n",

@@ -66,7 +66,7 @@ class Caps:
         fake_nvml.write(self.libraries / "card", "\n".join(["0", *(x for d in device for x in (*d, *lines))]) + "\n")
 
     def show_on(self, uuid: str, line: str) -> None:
-        """Shows both devices, with a line more for one of them."""
+        """Shows both devices, and one more line for one device."""
         self.show()
         text = (self.libraries / "card").read_text()
         fake_nvml.write(self.libraries / "card", re.sub(rf"(device {uuid} .*\n)", rf"\1{line}\n", text))
@@ -107,7 +107,7 @@ class Caps:
         return ""
 
     def samples(self) -> list[exposition.Sample]:
-        """Returns the exporter's samples; none while it does not answer."""
+        """Returns the exporter's samples. Empty while it does not answer."""
         enter = ["nsenter", f"--net=/proc/{self.stack.cluster.pid_of('node')}/ns/net"]
         url = f"http://{self.exporter()}:9401/metrics"
         done = subprocess.run(

@@ -1,5 +1,5 @@
-"""A service mesh's webhook as the API server sees it: it adds a sidecar to every pod of the namespaces that ask for it,
-after the policies have looked at the pod."""
+"""A service mesh's webhook. It adds a sidecar to every pod of the namespaces that request one, after the policies have
+judged the pod."""
 
 import base64
 import json

@@ -93,7 +93,7 @@ class Prometheus:
         return {"groups": rule["spec"]["groups"]}
 
     def _configuration(self) -> Object:
-        """Each PodMonitor as the operator makes a scrape of it, and kube-state-metrics."""
+        """The scrape that the operator makes from each PodMonitor, and that of kube-state-metrics."""
         scrapes: list[Object] = [
             {
                 "job_name": "kube-state-metrics",

@@ -102,7 +102,7 @@ class Rollout:
         return found
 
     def items(self, path: str) -> list[Object]:
-        """Returns the list's objects; none if the kind does not exist."""
+        """Returns the list's objects. Empty if the kind does not exist."""
         return list((self.cluster.api.get(path) or {"items": []})["items"])
 
     def create(self, path: str, manifest: Object, *, user: str | None = None) -> ApiAnswer:

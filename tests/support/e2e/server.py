@@ -22,7 +22,7 @@ NAMESPACES = "/api/v1/namespaces"
 
 @dataclass(frozen=True)
 class ApiServer:
-    """A running API server, and the paths of the objects that were created on it."""
+    """A running API server, and the paths of the objects that tests created."""
 
     api: ClusterApi
     kubeconfig: Path
@@ -54,7 +54,7 @@ class ApiServer:
 
     def clear(self) -> None:
         """Deletes all that was created, the last first. A namespace goes with its pods and its finalizer: here is no
-        controller that would do that. Raises AssertionError with what is still there."""
+        controller that would do that. Raises AssertionError with the remaining objects."""
         for path in reversed(self.created):
             if path.startswith(f"{NAMESPACES}/") and path.count("/") == NAMESPACES.count("/") + 1:
                 self._remove_namespace(path)

@@ -113,7 +113,7 @@ def test_a_workload_without_a_seat_is_one_line_though_it_rolls_out_by_surge() ->
 
 
 def test_who_asks_for_no_gpumem_needs_no_seat() -> None:
-    """A chart's default, say; a seat of 0 MiB could not be added."""
+    """For example a chart's default. A seat of 0 MiB could not be added."""
     assert judge(elsewhere("immich", 0), CONFIG) == judge(elsewhere("kube-system", "0"), CONFIG) == []
 
 

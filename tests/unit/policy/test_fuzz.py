@@ -1,4 +1,4 @@
-"""The pack ends with a verdict on any graph: no traceback, no long wait, no megabyte of text."""
+"""The pack ends with a verdict on any graph, quickly, without a traceback, and with a bounded text."""
 
 import json
 import time

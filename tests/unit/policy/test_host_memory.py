@@ -1,4 +1,4 @@
-"""The rules over memory pools: each pool breaks one of them, with its message."""
+"""The rules over memory pools: each pool breaks one rule, which prints its message."""
 
 import json
 from dataclasses import replace

@@ -41,7 +41,7 @@ def program(ledger: Ledger, *, stamped: str) -> Program:
 
 
 def without_residents(ledger: Ledger) -> Program:
-    """Whose pods would have to say on which of two pools they run."""
+    """The platform without residents, because their pods would have to name one of two pools."""
     return {key: found for key, found in graphs.platform(ledger).items() if key not in {s.name for s in LEDGER.seats}}
 
 
@@ -150,7 +150,7 @@ def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
 
 
 def test_a_resident_of_another_gpu_pool_is_not_on_a_node_that_is_known_by_its_hostname() -> None:
-    """Its nodeSelector says nothing of hostnames, and a node has one GPU pool."""
+    """Its nodeSelector has no hostname, and each node is in one GPU pool."""
     llama = graphs.deployment("llama-swap", "llama-swap", 5000)
     put(llama, "spec.template.spec.nodeSelector", dict(graphs.T4.node_selector))
     put(llama, "spec.template.spec.containers.0.resources", {"limits": {graphs.GPUMEM: 5000, "memory": "8Gi"}})

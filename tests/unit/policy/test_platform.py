@@ -212,7 +212,7 @@ def test_a_tenant_may_queue_for_what_the_program_itself_declares() -> None:
 
 
 def test_in_the_platforms_own_program_nothing_is_somebody_elses() -> None:
-    """Also where the pack's configuration has another ledger, which is said once."""
+    """The same holds if the pack's configuration has another ledger. The difference is reported once."""
     program = {"ledger": graphs.ledger_object(LEDGER)} | {case: manifest for case, (manifest, _) in REFUSED.items()}
     for config in (None, CONFIG):
         assert "platform" not in graphs.rules_of(judge(program, config))

@@ -1,4 +1,4 @@
-"""Jobs that Kueue would never admit, and quotas that do not fit the hardware."""
+"""Jobs that Kueue would never admit, and quotas beyond the hardware."""
 
 from dataclasses import replace
 

@@ -64,7 +64,8 @@ def within(namespace: str, *rules: Manifest, to: str = "web") -> Program:
 
 ANYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
 
-# The program, and a part of the one line that it gets. In `web`, which is nobody's, and in tenants' namespaces.
+# The program, and a part of its only finding. The programs are in `web`, a namespace without a tenant, and in tenants'
+# namespaces.
 REFUSED: dict[str, tuple[Program, str]] = {
     # The objects in KEPT_BY.
     "a node's labels": (
@@ -255,7 +256,7 @@ def home(kind: str, name: str, api_version: str = "v1", **fields: Any) -> Manife
     return an_object(api_version, kind, name, SYSTEM, **fields)
 
 
-# What another program declares where the agents are, and a part of the one line that it gets.
+# Objects of another program in the agents' namespaces, and a part of the only finding.
 AT_HOME: dict[str, tuple[Manifest, str]] = {
     "a pod with an agent's account": (workload(SYSTEM), f"Deployment {SYSTEM}/x: is in the platform's namespace, and"),
     "Kueue's configuration": (

@@ -46,7 +46,7 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
     assert repr(value["b"]) == "<unknown b>"
 
 
-# Next to the rules' own examples: the object, the path that is unknown, the rules that must say so.
+# Cases next to the rules' own examples: the object, the unknown path, and the rules that must report it.
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
     "all containers": ("llama-swap", f"{POD}.containers", "counted images"),

@@ -147,7 +147,7 @@ def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_tur
     assert stanza["resources"] == {"limits": budget, "requests": budget}
 
 
-# The components that are missing without a part.
+# The components that a stack lacks if it lacks the part.
 GONE = {
     "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
     "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
@@ -163,7 +163,7 @@ GONE = {
     "unbudgeted": set(),
     "memory_pools": {"Memory", "Guard"},
 }
-# Settings that need the part, and go with it.
+# Settings that need the part, and are removed together with the part.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
     "priorities": ("admission", "scheduler", "memory_pools"),

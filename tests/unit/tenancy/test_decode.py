@@ -1,4 +1,4 @@
-"""Plain data becomes frozen dataclasses strictly, and every problem is told at once."""
+"""Plain data becomes frozen dataclasses strictly, and all problems are reported at once."""
 
 import enum
 from collections.abc import Mapping

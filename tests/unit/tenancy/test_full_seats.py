@@ -1,4 +1,4 @@
-"""What is free on a pool's fullest device with every seat full."""
+"""The MiB that are free on a pool's fullest device with every seat full."""
 
 from dataclasses import replace
 from itertools import chain, combinations

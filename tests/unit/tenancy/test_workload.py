@@ -1,4 +1,4 @@
-"""What workloads ask for, checked against the scheduler's formula written another way."""
+"""The requests of workloads, compared with the scheduler's formula in another form."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ INIT_CONTAINERS = st.lists(st.tuples(st.integers(min_value=0, max_value=50), st.
 def by_moments(containers: list[int], init: list[tuple[int, bool]], overhead: int) -> int:
     """KEP 753 by its words: the most that runs at any moment of the pod's life.
 
-    While init container i starts, the sidecars before it run beside it; after the last one, all sidecars run beside the
-    containers.
+    While init container i starts, all sidecars before it run. After the last init container, all sidecars run together
+    with the containers.
     """
     moments = [
         sum(request for request, sidecar in init[:index] if sidecar) + init[index][0] for index in range(len(init))

@@ -1,4 +1,4 @@
-"""Attribution loses no byte, counts none twice, and shows nothing unknown as known."""
+"""Attribution counts every byte exactly once, and never shows an unknown use as known."""
 
 from dataclasses import replace
 

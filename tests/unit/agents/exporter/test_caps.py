@@ -230,7 +230,7 @@ def test_a_container_that_no_listed_pod_has_is_named(node: Node) -> None:
 def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_named(
     node: Node, unified: bool
 ) -> None:
-    """Without a sample of its own its pod would count as capped."""
+    """If it had no sample, its pod would count as capped."""
     assert node.reasons == ON_BOTH, "it may run there, and use nothing"
     if not unified:
         cgroup_v1(node)

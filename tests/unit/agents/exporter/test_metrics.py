@@ -1,4 +1,4 @@
-"""The exporter serves no empty and no stale success, and each pod's memory under its own UID."""
+"""The exporter never serves an empty or stale page as a success, and shows each pod's memory under its own UID."""
 
 import http.client
 import io
@@ -148,7 +148,7 @@ def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
 
 
 def test_a_node_serves_its_own_pool_alone() -> None:
-    """Else 200 nodes would each serve a thousand seats."""
+    """Otherwise each of 200 nodes would serve a thousand seats."""
     other = replace(T4, name="a10", node_selector={"gpu": "a10"})
     seats = tuple(Seat(name=f"s{number}", tenant="t", pool="a10", gpumem_mib=1) for number in range(50))
     registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(T4, other), seats=(*SEATS, *seats)))

@@ -131,7 +131,7 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
 
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
-    """A pod's end gave room by the ledger, but freed no memory: no reading would have caused a retry."""
+    """A pod's end gave room by the ledger, but its memory stayed in use. So no reading would have caused a retry."""
     held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
     held.cache.measure("a", {0: 0}, 0.0)
     held.cache.remove_pod("first")

@@ -102,7 +102,7 @@ def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() 
 
 
 def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None:
-    """One of two devices is held by a pod that uses little of it. An absent seat can only come to the other."""
+    """A pod holds one of two devices and uses little memory there. An absent seat can only come to the other."""
     pool = replace(T4, device_count=2)
     holder = seat_pod("big", 14000, uuids=("GPU-0",))
     measured = used(reading(14000, 14000, pool=pool), big=900)
@@ -193,8 +193,8 @@ def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() ->
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
-    """It was placed while tts loaded: together they would bring the device under its floor. It does not wait, so one
-    reading is not enough: a frozen exporter shows the same for ever."""
+    """It was placed while tts loaded: together they would bring the device under its floor. The seat does not wait, so
+    one reading is too few: a frozen exporter always shows the same."""
     starts = replace(WAITS, waiting=(), pods=(*WAITS.pods, seat_pod("llama-swap", 5000, since=NOW - 5)))
     measured = used(reading(7000))
     loading = let_in(used_mib={"GPU-0": 1})

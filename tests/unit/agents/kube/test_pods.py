@@ -150,7 +150,7 @@ NO_MEMORY_NOW = (
 def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     reason: str, message: str | None, waits: bool
 ) -> None:
-    """Freed memory would not help it: gates closed and pods were recycled for it, again and again."""
+    """Freed memory would not help this pod. But gates closed and pods were recycled again and again."""
     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = pod(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)

@@ -78,7 +78,7 @@ def lists(served: Served) -> int:
 
 @pytest.fixture
 def settled(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
-    """A node that is as wanted."""
+    """A node with the wanted capacity."""
     monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.05)
     served.cluster.add_ledger(T4)
     served.cluster.add_node(gpumem="14k", gpu_count="1")

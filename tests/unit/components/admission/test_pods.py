@@ -1,4 +1,4 @@
-"""The policies that a stack has, and their namespaces. In tests/e2e/api a real API server judges pods by them."""
+"""The policies that a stack has, and their namespaces. A real API server applies them to pods in tests/e2e/api."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -19,7 +19,8 @@ def test_memory_without_the_cpu_that_is_needed_beside_it_is_stranded() -> None:
 
 
 def test_the_device_is_chosen_that_leaves_the_most_to_the_usual_pods() -> None:
-    """Best fit leaves 2000 on the device of 6000, where no usual pod fits any more; the other keeps room for one."""
+    """Best fit leaves 2000 on the device of 6000, where no usual pod fits any more; the other device keeps room for a
+    usual pod."""
     free = {0: 8000, 1: 6000}
     best, ours = best_fit(Ask(4000), free), Mix([Ask(4000)]).choice(Ask(4000), free, None)
     assert best is not None

@@ -123,7 +123,7 @@ def test_the_kubelet_has_time_where_the_threshold_holds_an_interval_of_growth_an
 def test_kills_one_by_one_need_a_larger_threshold_but_never_more_than_the_growth() -> None:
     slow = replace(INFERENCE, growth_mib_per_second=128)
     crowded = replace(NODE_4, workloads=(slow, CLICKHOUSE), disposable=(replace(MICROVM, pods_most=40),))
-    # 4096 MiB are missing: 4 victims, one in 10 s, each frees 512 at least of the 1280 that are taken meanwhile.
+    # 4096 MiB are missing: 4 victims, one in 10 s, each frees at least 512 of the 1280 that are taken in that time.
     assert needed_threshold_mib(crowded) == 11 * 128 + 3 * (1280 - 512)
     faster = replace(crowded, workloads=(INFERENCE, CLICKHOUSE))
     assert needed_threshold_mib(faster) == INFERENCE.burst_mib
