@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from components.base.identity import RBAC_GROUP, group_subject
 from components.base.manifest import Manifest, component_type, manifest, register
-from components.base.spec import Count, GroupName, Mib, PoolKey, Spec, TenantKey
+from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
 from tenancy.ledger import PodSecurity
 from tenancy.names import (
     APPLY_BY_FORCE,
@@ -47,7 +47,7 @@ class TenantSpec(Spec):
         description="true: the namespace is deleted with its tenant, and all volumes with it. Else it stays.",
         examples=[True],
     )
-    groups: dict[GroupName, Role] = Field(
+    groups: dict[PeopleName, Role] = Field(
         default_factory=dict,
         description="People: group of the identity provider to role (view, edit).",
         examples=[{"team-a": "edit"}],

@@ -46,13 +46,6 @@ _NEEDS_OF_GPUMEM = (
     ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
 )
 
-# Parts that a pool with enforce: driver needs.
-_FOR_CAPS = (
-    ("admission", "nobody would say in the containers what they are held to"),
-    ("scheduler", "nobody would choose the devices that a container is held to its budget on"),
-    ("exporter", "nobody would read back whether they are held"),
-)
-
 
 def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[str]:
     """One line per problem. `specs` has the Spec of each part."""
@@ -148,16 +141,18 @@ def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
-    """The driver's caps need admission, scheduler and exporter."""
+    """The driver's caps need the scheduler."""
     for path, enforce in matches(raw, "pools.*.enforce"):
         if enforce != "driver":
             continue
         if _claims_seats(raw):
             yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
             continue
-        for part, reason in _FOR_CAPS:
-            if not raw.get(part):
-                yield f"{key(part)}: is missing though {dotted(*path)} is driver: {reason}"
+        if not raw.get("scheduler"):  # which needs admission and the exporter
+            yield (
+                f"{key('scheduler')}: is missing though {dotted(*path)} is driver: nobody would choose the devices "
+                "that a container is held to its budget on"
+            )
 
 
 def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Checks for names that are taken: by Kubernetes, by the stack itself, or by another key."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,7 +23,6 @@ _PRIORITIES = (
     "memory_pools.*.workloads.*.priority",
     "memory_pools.*.disposable.*.priority",
 )
-_ONE_NAMESPACES_ACCOUNTS = "system:serviceaccounts:."
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
@@ -36,7 +34,6 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_device_classes(raw),
         *_exempt_priorities(raw),
         *_trusted_groups(raw),
-        *_groups(raw),
         *_local_queues(raw),
         *_workloads(raw),
     ]
@@ -80,12 +77,9 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Everybody is of some group of Kubernetes' own (system:authenticated)."""
     tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}
     for where, group in _admission_names(raw, "trusted_groups"):
-        if group.startswith("system:"):
-            yield f"{where}: groups that begin with system: are Kubernetes' own; name people{got(group)}"
-        elif group in tenants:
+        if group in tenants:
             yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{got(group)}"
 
 
@@ -120,16 +114,6 @@ def _exempt_priorities(raw: Mapping[str, Any]) -> Iterator[str]:
     for where, name in _admission_names(raw, "exempt_priorities"):
         if name in used:
             yield f"{where}: is that of {used[name]}; remove it{got(name)}"
-
-
-def _groups(raw: Mapping[str, Any]) -> Iterator[str]:
-    """https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects"""
-    for path, group in matches(raw, "tenants.*.groups.*@"):
-        if group.startswith("system:") and not re.match(_ONE_NAMESPACES_ACCOUNTS, group):
-            yield (
-                f"{key(*path)}: groups that begin with system: are Kubernetes' own, most with everybody in them; name "
-                "a group of your identity provider"
-            )
 
 
 def _local_queues(raw: Mapping[str, Any]) -> Iterator[str]:

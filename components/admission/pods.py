@@ -16,7 +16,7 @@ from components.admission.policy import Scope, mutating, outside, put_into_force
 from components.admission.queued import Queued, queued
 from components.admission.seats import Seats, gpu_count_use, seat_sizes, whole_devices
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, GroupName, ObjectName, PriorityKey, Spec
+from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
 from tenancy.ledger import AdmissionTerms, Ledger
 from tenancy.names import (
     EXEMPT_BY_NAME,
@@ -50,7 +50,7 @@ class AdmissionSpec(Spec):
         "node-problem-detector. The policy pack permits their rights. Their pods are judged like all others.",
         examples=[["node-problem-detector"]],
     )
-    trusted_groups: list[GroupName] = Field(
+    trusted_groups: list[PeopleName] = Field(
         default_factory=list,
         description="Groups of the identity provider that may have such rights. A tenant's group is refused.",
         examples=[["platform-admins"]],

@@ -111,6 +111,15 @@ ImageReference = Annotated[
 GroupName = Annotated[
     str, Form("a group's name without spaces around it, at most 253 characters", r"(?=.{1,253}$)\S(?:.*\S)?")
 ]
+# Most groups that begin with system: have everybody in them.
+# https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects
+PeopleName = Annotated[
+    str,
+    Form(
+        "a group of your identity provider: its name without spaces around it and without system: before it",
+        r"(?=.{1,253}$)(?!system:(?!serviceaccounts:.))\S(?:.*\S)?",
+    ),
+]
 HttpUrl = Annotated[
     str,
     Form(

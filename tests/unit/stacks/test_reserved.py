@@ -38,9 +38,9 @@ TAKEN: list[tuple[str, object, str]] = [
     (PRIORITIES, ["tier-2-gpu"], ".0: is that of admission.tenant_priorities.tts; remove it"),
     (PRIORITIES, ["homelab-disposable"], ".0: is that of memory_pools.node-4.disposable.agent-microvm.priority"),
     ("admission trusted_groups", ["sre", "team-a"], ".1: has a role in tenants.team-a, and no tenant is trusted"),
-    ("admission trusted_groups", ["system:authenticated"], ".0: groups that begin with system: are Kubernetes' own"),
-    (GROUPS, {"system:authenticated": "edit"}, ".system:authenticated: groups that begin with system: are"),
-    (GROUPS, {"system:serviceaccounts": "view"}, ".system:serviceaccounts: groups that begin with system: are"),
+    ("admission trusted_groups", ["system:authenticated"], ".0: must be a group of your identity provider"),
+    (GROUPS, {"system:authenticated": "edit"}, ".system:authenticated: the name must be a group of your"),
+    (GROUPS, {"system:serviceaccounts": "view"}, ".system:serviceaccounts: the name must be a group of your"),
     (
         "queues local_queues default",
         {"tenant": "team-a", "cluster_queue": "gpu-cq"},
