@@ -54,12 +54,6 @@ def test_by_the_drivers_own_accounting_the_nearest_limit_counts_and_none_is_not_
     assert said(nvml, steps) == "['no-limit', None, 8, None, 5, 'no-limit']"
 
 
-def test_what_was_allocated_before_is_not_counted_and_a_limit_under_what_counts_is_refused(nvml: FakeNvml) -> None:
-    nvml.show(DEVICE, "accounting misc")
-    early = "[charge('/g/c', 9), set('/g/c', 5), charge('/g/c', 4), charge('/g/c', 2), set('/g/c', 3), get('/g/c')]"
-    assert said(nvml, early) == "[0, None, 0, 7, 'Invalid Argument', 5]"
-
-
 def test_by_dmem_a_group_without_the_file_answers_with_the_next_above_and_cannot_be_set(
     nvml: FakeNvml, tmp_path: Path
 ) -> None:

@@ -156,14 +156,6 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(served: Served) -> Non
     assert [(each.node, each.problem) for each in found] == [("a", None), ("b", None)]
 
 
-def test_a_device_that_cannot_be_read_is_named_beside_the_others(served: Served) -> None:
-    add_exporter(served)
-    answer = served_text(CARD) + 'gpu_device_unreadable{gpu="1"} 1\n'
-    found = read(served, answer, replace(T4, device_count=2))[1]
-    assert (found.devices, found.trouble) == ((CARD,), Trouble.MISSING)
-    assert found.problem == "gpu 1: its exporter cannot read it"
-
-
 def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
     """A thousand of 1.5 s each: after 10 s no more are asked, and the round ends."""
     now = 0.0

@@ -73,16 +73,6 @@ def test_slices_of_other_drivers_and_nodes_are_not_looked_at() -> None:
     assert [device.index for device in found.devices] == [0]
 
 
-def test_of_several_generations_the_newest_counts() -> None:
-    slices = [slice_object(device_object(0), generation=1), slice_object(device_object(1), generation=2)]
-    assert [device.index for device in devices_of(node_object(), slices, LEDGER).devices] == [1]
-
-
-def test_a_pool_of_several_slices_is_read_whole() -> None:
-    slices = [slice_object(device_object(index), count=2) for index in range(2)]
-    assert [device.index for device in devices_of(node_object(), slices, LEDGER).devices] == [0, 1]
-
-
 def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
     slices = [slice_object(device_object(0)), slice_object(device_object(1), generation=2, count=2)]
     found = devices_of(node_object(), slices, LEDGER)

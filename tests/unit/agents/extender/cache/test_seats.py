@@ -182,16 +182,6 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
-def test_who_preempts_again_on_its_node_is_kept_what_that_frees() -> None:
-    """The nomination does not change, so the API sends no event: it had lapsed."""
-    cache = cache_of(inventory("N", 8000))
-    nominated(cache)
-    cache.renew("nominee", {"N"}, NOMINATED_SECONDS + 100)
-    cache.renew("nobody", {"N"}, NOMINATED_SECONDS + 100)
-    assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS + 101)
-    assert fits(cache, "lower", 8000, now=2 * NOMINATED_SECONDS + 100)
-
-
 def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.retain(Nomination(uid="nominee", node="N", ask=Ask(5000), priority=10), 0.0)
