@@ -53,7 +53,6 @@ class AdjustmentRule:
     swap_mib: int = 0
 
     def protect(self, pod: Pod) -> Protected | None:
-        """The pod as it is protected; None if it is not."""
         if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
         limit_mib, problem = None, None

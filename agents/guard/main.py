@@ -63,7 +63,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     """Serves until SIGTERM, then 0. Raises AgentError."""
     settings = read(Settings, environ)
     clock, endpoint, proc = Clock(), in_cluster(environ), Path("/proc")
-    rule = rule_of(settings, machine_of(proc))
+    rule = rule_of(settings, proc)
     follower = Follower(api=Api(endpoint, clock=clock), node=settings.node_name, rule=rule, clock=clock, log=log)
     recorder = Recorder(api=Api(endpoint, clock=clock), controller=names.GUARD, instance=settings.pod_name)
     scan = ProcessIndex(clock, proc).scan
@@ -88,27 +88,15 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     return 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
-    """The memory and swap of /proc/meminfo, in whole MiB."""
-
-    memory_mib: int
-    swap_mib: int
-
-
-def machine_of(proc: Path) -> Machine:
+def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
+    """The rule for this node. A machine with less memory than its pool declares is measured by its own memory."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
-    return Machine(memory_mib=mib["MemTotal:"], swap_mib=mib.get("SwapTotal:", 0))
-
-
-def rule_of(settings: Settings, machine: Machine) -> AdjustmentRule:
-    """The rule for this node. A machine with less memory than its pool declares is measured by its own memory."""
     return AdjustmentRule(
         members=frozenset(settings.protected),
-        total_mib=min(settings.total_mib, machine.memory_mib),
+        total_mib=min(settings.total_mib, mib["MemTotal:"]),
         victim_adj=settings.victim_oom_score_adj,
-        swap_mib=machine.swap_mib,
+        swap_mib=mib.get("SwapTotal:", 0),
     )
 
 
@@ -154,7 +142,6 @@ class Sweeper:
         self._problem = ProblemLog(log=self.log, failing="no sweep", recovered="sweeps again")
 
     def keep_sweeping(self) -> None:
-        """Does not return."""
         while True:
             self.sweep()
             self.clock.sleep(SWEEP_SECONDS)

@@ -13,8 +13,6 @@ from agents.runtime.errors import AgentError
 
 
 class Held(StrEnum):
-    """The state of a process."""
-
     LOW = "at the value or below it"
     LOWERED = "above it, and lowered"
     GONE = "gone, or in another container"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -238,7 +239,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     follower = Follower(
         api=busy.api(),
         node="node",
-        rule=guard.rule_of(settings, guard.Machine(memory_mib=10**6, swap_mib=0)),
+        rule=guard.rule_of(settings, Path("/proc")),
         clock=HurriedTime().clock(),
         log=busy.log(),
     )

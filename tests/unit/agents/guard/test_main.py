@@ -10,7 +10,7 @@ from threading import Thread, current_thread
 import pytest
 
 from agents.guard.follow import AdjustmentRule, Follower, Protected
-from agents.guard.main import STALE_SECONDS, Machine, Settings, Sweeper, machine_of, rule_of
+from agents.guard.main import STALE_SECONDS, Settings, Sweeper, rule_of
 from agents.guard.oom_score_adj import Held, OomScoreError
 from agents.kube.events import Event
 from agents.node.cgroup import Container, ProcError
@@ -196,16 +196,14 @@ def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Gu
 
 
 @pytest.mark.parametrize(("swap", "swap_mib"), [("", 0), ("SwapTotal: 0 kB\n", 0), ("SwapTotal: 8388604 kB\n", 8191)])
-def test_the_machines_memory_and_swap_are_read_in_whole_mib(tmp_path: Path, swap: str, swap_mib: int) -> None:
+@pytest.mark.parametrize(("declared_mib", "total_mib"), [(61952, 61952), (62500, 62500), (63000, 62500)])
+def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(
+    tmp_path: Path, swap: str, swap_mib: int, declared_mib: int, total_mib: int
+) -> None:
     (tmp_path / "meminfo").write_text(f"MemTotal:       64000123 kB\nMemFree:        1 kB\n{swap}")
-    assert machine_of(tmp_path) == Machine(memory_mib=62500, swap_mib=swap_mib)
-
-
-@pytest.mark.parametrize(("machine_mib", "total_mib"), [(62500, 61952), (61952, 61952), (60000, 60000)])
-def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(machine_mib: int, total_mib: int) -> None:
     settings = Settings(
-        port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=61952, victim_oom_score_adj=1000
+        port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=declared_mib, victim_oom_score_adj=1000
     )
-    assert rule_of(settings, Machine(memory_mib=machine_mib, swap_mib=7)) == AdjustmentRule(
-        members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=7
+    assert rule_of(settings, tmp_path) == AdjustmentRule(
+        members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=swap_mib
     )
