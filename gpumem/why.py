@@ -255,7 +255,7 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
     if last is not None and last.get("reason") == "SchedulerError":
         return _Found("extender", message)
     try:
-        ask = pod.ask(evidence.cluster.ledger)
+        ask = pod.ask(evidence.cluster.ledger.names)
     except PodError as error:
         return _Found("too-large", str(error))
     if ask is None or not evidence.cluster.whole:
@@ -266,7 +266,7 @@ def _waits(pod: Pod, evidence: Evidence) -> _Found:
 
 
 def _by_nodes(pod: Pod, evidence: Evidence, message: str) -> _Found:
-    ask = pod.ask(evidence.cluster.ledger)
+    ask = pod.ask(evidence.cluster.ledger.names)
     judged = verdicts(evidence.cluster, pod, ask) if ask else ()
     more = (*(f"{each.node}: {each.text}" for each in judged), *_events_about(pod, evidence), *_also(message))
     if not judged:

@@ -13,7 +13,7 @@ from agents.runtime.log import Log
 from tenancy.devices.allocate import Ask
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME
+from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
 from tenancy.workload import at, maps_at, pod_request
 
 PODS = "/api/v1/pods"
@@ -197,12 +197,10 @@ class Pod:
 
     @property
     def running_containers(self) -> frozenset[str]:
-        """The runtime's ids of the running containers."""
         return frozenset(_id(status) for status in self._statuses if at(status, "state").get("running") is not None)
 
     @property
     def _statuses(self) -> Sequence[Object]:
-        """The statuses of all containers with an id."""
         lists = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
         return [status for name in lists for status in maps_at(self.status, name) if status.get("containerID")]
 
@@ -232,10 +230,10 @@ class Pod:
         """The devices that it was placed on, as far as that is known."""
         return tuple(filter(None, self.annotations.get(ledger.names.device_uuid, "").split(",")))
 
-    def ask(self, ledger: Ledger) -> Ask | None:
+    def ask(self, names: Names) -> Ask | None:
         """The devices that it requests; None if it requests no GPU memory. Raises PodError."""
-        with self.reading(ledger.names.gpumem):
-            return Ask.of_pod(self.spec, ledger.names)
+        with self.reading(names.gpumem):
+            return Ask.of_pod(self.spec, names)
 
     @contextmanager
     def reading(self, field: str) -> Iterator[None]:
@@ -265,7 +263,7 @@ def waiting_seats(api: Api, ledger: Ledger, log: Log) -> Iterator[WaitingSeat]:
 def waiting_seat(item: Object, ledger: Ledger) -> WaitingSeat | None:
     """The seat of a waiting Pod; None for a pod that does not wait or lacks a seat of that size. Raises PodError."""
     pod = Pod(item)
-    ask = pod.ask(ledger) if pod.waiting else None
+    ask = pod.ask(ledger.names) if pod.waiting else None
     if ask is None:
         return None
     wanted = at(pod.spec, "nodeSelector")

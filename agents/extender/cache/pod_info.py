@@ -51,7 +51,6 @@ class PodInfo:
 
     @property
     def is_placed(self) -> bool:
-        """Returns True if its devices are known."""
         return self.indices is not None or self.uuids is not None
 
     @property
@@ -100,8 +99,6 @@ class Nomination:
 
 @dataclass(frozen=True, kw_only=True)
 class PodRecord:
-    """Everything that the cache knows of one pod."""
-
     held: PodInfo | Bystander | None = None
     nomination: Nomination | None = None
 
@@ -182,8 +179,7 @@ def _nomination(pod: Pod, names: Names) -> Nomination | None:
     node = pod.status.get("nominatedNodeName")
     if not node or pod.terminating:
         return None
-    with pod.reading(names.gpumem):
-        ask = Ask.of_pod(pod.spec, names)
+    ask = pod.ask(names)
     return None if ask is None else Nomination(uid=pod.uid, node=node, ask=ask, priority=pod.priority)
 
 
