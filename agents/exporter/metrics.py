@@ -70,7 +70,6 @@ METRICS: Mapping[str, Metric] = {
 def samples(
     node: NodeUse, registry: Registry, now: datetime, *, age_seconds: float, api_age_seconds: float
 ) -> Iterator[Sample]:
-    """Yields every sample of a scrape at `now`."""
     for gpu in sorted(node.unreadable):
         yield Sample(name=names.METRIC_UNREADABLE, labels={"gpu": str(gpu)}, value=1)
     for use in node.uses:

@@ -51,7 +51,6 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[Api]:
-        """A client for this thread within the block."""
         api = self._take()
         try:
             yield api

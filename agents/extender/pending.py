@@ -67,7 +67,6 @@ class PendingPods:
             self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
 
     def forget(self, uid: str) -> None:
-        """Removes a pod that found room."""
         with self._lock:
             self._refused.pop(uid, None)
 
@@ -96,7 +95,6 @@ class PendingPods:
         return True
 
     def keep(self) -> NoReturn:
-        """Runs without end."""
         problem = ProblemLog(
             log=self.log,
             failing="pods that were refused may wait for 5 minutes",

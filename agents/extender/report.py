@@ -11,7 +11,6 @@ _NAMED = 3  # devices in a note, and pods of each
 
 
 def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -> Event:
-    """The event for a seat that is held back."""
     return Event(
         regarding=pod,
         reason=EVENT_SEAT_HELD,
@@ -23,7 +22,6 @@ def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -
 
 
 def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
-    """The event for a seat that was placed on memory in use."""
     return Event(
         regarding=pod,
         reason=EVENT_SEAT_OVERCROWDED,
@@ -35,7 +33,6 @@ def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
 
 
 def lost_event(pod: PodInfo) -> Event:
-    """The event for a pod with a device that is no longer on its node."""
     return Event(
         regarding=Reference(api_version="v1", kind="Pod", namespace=pod.namespace, name=pod.name, uid=pod.uid),
         reason=EVENT_DEVICE_LOST,

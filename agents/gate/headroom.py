@@ -78,7 +78,6 @@ def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[s
 
 
 def measure(readings: Sequence[NodeTelemetry], states: Sequence[GateState], seating: Seating, now: int) -> Headroom:
-    """The headroom of the pool with these readings and these gates."""
     blind = [f"{r.node}: {r.problem or 'no device'}" for r in readings if r.problem or not r.devices]
     needs = seat_needs(readings, seating, now)
     devices = [
@@ -138,7 +137,6 @@ def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Press
 
 
 def why(pool: Headroom, pressure: Pressure) -> str:
-    """The pressure as a log line."""
     found = f"{pressure.device}: {pressure.device.free_mib} MiB are free, the floor is {pool.floor_mib}"
     if not pressure.for_seats:
         return found

@@ -44,7 +44,6 @@ class Seating:
     starting_seconds: int = 0
 
     def waiting_in(self, pools: Collection[str]) -> list[WaitingSeat]:
-        """The seats that wait for a place in one of the pools."""
         return [seat for seat in self.waiting if not seat.pools.isdisjoint(pools)]
 
 

@@ -24,7 +24,6 @@ _REASONS = {
 
 
 def log_line(intent: Intent, log: Log) -> None:
-    """Writes the line of one sample."""
     signal = intent.signal
     doubt = "" if intent.ripe else " if more samples agree"
     log.info(
@@ -68,7 +67,6 @@ def keep_event(intent: Intent) -> Event | None:
 
 
 def refused_event(intent: Intent, error: ApiError) -> Event:
-    """The Event of an act that the API refused."""
     return _event(intent, EVENT_GATE_REFUSED, f"could not {intent.act}: {error}", warning=True)
 
 

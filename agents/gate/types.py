@@ -11,8 +11,6 @@ from agents.gate.probes import ProbeResult
 
 
 class Action(StrEnum):
-    """The act of a gate."""
-
     OPEN = "open"
     CLOSE = "close"
     KEEP = "keep"

@@ -74,7 +74,6 @@ class Api:
         self._transport.close()
 
     def get(self, path: str) -> Object:
-        """One object."""
         return self._request("GET", path)
 
     def find(self, path: str) -> Object | None:
@@ -123,7 +122,6 @@ class Api:
                 return page
 
     def create(self, path: str, body: Object) -> Object:
-        """A new object under the collection at `path`."""
         return self._request("POST", path, body, "application/json")
 
     def merge_patch(self, path: str, body: Object) -> Object:

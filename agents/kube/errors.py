@@ -70,7 +70,6 @@ def unanswered(request: str, error: Exception) -> ApiError:
 
 
 def refusal(request: str, status: Object) -> ApiError:
-    """The error that a Status object describes."""
     error = ApiError(
         request, status.get("code"), str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
     )

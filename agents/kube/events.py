@@ -106,7 +106,6 @@ class EventWriter:
             self._problem.report(f"{_MOST} wait to be written")
 
     def write_next(self) -> None:
-        """Waits for an event and writes it."""
         event = self._queue.get()
         try:
             self.recorder.record(event, self.clock.now())
@@ -116,7 +115,6 @@ class EventWriter:
             self._problem.report(None)
 
     def keep(self) -> NoReturn:
-        """Runs without end."""
         while True:
             self.write_next()
 

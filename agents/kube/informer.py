@@ -243,7 +243,6 @@ class Informer:
         self.relist_wanted.set()
 
     def run(self) -> None:
-        """Runs until `stop`."""
         while not self._stopped:
             try:
                 if self._is_ready():

@@ -17,8 +17,6 @@ class LedgerError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class StoredLedger:
-    """The ledger's ConfigMap."""
-
     path: str
     resource_version: str
     finalizers: tuple[str, ...]
@@ -67,7 +65,6 @@ def _path(namespace: str) -> str:
 
 
 def stored_ledger(stored: Object, namespace: str) -> StoredLedger:
-    """The stored ledger of an object of the API."""
     metadata = stored["metadata"]
     return StoredLedger(
         path=_path(namespace),

@@ -39,7 +39,6 @@ def read_nodes(api: Api) -> tuple[Node, ...]:
 
 
 def node_of(item: Object) -> Node:
-    """The Node of an object of the API."""
     metadata, status = item["metadata"], item.get("status") or {}
     return Node(
         name=metadata["name"],

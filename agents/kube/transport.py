@@ -38,7 +38,6 @@ class ApiRequest:
     most_bytes: int = OBJECT_BYTES
 
     def __str__(self) -> str:
-        """The request's name in errors."""
         return f"{self.method} {self.path.partition('?')[0]}"
 
 
@@ -53,8 +52,6 @@ class ApiResponse:
 
 
 class Stream(Protocol):
-    """A response that goes on."""
-
     def read(self, seconds: float) -> bytes:
         """Returns some bytes. The result is empty at the end, and after the timeout. Raises OSError and
         HTTPException."""

@@ -43,8 +43,6 @@ class Owner:
 
 @dataclass(frozen=True)
 class Roster:
-    """The pods of a node."""
-
     pods: tuple[NodePod, ...] = ()
 
     def owner(self, container: Container) -> Owner:
@@ -60,7 +58,6 @@ class Roster:
         return self._by_group.get(group_uid)
 
     def without(self, uid: str) -> "Roster":
-        """The roster without that pod."""
         return Roster(tuple(pod for pod in self.pods if pod.uid != uid))
 
     @cached_property

@@ -76,8 +76,6 @@ class PassOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciler:
-    """Reads, lets `decide` decide, writes and reports."""
-
     settings: Settings
     api: Api
     clock: Clock

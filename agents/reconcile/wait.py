@@ -57,8 +57,6 @@ class Settled:
 
 @dataclass
 class EventWait:
-    """Waits for an event that makes a pass due."""
-
     api: Api
     clock: Clock
     log: Log

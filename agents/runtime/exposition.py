@@ -17,16 +17,12 @@ class ExpositionError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One series' value."""
-
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     value: float
 
 
 class MetricType(StrEnum):
-    """The type of a metric."""
-
     GAUGE = "gauge"
     COUNTER = "counter"
     HISTOGRAM = "histogram"

@@ -21,8 +21,6 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """An answer to a request."""
-
     status: int
     body: bytes
     kind: str = JSON

@@ -11,8 +11,6 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class Counter:
-    """Counts events by one label."""
-
     def __init__(self, name: str, text: str, label: str) -> None:
         self._name, self._text, self._label = name, text, label
         self._lock = threading.Lock()

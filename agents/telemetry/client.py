@@ -73,7 +73,6 @@ class Scraper:
     threads: Callable[[int], Executor] = ThreadPoolExecutor
 
     def reading(self, url: str) -> Reading:
-        """Returns the reading of the exporter at this URL. Raises AgentError."""
         return parse(self.get(url).decode("utf-8", errors="replace"))
 
 

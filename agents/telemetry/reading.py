@@ -29,8 +29,6 @@ class Trouble(StrEnum):
 
 
 class TelemetryError(AgentError):
-    """A node's telemetry cannot be believed."""
-
     def __init__(self, trouble: Trouble, message: str) -> None:
         super().__init__(message)
         self.trouble = trouble

@@ -75,7 +75,6 @@ def slice_of(survey: Survey, host: PublishingNode, names: Names, before: Object 
 
 
 def differs(wanted: Object, stored: Object) -> bool:
-    """Returns True if the stored slice must be written again."""
     owners = [found["metadata"].get("ownerReferences") for found in (wanted, stored)]
     return owners[0] != owners[1] or _undated(wanted["spec"]) != _undated(stored["spec"])
 

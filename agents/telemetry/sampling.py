@@ -51,7 +51,6 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
 def read_telemetry(
     settings: Settings, api: Api, promised: Ledger, nodes: Sequence[Node], *, clock: Clock, scraper: Scraper
 ) -> tuple[NodeTelemetry, ...]:
-    """Reads the exporters on these nodes of the ledger's pools. Raises AgentError."""
     return client.read(
         api,
         promised,

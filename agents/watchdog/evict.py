@@ -10,8 +10,6 @@ from tenancy.names import KUEUE_API
 
 
 class EvictionOutcome(StrEnum):
-    """The outcome for a target."""
-
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
     BLOCKED = "blocked"  # by a PodDisruptionBudget
@@ -30,8 +28,6 @@ class EvictionOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class EvictionResult:
-    """The outcome for a target, with the API's message."""
-
     outcome: EvictionOutcome
     detail: str = ""
 

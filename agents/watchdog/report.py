@@ -29,7 +29,6 @@ class Reporter:
     reported: set[tuple[str, str]] = field(default_factory=set)
 
     def report(self, decision: Decision) -> None:
-        """Writes the log lines of a pass."""
         if decision.problem:
             self.log.warning(f"no action: {decision.problem}")
         for blind in decision.blind:
@@ -78,13 +77,11 @@ class Reporter:
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
 
     def rehearsed(self, verdict: DeviceVerdict, target: Target, now: datetime) -> None:
-        """Reports what an armed watchdog would have done."""
         self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
         note = f"would be recycled if the watchdog were armed, because {_reason(verdict, target)}"
         self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
 
     def acted(self, verdict: DeviceVerdict, target: Target, act: EvictionResult, now: datetime) -> None:
-        """Reports the outcome for a target."""
         fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
         self.log.warning(act.outcome, **fields)
         regarding, why = target.first.reference, _reason(verdict, target)

@@ -119,7 +119,6 @@ class Target:
         return self.first.recycled_as
 
     def recycled(self, at: datetime) -> Recycled:
-        """Its entry in the journal."""
         return Recycled(at=at, workload=self.workload, pods=tuple(pod.uid for pod in self.pods), node=self.first.node)
 
 

@@ -28,12 +28,10 @@ class View:
 
     @cached_property
     def pods(self) -> Mapping[str, GpuPod]:
-        """The pods by uid."""
         return {pod.uid: pod for pod in self.snapshot.pods}
 
     @cached_property
     def readings(self) -> Mapping[str, NodeTelemetry]:
-        """The readings by node."""
         return {reading.node: reading for reading in self.snapshot.readings}
 
     def is_new(self, node: str) -> bool:

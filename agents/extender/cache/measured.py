@@ -39,7 +39,6 @@ class Measured:
         return {node: now - at for node, at in self._read_at.items()}
 
     def refresh(self) -> None:
-        """Measures every node. Raises AgentError."""
         readings = self.read()
         if readings is None:
             return

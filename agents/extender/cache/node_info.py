@@ -138,7 +138,6 @@ class NodeInfo:
         return self.inventory is not None and self.inventory.pool in entitlement.pools
 
     def recount(self) -> None:
-        """Computes every sum from the pods again."""
         devices = self.inventory.devices if self.inventory else ()
         self.offered = {device.index: device.offered_mib for device in devices}
         self.largest = sorted(self.offered.values(), reverse=True)
@@ -180,7 +179,6 @@ class NodeInfo:
         return {i: max(min(mib, free[i] - floor_mib) if i in free else mib, 0) for i, mib in left.items()}
 
     def fits(self, ask: Ask) -> bool:
-        """Returns True if the devices have unused room for the ask."""
         return len(self.freest) >= ask.count and self.freest[ask.count - 1] >= ask.mib
 
     def choice(self, ask: Ask, choose: Chooser, seated: bool = False) -> DeviceChoice | None:

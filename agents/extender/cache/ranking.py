@@ -27,11 +27,9 @@ class Ranking:
             self.clear()
 
     def changed(self, node: str) -> None:
-        """Forgets the costs on a node."""
         self._changed.add(node)
 
     def clear(self) -> None:
-        """Forgets all costs."""
         self._costs.clear()
 
     def best(self, ask: Ask, names: Collection[str], left: Callable[[str], NodeInfo]) -> NodeInfo | None:

@@ -69,7 +69,6 @@ class Drift:
 
 
 def usage_of(node: NodeInfo) -> NodeUsage:
-    """The usage of one node, with its pods by uid."""
     by_device: dict[int, list[PodInfo]] = {index: [] for index in node.offered}
     adrift = []
     for pod in sorted(node.pods.values(), key=lambda pod: pod.uid):
