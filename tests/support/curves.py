@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agents.runtime import exposition
-from agents.runtime.exposition import Sample
+from agents.runtime.exposition import Metric, Sample
 from tenancy.names import (
     METRIC_DEVICE_FREE,
     METRIC_DEVICE_TOTAL,
@@ -56,7 +56,7 @@ def answer(uses: Sequence[Use], *, age_seconds: float, driver_mib: int = 0, uuid
             Sample(name=METRIC_POD_DECLARED, labels={"pod_uid": use.uid}, value=MIB) for use in uses if use.declares
         ]
     samples.append(Sample(name=METRIC_SAMPLE_AGE, value=age_seconds))
-    return exposition.render(samples, {sample.name: "Scripted." for sample in samples})
+    return exposition.render(samples, {sample.name: Metric(text="Scripted.") for sample in samples})
 
 
 @dataclass
