@@ -1,6 +1,5 @@
 """Draws who, free and why as text: columns and bars. Pure."""
 
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -9,7 +8,7 @@ from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
 from gpumem.reasons import FINE
 from gpumem.who import DeviceRow, Holder, NodeRow, Who
 from gpumem.why import Answer, Why
-from tenancy.bars import FREE, Segment, alarmed, bar
+from tenancy.bars import FREE, Segment, bar, wrapped
 
 NARROWEST = 60
 _Found = TypeVar("_Found")
@@ -27,10 +26,7 @@ class Paper:
     colour: bool = False
 
     def wrapped(self, text: str, indent: str = "", *, alarm: bool = False) -> Iterator[str]:
-        lines = textwrap.wrap(
-            text, max(self.width, NARROWEST), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        )
-        yield from (alarmed(line) if alarm and self.colour else line for line in lines)
+        yield from wrapped(text, max(self.width, NARROWEST), indent, alarm=alarm and self.colour)
 
     def unknown(self, gaps: Iterable[str]) -> Iterator[str]:
         for gap in gaps:

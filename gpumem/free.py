@@ -4,24 +4,15 @@ from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
 from gpumem.report import row
-from gpumem.who import DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
+from gpumem.who import DeviceFigures, DeviceRow, Filter, NodeRow, WholeRow, check_pool, who
 from tenancy.ledger import Pool, Sharing
 
 
 @dataclass(frozen=True, kw_only=True)
-class FreeDevice:
-    """A device, with the fields of `who`."""
+class FreeDevice(DeviceFigures):
+    """A device of a node."""
 
     node: str
-    index: int
-    uuid: str
-    offered_mib: int
-    held_mib: int
-    room_mib: int
-    free_mib: int
-    measured_free_mib: int | None
-    healthy: bool
-    excluded: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ class Holder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceRow:
+class DeviceFigures:
     """A device. `free_mib` is the most that a pod without a seat gets now, and `room_mib` the most for a seat.
     `measured_*` are None without a reading. `held_mib` counts only the pods that the user may read."""
 
@@ -68,11 +68,17 @@ class DeviceRow:
     held_mib: int
     room_mib: int
     free_mib: int
-    measured_used_mib: int | None
     measured_free_mib: int | None
-    floor_mib: int
     healthy: bool
     excluded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRow(DeviceFigures):
+    """A device with its pods."""
+
+    measured_used_mib: int | None
+    floor_mib: int
     pods: tuple[Holder, ...]
 
 

@@ -1,5 +1,6 @@
 """Bars to scale: what is on a device, or of a pool, in one line of text."""
 
+import textwrap
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,9 +55,10 @@ def painted(text: str, tenant: str) -> str:
     return f"\x1b[38;5;16;48;5;{background}m{text}{_RESET}"
 
 
-def alarmed(text: str) -> str:
-    """In bold red."""
-    return f"{_ALARM}{text}{_RESET}"
+def wrapped(text: str, width: int, indent: str, *, alarm: bool) -> list[str]:
+    """The text in lines of at most `width` columns, in bold red for an alarm."""
+    lines = textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    return [f"{_ALARM}{line}{_RESET}" if alarm else line for line in lines]
 
 
 def _cell(segment: Segment, width: int, *, colour: bool) -> str:

@@ -4,12 +4,11 @@ One bar a device, to scale: seats, the quota of queues, free memory, the reserve
 the bar. If there is no placement of all seats, the seats that fit are drawn, and the others are named.
 """
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tenancy.bars import EDGE, FREE, RESERVE, Segment, alarmed, bar
+from tenancy.bars import EDGE, FREE, RESERVE, Segment, bar, wrapped
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, QueueQuota, Sharing, Source
@@ -175,11 +174,8 @@ class _Chart:
         yield f"{label:>{at}}{_FLOOR}" if at >= len(label) else f"{_FLOOR:>{at + 1}} {label.rstrip()}"
 
     def _text(self, text: str, *, indent: str = "  ", alarm: bool = False) -> Iterator[str]:
-        for line in textwrap.wrap(
-            text, self.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-        ):
-            spaced = line.replace(_TIE, " ")
-            yield alarmed(spaced) if alarm and self.colour else spaced
+        lines = wrapped(text, self.width, indent, alarm=alarm and self.colour)
+        yield from (line.replace(_TIE, " ") for line in lines)
 
 
 def _seat(items: Sequence[Item], pool: Pool) -> _Seating:

@@ -32,13 +32,10 @@ class Page:
         text = f"[{seconds:3.0f} s] {what}"
         return "\n".join(textwrap.wrap(text, self.width, subsequent_indent=" " * 8, break_on_hyphens=False))
 
-    def title(self, number: int, of: int, step: Step) -> str:
-        text = f"{number} of {of}: {step.cause}"
-        return f"{_BOLD}{text}{_PLAIN}" if self.colour else text
-
     def beginning(self, number: int, of: int, step: Step) -> str:
         """Returns the title of a step, and why it matters."""
-        return _text([self.title(number, of, step), *self._wrapped(step.why)])
+        title = f"{number} of {of}: {step.cause}"
+        return _text([f"{_BOLD}{title}{_PLAIN}" if self.colour else title, *self._wrapped(step.why)])
 
     def outcome(self, step: Step, seconds: float, said: Sequence[Said]) -> str:
         """Returns the outcome of a step, the Events, and the command that shows the same."""

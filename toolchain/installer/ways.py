@@ -37,17 +37,13 @@ class Installer:
             self._say(tool, "in the cache")
             return
         with self._store.filling(tool) as folder:
-            why = self._no_release(tool)
+            why = self._internet.closed if tool.release else "no release with a published checksum"
             if tool.release and not why:
                 why = self._download(tool, tool.release, folder)
             if why:
                 self._make(tool, folder, why)
             if missing := [file for file in tool.links.values() if not (folder / file).exists()]:
                 raise ToolchainError(f"{tool.name} {tool.version}: {', '.join(missing)} did not come out of it")
-
-    def _no_release(self, tool: Tool) -> str | None:
-        """The reason why no release can be had here; None where it can be tried."""
-        return self._internet.closed if tool.release else "no release with a published checksum"
 
     def _download(self, tool: Tool, release: Release, folder: Path) -> str | None:
         """Takes the release; returns the reason why where that does not work."""
