@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from tenancy.ledger import Enforce, OnDemand, Pool, Unbudgeted
-from tests.support.given import CLUSTER, LEDGER, NODE_4, NODES, SYSTEM, T4
+from tests.support.given import CLUSTER, LEDGER, NODES, SYSTEM, T4
+from tests.support.memory_pools import NODE_4
 
 MIB = 2**20
 # A series by its name in PromQL; its values each minute, in promtool's notation.
