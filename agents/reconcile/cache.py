@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agents.kube.client import Api, Object
+from agents.kube.device_slices import DeviceSlice, Published, published, slice_of
 from agents.kube.informer import WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, Pod, PodError
 from agents.kube.slices import SLICES
 from agents.reconcile.decide import Bound, ClusterState
 from agents.reconcile.labels import Verified
-from agents.reconcile.slices import DeviceSlice, Published, published, slice_of
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 

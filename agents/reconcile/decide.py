@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from agents.kube.device_slices import Published
 from agents.kube.nodes import Node
 from agents.reconcile.doubt import doubt_of
 from agents.reconcile.labels import HOLD_SECONDS, Shown, Verified, counted, shown_by
-from agents.reconcile.slices import Published
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import Names

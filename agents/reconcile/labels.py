@@ -7,9 +7,9 @@ a driver upgrade removes both. A journal keeps them across runs. Times are whole
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from agents.kube.device_slices import UNPUBLISHED, Published
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
-from agents.reconcile.slices import UNPUBLISHED, Published
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError, Sharing, Source
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY

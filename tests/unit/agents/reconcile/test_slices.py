@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.kube.device_slices import Published
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, Bound, ClusterState, decide
 from agents.reconcile.labels import HOLD_SECONDS, Verified, from_journal, remember, to_journal
-from agents.reconcile.slices import Published
 from tenancy.ledger import Ledger, Pool, Source
 from tenancy.names import (
     EVENT_REFUSED,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents.reconcile.slices import Published, published, slice_of
+from agents.kube.device_slices import Published, published, slice_of
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode
 from agents.telemetry.resourceslice import slice_of as own_slice
