@@ -8,7 +8,7 @@ from typing import Any
 from tenancy.names import SYSTEM_NAMESPACE
 
 # The defaults of --days.
-ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS = 28, 7, 7
+ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS, INIT_DAYS = 28, 7, 7, 28
 PLOT_FORMATS = ("svg", "png")
 # Flags that are passed on to kubectl.
 CONNECTION = {
@@ -55,6 +55,11 @@ ADVISE = """examples:
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod -o json" | jq -j .patch | git apply
   make gpumem ARGS="advise --from http://localhost:9090 --stack prod --host-memory"
   make gpumem ARGS="advise --from use.csv --stack prod --plot pictures"
+"""
+INIT = """examples:
+  kubectl gpumem init --stack mine                                 writes Pulumi.mine.yaml into this folder
+  kubectl gpumem init --stack mine --from http://localhost:9090    with budgets from measured peaks
+  kubectl gpumem init --stack mine --overwrite
 """
 REPLAY = """examples:
   make gpumem ARGS="replay --from http://localhost:9090"                          last week under prod
@@ -106,6 +111,11 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
     found.add_argument("--today", default="prod", help="NAME of Pulumi.NAME.yaml, or a file; default: prod")
     found.add_argument("--stack", help="the change: a NAME or a file as well; default: today's alone")
     found.add_argument("--days", type=_whole(9999), default=REPLAY_DAYS, help=f"of history; default: {REPLAY_DAYS}")
+    found = _cluster_verb(verbs, "init", "a stack file for this cluster, which it only reads", INIT)
+    found.add_argument("--stack", required=True, help="write Pulumi.STACK.yaml into this folder")
+    found.add_argument("--from", dest="source", help="Prometheus' http(s) address: budgets from measured peaks")
+    found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"of history; default: {INIT_DAYS}")
+    found.add_argument("--overwrite", action="store_true", help="lose the content of a file that is there")
     return top
 
 
@@ -122,12 +132,18 @@ def _plain(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] 
 
 
 def _verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser of a verb that reads a cluster."""
-    made = _plain(verbs, name, text, examples, more)
+    """The parser of a verb that reads a stack in its cluster."""
+    made = _cluster_verb(verbs, name, text, examples, more)
     made.add_argument("-n", "--namespace", help="of one namespace's pods; needed without rights on the others")
     made.add_argument(
         "--system-namespace", default=SYSTEM_NAMESPACE, help=f"where the ledger is; default: {SYSTEM_NAMESPACE}"
     )
+    return made
+
+
+def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of a verb that reads a cluster."""
+    made = _plain(verbs, name, text, examples, more)
     connection = made.add_argument_group("connection, as kubectl has it")
     for flag, meaning in CONNECTION.items():
         connection.add_argument(f"--{flag}", action="append", help=meaning, metavar=flag.upper())

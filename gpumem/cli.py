@@ -51,6 +51,8 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         stack = stack_fit.StackFile(given.stack, Path.cwd())
         if not given.live:
             return _print(live.fit_report(given, None, stack), given, environ)
+    if given.verb == "init":
+        return _print(_initialized(given, reach), given, environ)
     with reach(connection(given)) as kubectl:
         from gpumem import live  # noqa: PLC0415
 
@@ -72,6 +74,15 @@ def _past(given: argparse.Namespace, reach: Reach) -> Report:
             return cluster.ledger(kubectl, given.system_namespace)
 
     return past.report(given, ledger)
+
+
+def _initialized(given: argparse.Namespace, reach: Reach) -> Report:
+    with reach(connection(given)) as kubectl:
+        from gpumem.init import command  # noqa: PLC0415
+
+        return command.report(
+            kubectl, given.stack, Path.cwd(), prometheus=given.source, days=given.days, overwrite=given.overwrite
+        )
 
 
 def connection(given: argparse.Namespace) -> list[str]:

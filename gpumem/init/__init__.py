@@ -1,0 +1,1 @@
+"""init: proposes a stack file from a cluster."""

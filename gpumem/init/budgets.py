@@ -1,0 +1,120 @@
+"""Proposes a seat for each workload that reaches a GPU. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpumem.init.nodes import Division
+from gpumem.init.peaks import Peak
+from gpumem.init.pools import PoolProposal
+from gpumem.init.sourced import Sourced, assumed, dns_label, unique
+from gpumem.proposal import GRID_MIB
+from gpumem.users import GpuUser, Workload
+from tenancy.devices.placement import fits_alike
+from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
+from tenancy.quantity import QuantityError
+from tenancy.workload import pod_request
+
+# gpumem of HAMi's device plugin, MiB of each of a pod's devices.
+HAMI_GPUMEM = f"nvidia.com{GPUMEM_SUFFIX}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeatProposal:
+    """A seat of a workload. `replicas` counts its pods, each on as many devices as it asks for."""
+
+    name: str
+    workload: Workload
+    pool: str
+    gpumem_mib: Sourced
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """A workload in its pool, with its number of devices, and the budget as far as it is known."""
+
+    user: GpuUser
+    pool: PoolProposal
+    devices: int
+    known: Sourced | None
+
+
+def seat_proposals(
+    placed: Sequence[tuple[GpuUser, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
+) -> tuple[SeatProposal, ...]:
+    """A seat for each workload of these pools, all of which share memory. A budget is what the workload requests, or
+    its measured peak if that is more; else a whole device that it has alone; else an equal part of the rest."""
+    claimants = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
+    parts = {pool.name: _equal_part(pool, claimants) for _, pool in placed}
+    labels = unique(dns_label(claimant.user.workload.name) or "workload" for claimant in claimants)
+    return tuple(
+        SeatProposal(
+            name=name,
+            workload=each.user.workload,
+            pool=each.pool.name,
+            gpumem_mib=each.known or parts[each.pool.name],
+            replicas=each.devices,
+        )
+        for name, each in zip(labels, claimants, strict=True)
+    )
+
+
+def _claimant(user: GpuUser, pool: PoolProposal, peak: Peak | None, names: Names) -> Claimant:
+    devices, declared = _count(user, pool, names), _declared(user, names)
+    if peak is not None:
+        shown = f"measured peak {peak.mib} of {peak.days} days, {peak.metric}"
+        if declared is not None and declared.value >= peak.mib:
+            return Claimant(user, pool, devices, Sourced(declared.value, f"{declared.source}; {shown}"))
+        rounded = math.ceil(peak.mib / GRID_MIB) * GRID_MIB
+        fitting = min(rounded, max(pool.device_mib, peak.mib))
+        above = f", above the budget: {declared.source}" if declared else ""
+        return Claimant(user, pool, devices, Sourced(fitting, shown + above))
+    if declared is None and pool.division is Division.WHOLE and _gpus(user):
+        declared = Sourced(pool.device_mib, f"each pod has a whole device by {GPU}; --from PROMETHEUS shows its use")
+    return Claimant(user, pool, devices, declared)
+
+
+def _declared(user: GpuUser, names: Names) -> Sourced | None:
+    """The MiB of a device that a pod requests."""
+    for resource in (names.gpumem, HAMI_GPUMEM):
+        mib = _request(user, resource)
+        if mib > 0:
+            spread = max(_request(user, names.gpu_count), 1) if resource == names.gpumem else 1
+            return Sourced(math.ceil(mib / spread), f"its pods request {mib} {resource}")
+    return None
+
+
+def _count(user: GpuUser, pool: PoolProposal, names: Names) -> int:
+    """The devices of all its pods. A pod that asks for several time slices may get them of one device."""
+    whole = _gpus(user) if pool.division is Division.WHOLE else 1
+    return len(user.pods) * max(whole, _request(user, names.gpu_count), 1)
+
+
+def _gpus(user: GpuUser) -> int:
+    return _request(user, GPU) + _request(user, GPU_SHARED)
+
+
+def _request(user: GpuUser, resource: str) -> int:
+    try:
+        return pod_request(user.pod.spec, resource)
+    except QuantityError:
+        return 0
+
+
+def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> Sourced:
+    """The largest budget that each workload without a known one can have, if all are to fit."""
+    sizes: Counter[int] = Counter()
+    unknown = 0
+    for each in claimants:
+        if each.pool.name == pool.name and each.known:
+            sizes[each.known.value] += each.devices
+        elif each.pool.name == pool.name:
+            unknown += each.devices
+    left = pool.advertised_mib - sum(mib * count for mib, count in sizes.items())
+    part = max(min(left // max(unknown, 1), pool.device_mib), 0) // GRID_MIB * GRID_MIB
+    gpus = pool.device_count.value * len(pool.nodes)
+    while part > GRID_MIB and not fits_alike(sizes + Counter({part: unknown}), pool.device_mib, gpus):
+        part -= GRID_MIB
+    return assumed(max(part, GRID_MIB), "an equal part of the rest of its pool; --from PROMETHEUS shows its use")

@@ -1,0 +1,83 @@
+"""Finds the PriorityClasses that the cluster's GPU pods have today. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.kube.errors import Object
+from agents.kube.pods import Pod
+from gpumem.init.sourced import Sourced, assumed, dns_label
+from gpumem.users import GpuUser
+from tenancy.names import SYSTEM_PRIORITIES
+from tenancy.workload import text
+
+DEFAULT_CLASS = "gpu-workload"
+_DEFAULT_VALUE = 1_000_000
+_HIGHEST = 1_000_000_000  # above it values are the system's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassProposal:
+    """A PriorityClass of the stack, and whether the cluster has it."""
+
+    name: str
+    value: Sourced
+    description: str
+    exists: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classes:
+    """The class of every GPU pod, that of each tenant with another one, and the other classes of the cluster."""
+
+    gpu: ClassProposal
+    by_tenant: Mapping[str, ClassProposal]
+    others: tuple[str, ...]
+
+
+def classes(
+    users: Sequence[GpuUser], pods: Sequence[Pod], declared: Mapping[str, Object], exempt: Collection[str]
+) -> Classes:
+    """A class of the cluster is taken over only where pods that reach no GPU do without it: admission keeps it from
+    them."""
+    tenants = {user.workload.namespace for user in users}
+    theirs = {pod.uid for user in users for pod in user.pods}
+    strangers = {pod.priority_class for pod in pods if pod.uid not in theirs and pod.namespace not in exempt}
+    usable = {name for name in declared if name not in strangers and _is_usable(name, declared[name])}
+    used = Counter(pod.priority_class for user in users for pod in user.pods if pod.priority_class in usable)
+    most = max(sorted(name for name in used if name), key=lambda name: used[name], default=None)
+    gpu = _existing(most, declared) if most else _default(declared)
+    by_tenant = {}
+    for tenant in sorted(tenants):
+        own = {pod.priority_class for user in users if user.workload.namespace == tenant for pod in user.pods}
+        name = own.pop() if len(own) == 1 else None
+        if name and name in usable and name != gpu.name and _value(declared[name]) < gpu.value.value:
+            by_tenant[tenant] = _existing(name, declared)
+    taken = {gpu.name, *(each.name for each in by_tenant.values())}
+    rest = (name for name in declared if name not in taken and not name.startswith(SYSTEM_PRIORITIES))
+    others = tuple(f"{name} ({_value(declared[name])})" for name in sorted(rest))
+    return Classes(gpu=gpu, by_tenant=by_tenant, others=others)
+
+
+def _is_usable(name: str, declared: Object) -> bool:
+    """The stack's classes preempt, are no default, and have a DNS label for a name."""
+    preempts = declared.get("preemptionPolicy") in (None, "PreemptLowerPriority")
+    is_plain = preempts and not declared.get("globalDefault") and dns_label(name) == name
+    return is_plain and not name.startswith(SYSTEM_PRIORITIES) and 0 <= _value(declared) <= _HIGHEST
+
+
+def _existing(name: str, declared: Mapping[str, Object]) -> ClassProposal:
+    found = declared[name]
+    value = Sourced(_value(found), "the cluster's PriorityClass of this name, which stays")
+    return ClassProposal(name=name, value=value, description=text(found, "description"), exists=True)
+
+
+def _default(declared: Mapping[str, Object]) -> ClassProposal:
+    name = DEFAULT_CLASS if DEFAULT_CLASS not in declared else f"{DEFAULT_CLASS}-2"
+    value = assumed(_DEFAULT_VALUE, "above the classes that GPU pods may preempt, below those that may preempt them")
+    return ClassProposal(name=name, value=value, description="Every pod that reaches a GPU", exists=False)
+
+
+def _value(declared: Object) -> int:
+    value = declared.get("value", 0)
+    return value if isinstance(value, int) else 0

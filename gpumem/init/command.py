@@ -1,0 +1,121 @@
+"""The verb init: reads the cluster, proposes, and writes the stack file."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.runtime.errors import AgentError
+from gpumem import survey
+from gpumem.draw import Paper, joined
+from gpumem.init import peaks
+from gpumem.init.peaks import Peak
+from gpumem.init.propose import Found, StackProposal, find, propose
+from gpumem.init.stack_text import stack_text
+from gpumem.prometheus import SCHEMES, Prometheus
+from gpumem.report import Report
+from gpumem.survey import Source
+from gpumem.users import Workload
+
+_STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
+# Pulumi writes these next to `config`. A stack that was previewed before cannot do without them.
+_PULUMIS = re.compile(r"^(?:encryptionsalt|encryptedkey|secretsprovider):.*$", re.MULTILINE)
+
+
+class InitError(AgentError):
+    """The stack file cannot be written; the message has the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Initialized:
+    """The report: the file that was written, and its content with the source of each number."""
+
+    file: str
+    assumed: tuple[str, ...]
+    proposal: StackProposal
+
+
+def report(source: Source, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool) -> Report:
+    """Writes Pulumi.STACK.yaml into the folder. Raises InitError, SurveyError and HistoryError."""
+    path = _target(stack, folder, overwrite=overwrite)
+    found = survey.read(source)
+    gpus = find(found)
+    proposal = propose(found, gpus, _peaks(gpus, prometheus, days))
+    _write(path, stack_text(proposal), overwrite=overwrite)
+    return Report(
+        "init", Initialized(file=path.name, assumed=tuple(_assumed(proposal)), proposal=proposal), initialized_text
+    )
+
+
+def _target(stack: str, folder: Path, *, overwrite: bool) -> Path:
+    if not _STACK_NAME.fullmatch(stack):
+        raise InitError(f"{stack!r} is no stack's name: write the NAME of a Pulumi.NAME.yaml, such as lab")
+    path = folder / f"Pulumi.{stack}.yaml"
+    if path.exists() and not overwrite:
+        raise InitError(f"{path.name} is there already: choose another name, or give --overwrite to lose its content")
+    return path
+
+
+def _peaks(found: Found, prometheus: str | None, days: int) -> Mapping[Workload, Peak]:
+    if prometheus is None:
+        return {}
+    if not prometheus.startswith(SCHEMES):
+        raise InitError(f"--from {prometheus}: must be Prometheus' address, such as http://localhost:9090")
+    return peaks.read(Prometheus(prometheus), found.users, found.alone(), days=days, now=time.time())
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> None:
+    try:
+        kept = _PULUMIS.findall(path.read_text(encoding="utf-8")) if overwrite and path.exists() else []
+        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
+            file.write("".join([text, *(f"\n{line}\n" for line in kept)]))
+    except FileExistsError:
+        raise InitError(f"{path.name} was written by somebody else at the same time") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InitError(f"{path} cannot be written: {error}") from None
+
+
+def _assumed(proposal: StackProposal) -> Iterator[str]:
+    """The keys of the numbers that nothing shows."""
+    for pool in proposal.pools:
+        for key in ("memory_mib", "reserve_mib", "driver_reserved_mib", "floor_mib"):
+            number = getattr(pool, key)
+            if number is not None and number.is_assumed:
+                yield f"pools.{pool.name}.{key}"
+    yield from (f"residents.{seat.name}.gpumem_mib" for seat in proposal.seats if seat.gpumem_mib.is_assumed)
+
+
+@joined
+def initialized_text(report: Initialized, paper: Paper) -> Iterator[str]:
+    proposal = report.proposal
+    yield f"{report.file} is written. Nothing in the cluster was changed."
+    yield ""
+    yield from paper.table(
+        ("POOL", "NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED"),
+        [
+            (
+                pool.name,
+                str(len(pool.nodes)),
+                str(pool.device_count.value),
+                str(pool.device_mib or "-"),
+                str(sum(seat.pool == pool.name for seat in proposal.seats)),
+                str(sum(s.gpumem_mib.value * s.replicas for s in proposal.seats if s.pool == pool.name)),
+            )
+            for pool in proposal.pools
+        ],
+    )
+    yield ""
+    if report.assumed:
+        yield from paper.wrapped(f"check these first, nothing shows them: {', '.join(report.assumed)}")
+    for line in proposal.misfits:
+        yield from paper.wrapped(f"! {_printable(line)}", alarm=True)
+    yield from paper.unknown(map(_printable, proposal.unknown))
+    yield ""
+    stack = report.file.removeprefix("Pulumi.").removesuffix(".yaml")
+    yield f"next: make preview STACK={stack}"
+
+
+def _printable(line: str) -> str:
+    """A path of a tenant's may have characters that a terminal obeys."""
+    return "".join(each if each.isprintable() else "?" for each in line)

@@ -1,0 +1,95 @@
+"""Reads the highest use of each GPU workload from Prometheus: of our exporter, else of NVIDIA's DCGM exporter."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpumem.prometheus import Series
+from gpumem.users import GpuUser, Workload
+from tenancy.names import METRIC_POD_USED
+from tenancy.units import MIB
+
+# MiB of a whole device, with the labels of the one pod that has it (NVIDIA/dcgm-exporter, etc/default-counters.csv).
+DCGM_USED = "DCGM_FI_DEV_FB_USED"
+_ANY = "[a-z0-9]"
+# The rest of a pod's name after that of its workload.
+_SUFFIXES: Mapping[str, str] = {
+    "Pod": "",
+    "Deployment": f"-{_ANY}{{1,10}}-{_ANY}{{5}}",
+    "StatefulSet": "-[0-9]+",
+    "DaemonSet": f"-{_ANY}{{5}}",
+    "Job": f"(?:-[0-9]+)?-{_ANY}{{5}}",
+    "CronJob": f"-[0-9]{{8,}}(?:-[0-9]+)?-{_ANY}{{5}}",
+}
+# A scrape with labels of its own renames those of the series (honorLabels of the Prometheus Operator).
+_POD_LABELS = ("namespace", "pod", "exported_namespace", "exported_pod")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that one pod of a workload used of one device, and the series that shows it."""
+
+    mib: int
+    metric: str
+    days: int
+
+
+class History(Protocol):
+    """Prometheus."""
+
+    def at(self, query: str, time: float) -> list[Series]:
+        """The series of a query at a moment. Raises HistoryError."""
+        ...
+
+
+def ours(days: int) -> str:
+    """PromQL: the highest bytes by pod and device. An exporter that restarted has several series of a container."""
+    labels = ", ".join((*_POD_LABELS, "uuid"))
+    containers = f"max by ({labels}, container, exported_container) (max_over_time({METRIC_POD_USED}[{days}d]))"
+    return f"sum by ({labels}) ({containers})"
+
+
+def of_dcgm(days: int) -> str:
+    """PromQL: the highest MiB by pod and device."""
+    return f"max by ({', '.join((*_POD_LABELS, 'UUID'))}) (max_over_time({DCGM_USED}[{days}d]))"
+
+
+def read(
+    history: History, users: Iterable[GpuUser], alone: Iterable[Workload], *, days: int, now: float
+) -> dict[Workload, Peak]:
+    """The peaks of the workloads. DCGM measures devices, so it counts only for those that have theirs `alone`. Raises
+    HistoryError."""
+    workloads = [user.workload for user in users]
+    found = _peaks(history.at(of_dcgm(days), now), alone, DCGM_USED, 1, days)
+    return found | _peaks(history.at(ours(days), now), workloads, METRIC_POD_USED, MIB, days)
+
+
+def is_of(workload: Workload, namespace: str, pod: str) -> bool:
+    """True if the workload makes pods of this name."""
+    if namespace != workload.namespace or not pod.startswith(workload.name):
+        return False
+    return re.fullmatch(_SUFFIXES.get(workload.kind, "-.*"), pod[len(workload.name) :]) is not None
+
+
+def _peaks(
+    series: Iterable[Series], workloads: Iterable[Workload], metric: str, unit: int, days: int
+) -> dict[Workload, Peak]:
+    by_namespace: dict[str, list[Workload]] = {}
+    for each in workloads:
+        by_namespace.setdefault(each.namespace, []).append(each)
+    found: dict[Workload, Peak] = {}
+    for one in series:
+        namespace, pod = _pod(one.labels)
+        most = max((value for _, value in one.values), default=0) / unit
+        for workload in by_namespace.get(namespace, ()):
+            if most > 0 and is_of(workload, namespace, pod):
+                before = found.get(workload)
+                found[workload] = Peak(max(math.ceil(most), before.mib if before else 0), metric, days)
+    return found
+
+
+def _pod(labels: Mapping[str, str]) -> tuple[str, str]:
+    prefix = "exported_" if labels.get("exported_pod") else ""
+    return labels.get(f"{prefix}namespace", ""), labels.get(f"{prefix}pod", "")

@@ -1,0 +1,172 @@
+"""Groups nodes with equal devices into pools, and finds the labels that tell the pools apart. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.kube.errors import Object
+from gpumem.init.nodes import BY_RESOURCE, LABEL_PRODUCT, LABEL_SHARING, Division, GpuNode
+from gpumem.init.sourced import Sourced, assumed, dns_label, unique
+from tenancy.ledger import DRIVER_RESERVED_MIB
+from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
+from tenancy.workload import at
+
+# The part of a device that the reserve takes unless the cluster shows another: 1/12, 1280 of 15360 MiB.
+RESERVE_PART = 12
+# The memory of a device that nothing shows, a Tesla T4's.
+UNKNOWN_MIB = 15360
+_GRID_MIB = 100
+_PRESENT = f"{GPU}.present"
+# Labels that choose nodes, the best first. Those below are of clouds, for nodes without feature discovery.
+_CHOOSING = (
+    LABEL_PRODUCT,
+    LABEL_GPU_MEMORY,
+    LABEL_GPU_COUNT,
+    LABEL_SHARING,
+    LABEL_GPU_REPLICAS,
+    "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "karpenter.sh/nodepool",
+    "node.kubernetes.io/instance-type",
+)
+_MAKERS = re.compile(r"^(?:(?:nvidia|tesla|geforce|quadro|grid)[-_ ]+)+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolProposal:
+    """A pool. The MiB are None in a pool that hands out whole devices."""
+
+    name: str
+    selector: Mapping[str, str]
+    nodes: tuple[str, ...]
+    product: str
+    division: Division
+    device_count: Sourced
+    memory_mib: Sourced | None
+    reserve_mib: Sourced | None
+    driver_reserved_mib: Sourced | None
+    floor_mib: Sourced | None
+    by_slices: bool
+
+    @property
+    def shares_memory(self) -> bool:
+        return self.memory_mib is not None
+
+    @property
+    def device_mib(self) -> int:
+        """The MiB that a device offers."""
+        return self.memory_mib.value - self.reserve_mib.value if self.memory_mib and self.reserve_mib else 0
+
+    @property
+    def advertised_mib(self) -> int:
+        return self.device_mib * self.device_count.value * len(self.nodes)
+
+
+def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: str) -> tuple[PoolProposal, ...]:
+    """The pools of these nodes. `others` are the cluster's nodes without GPUs, which no pool may match."""
+    groups: dict[tuple[object, ...], list[GpuNode]] = {}
+    for node in nodes:
+        alike = (node.division, node.product, node.device_count, node.memory_mib, node.shown_by)
+        groups.setdefault(alike, []).append(node)
+    labels = [at(other, "metadata", "labels") for other in others]
+    parts = list(groups.values())
+    selectors = _selectors(parts, labels)
+    if selectors is None:
+        parts = [[node] for node in nodes]
+        selectors = [{LABEL_HOSTNAME: node.labels.get(LABEL_HOSTNAME, node.name)} for node in nodes]
+    names = unique(_name(part[0]) for part in parts)
+    made = (_pool(name, part, chosen, domain) for name, part, chosen in zip(names, parts, selectors, strict=True))
+    return tuple(sorted(made, key=lambda pool: pool.name))
+
+
+def _name(node: GpuNode) -> str:
+    return dns_label(_MAKERS.sub("", node.card), most=40) or "gpu"
+
+
+def _selectors(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]]) -> list[dict[str, str]] | None:
+    """Labels by group. Each two groups differ in a label that both have, and no other node has a group's labels. None
+    if the labels of these nodes do not do that."""
+    every = [node for group in groups for node in group]
+    usable = [key for key in _CHOOSING if all(_common(group, key) for group in groups)]
+    present = [_PRESENT] if all(node.labels.get(_PRESENT) == "true" for node in every) else []
+    keys = [*present, *(key for key in usable if key == LABEL_PRODUCT)]
+    for key in usable:
+        if _separate(groups, others, keys):
+            break
+        if key not in keys and _separations(groups, others, [*keys, key]) > _separations(groups, others, keys):
+            keys.append(key)
+    if not keys or not _separate(groups, others, keys):
+        return None
+    return [{key: group[0].labels[key] for key in keys} for group in groups]
+
+
+def _common(group: Sequence[GpuNode], key: str) -> bool:
+    values = {node.labels.get(key) for node in group}
+    return len(values) == 1 and None not in values
+
+
+def _separate(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]], keys: Sequence[str]) -> bool:
+    pairs = len(groups) * (len(groups) - 1) // 2
+    return bool(keys) and _separations(groups, others, keys) == pairs + len(groups) * len(others)
+
+
+def _separations(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
+    """The number of pairs, of two groups or of a group and another node, that these labels tell apart."""
+    values = [tuple(group[0].labels.get(key) for key in keys) for group in groups]
+    strangers = [tuple(labels.get(key) for key in keys) for labels in others]
+    apart = sum(value != later for index, value in enumerate(values) for later in values[index + 1 :])
+    return apart + sum(value != stranger for value in values for stranger in strangers)
+
+
+def _pool(name: str, group: Sequence[GpuNode], selector: Mapping[str, str], domain: str) -> PoolProposal:
+    first = group[0]
+    shares = first.division is not Division.MIG
+    memory = _memory(first) if shares else None
+    reserve = _reserve(group, memory, domain) if memory else None
+    driver = _driver(first, reserve) if reserve else None
+    counted = "MIG devices" if not shares else "devices"
+    return PoolProposal(
+        name=name,
+        selector=selector,
+        nodes=tuple(node.name for node in group),
+        product=first.product,
+        division=first.division,
+        device_count=Sourced(first.device_count, f"{counted} by {first.shown_by}"),
+        memory_mib=memory,
+        reserve_mib=reserve,
+        driver_reserved_mib=driver,
+        floor_mib=_floor(memory, reserve, driver) if memory and reserve and driver else None,
+        by_slices=not first.by_labels,
+    )
+
+
+def _memory(node: GpuNode) -> Sourced:
+    if node.memory_mib is None:
+        return assumed(UNKNOWN_MIB, f"{BY_RESOURCE} shows no memory; write what nvidia-smi -q -d MEMORY shows")
+    smallest = " (the smallest of them)" if len(set(node.sizes)) > 1 else ""
+    return Sourced(node.memory_mib, f"{node.shown_by}{smallest}")
+
+
+def _reserve(group: Sequence[GpuNode], memory: Sourced, domain: str) -> Sourced:
+    """The rest of a device beyond the gpumem that the node advertises already, else a part of the device."""
+    resource = f"{domain}/gpumem"
+    shown = {(node.advertised or {}).get(resource, 0) // node.device_count for node in group}
+    if len(shown) == 1 and 0 < (mib := shown.pop()) < memory.value:
+        return Sourced(memory.value - mib, f"node {group[0].name} advertises {mib} {resource} for each device")
+    offered = min(memory.value * (RESERVE_PART - 1) // RESERVE_PART, memory.value - DRIVER_RESERVED_MIB)
+    offered = max(offered // _GRID_MIB * _GRID_MIB, 1)
+    return assumed(memory.value - offered, f"a {RESERVE_PART}th of the device or more, for driver and unbudgeted pods")
+
+
+def _driver(node: GpuNode, reserve: Sourced) -> Sourced:
+    mib = min(DRIVER_RESERVED_MIB, reserve.value)
+    if mib == DRIVER_RESERVED_MIB and node.card.endswith("T4"):
+        return Sourced(mib, "a Tesla T4's")
+    return assumed(mib, "Reserved of nvidia-smi -q -d MEMORY")
+
+
+def _floor(memory: Sourced, reserve: Sourced, driver: Sourced) -> Sourced:
+    mib = min(reserve.value - driver.value, memory.value - reserve.value - 1)
+    return assumed(max(mib, 0), "the part of a device that full seats leave free")

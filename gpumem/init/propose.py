@@ -1,0 +1,289 @@
+"""Proposes a stack from a cluster: nodes become pools, workloads that reach a GPU residents, namespaces tenants. Pure.
+
+A part that the settings cannot describe is left out, and `misfits` has a sentence about it with the remedy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.kube.pods import Pod
+from gpumem.init.budgets import SeatProposal, seat_proposals
+from gpumem.init.classes import Classes, classes
+from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
+from gpumem.init.peaks import Peak
+from gpumem.init.pools import PoolProposal, pool_proposals
+from gpumem.survey import Survey, SurveyError
+from gpumem.users import GpuUser, Workload, gpu_users, infrastructure, workload_of
+from tenancy import reach
+from tenancy.admitted import owned
+from tenancy.ledger import PodSecurity
+from tenancy.names import (
+    EXEMPT_BY_NAME,
+    KUEUE_POD_SET_LABEL,
+    POD_SECURITY_ENFORCE,
+    SYSTEM_NAMESPACE,
+    Names,
+    node_agent_namespace,
+)
+from tenancy.quantity import QuantityError
+from tenancy.workload import ShapeError, at, given
+
+DOMAIN = "example.com"
+# The first version that serves MutatingAdmissionPolicies without a feature gate.
+ADMISSION_SINCE = (1, 36)
+_NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
+_MOST_REASON = 200  # characters of pod_security_reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenantProposal:
+    """A namespace that stays. `reason` is for a level below baseline, `source` says where the level comes from."""
+
+    name: str
+    pod_security: PodSecurity
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrometheusProposal:
+    """The namespace of a Prometheus, and the labels by which it chooses rules."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackProposal:
+    """A stack file's content. `existing` names objects that stay as they are, `misfits` what the file leaves out."""
+
+    domain: str
+    domain_source: str
+    version: str
+    pools: tuple[PoolProposal, ...]
+    tenants: tuple[TenantProposal, ...]
+    seats: tuple[SeatProposal, ...]
+    classes: Classes
+    exempt: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    prometheus: PrometheusProposal | None
+    has_admission: bool
+    needs_scheduler: bool
+    existing: tuple[str, ...]
+    misfits: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The GPUs of a cluster and the workloads that reach them, before anything is proposed."""
+
+    names: Names
+    shows_domain: bool
+    nodes: tuple[GpuNode, ...]
+    users: tuple[GpuUser, ...]
+    exempt: Mapping[str, str]
+    gaps: tuple[str, ...]
+
+    def alone(self) -> tuple[Workload, ...]:
+        """The workloads whose pods have whole devices of their own."""
+        shared = {node.name for node in self.nodes if node.division is not Division.WHOLE}
+        return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
+
+
+def find(survey: Survey) -> Found:
+    """Raises SurveyError if no node has a GPU."""
+    gaps = list(survey.gaps)
+    domain = domain_of(survey)
+    names = Names(domain or DOMAIN)
+    nodes = gpu_nodes(survey, names, gaps)
+    if not nodes:
+        raise SurveyError(
+            f"none of {len(survey.nodes)} nodes shows a GPU: no label of GPU feature discovery, no ResourceSlice of "
+            "gpu.nvidia.com and no allocatable nvidia.com/gpu; install NVIDIA's device plugin first, or give another "
+            "--context"
+        )
+    exempt = infrastructure(survey.pods)
+    users = gpu_users(survey.pods, names, gaps)
+    return Found(
+        names=names,
+        shows_domain=domain is not None,
+        nodes=nodes,
+        users=tuple(user for user in users if not _is_ours_or_exempt(user.workload.namespace, exempt)),
+        exempt=exempt,
+        gaps=tuple(gaps),
+    )
+
+
+def propose(survey: Survey, found: Found, peaks: Mapping[Workload, Peak]) -> StackProposal:
+    """The proposal for a cluster."""
+    named = {node.name for node in found.nodes}
+    others = [node for node in survey.nodes if node["metadata"]["name"] not in named]
+    pools = pool_proposals(found.nodes, others, found.names.domain)
+    misfits: list[str] = []
+    placed = _in_one_pool(_placed(found, pools, misfits), misfits)
+    seats = seat_proposals(placed, peaks, found.names)
+    tenants = sorted({seat.workload.namespace for seat in seats})
+    has_admission = survey.minor >= ADMISSION_SINCE
+    several = any(pool.device_count.value > 1 for pool in pools if pool.shares_memory)
+    misfits += _beyond(survey, found, pools, several=several)
+    users = [user for user, _ in placed]
+    return StackProposal(
+        domain=found.names.domain,
+        domain_source="nodes advertise its gpumem" if found.shows_domain else "assumed: write a DNS name of yours",
+        version=survey.version,
+        pools=pools,
+        tenants=tuple(_tenant(name, survey) for name in tenants),
+        seats=seats,
+        classes=classes(users, survey.pods, survey.priorities, {*found.exempt, EXEMPT_BY_NAME}),
+        exempt=found.exempt,
+        taints=tuple(sorted({taint for node in found.nodes for taint in node.taints})),
+        prometheus=_prometheus(survey),
+        has_admission=has_admission,
+        needs_scheduler=several and has_admission,
+        existing=tuple(_existing(survey, tenants)),
+        misfits=tuple(misfits),
+        unknown=found.gaps,
+    )
+
+
+def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
+    ours = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
+    return namespace in (*exempt, EXEMPT_BY_NAME, *ours)
+
+
+def _placed(found: Found, pools: Sequence[PoolProposal], misfits: list[str]) -> list[tuple[GpuUser, PoolProposal]]:
+    """The workloads that can have a seat, each with its pool."""
+    placed = []
+    for user in found.users:
+        pool = _pool_of(user, pools)
+        if user.workload.namespace in _NO_TENANTS:
+            problem = "this namespace is Kubernetes' own and can be no tenant; move the workload to one of its own"
+        elif KUEUE_POD_SET_LABEL in user.pod.labels:
+            problem = (
+                "Kueue admits its pods; declare its queue under queues, with the pool of whole devices (prod does)"
+            )
+        elif pool is None or not pool.shares_memory:
+            where = f"pool {pool.name}, which MIG divides" if pool else "no pool"
+            problem = f"its pods are in {where}: no budget of memory counts there; leave admission out, or queue for it"
+        else:
+            placed.append((user, pool))
+            continue
+        misfits.append(f"{user.workload} ({user.routes[0]}) has no seat: {problem}")
+    return placed
+
+
+def _pool_of(user: GpuUser, pools: Sequence[PoolProposal]) -> PoolProposal | None:
+    """The pool of its pods' nodes, else that of their node selector, else the largest."""
+    for pool in pools:
+        if any(pod.node in pool.nodes for pod in user.pods):
+            return pool
+    if any(pod.node for pod in user.pods):
+        return None
+    wanted = at(user.pod.spec, "nodeSelector")
+    fitting = [pool for pool in pools if all(pool.selector.get(key, value) == value for key, value in wanted.items())]
+    return max(fitting, key=lambda pool: pool.advertised_mib, default=None)
+
+
+def _in_one_pool(
+    placed: Sequence[tuple[GpuUser, PoolProposal]], misfits: list[str]
+) -> list[tuple[GpuUser, PoolProposal]]:
+    """A tenant has all its seats in one pool: the one with the most of its pods."""
+    pods: dict[str, dict[str, int]] = {}
+    for user, pool in placed:
+        counted = pods.setdefault(user.workload.namespace, {})
+        counted[pool.name] = counted.get(pool.name, 0) + len(user.pods)
+    homes = {tenant: max(sorted(counted), key=lambda name: counted[name]) for tenant, counted in pods.items()}
+    kept = []
+    for user, pool in placed:
+        home = homes[user.workload.namespace]
+        if pool.name == home:
+            kept.append((user, pool))
+        else:
+            misfits.append(
+                f"{user.workload} has no seat: it runs in pool {pool.name}, and a tenant has all its seats in one "
+                f"pool, here {home}; give the workload a namespace of its own"
+            )
+    return kept
+
+
+def _tenant(name: str, survey: Survey) -> TenantProposal:
+    level = survey.namespaces.get(name, {}).get(POD_SECURITY_ENFORCE, "")
+    if level in (PodSecurity.BASELINE, PodSecurity.RESTRICTED):
+        source = f"the namespace has this level in {POD_SECURITY_ENFORCE}"
+        return TenantProposal(name=name, pod_security=PodSecurity(level), reason="", source=source)
+    reason = next((each for pod in survey.pods if pod.namespace == name for each in _owned(pod)), "")
+    if reason:
+        source = "its pods own their node and every GPU on it today; change them, then write baseline"
+        return TenantProposal(
+            name=name, pod_security=PodSecurity.PRIVILEGED, reason=reason[:_MOST_REASON].strip(), source=source
+        )
+    source = "no pod of the namespace needs more; the namespace has no such label yet"
+    return TenantProposal(name=name, pod_security=PodSecurity.BASELINE, reason="", source=source)
+
+
+def _owned(pod: Pod) -> list[str]:
+    try:
+        return [f"{workload_of(pod).name}: {field}" for field in owned(pod.spec)]
+    except ShapeError:
+        return []
+
+
+def _prometheus(survey: Survey) -> PrometheusProposal | None:
+    """The first Prometheus of the Prometheus Operator, by name."""
+    found = sorted(survey.prometheuses, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
+    if not found:
+        return None
+    metadata, spec = found[0]["metadata"], at(found[0], "spec")
+    labels = {**at(spec, "ruleSelector", "matchLabels"), **at(spec, "podMonitorSelector", "matchLabels")}
+    source = f"Prometheus {metadata['namespace']}/{metadata['name']}"
+    return PrometheusProposal(namespace=metadata["namespace"], labels=labels, source=source)
+
+
+def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
+    """Objects of others that stay as they are."""
+    quotas = [each["metadata"] for each in survey.quotas if each["metadata"]["namespace"] in tenants]
+    return [
+        *(f"ResourceQuota {each['namespace']}/{each['name']}" for each in quotas),
+        *(f"Kueue's ClusterQueue {each['metadata']['name']}" for each in survey.cluster_queues),
+        *(
+            f"Kueue's LocalQueue {each['metadata']['namespace']}/{each['metadata']['name']}"
+            f" to {given(at(each, 'spec'), 'clusterQueue', 'none')}"
+            for each in survey.local_queues
+        ),
+    ]
+
+
+def _beyond(survey: Survey, found: Found, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
+    """Sentences about what the stack file cannot have here."""
+    lines = []
+    if survey.minor < ADMISSION_SINCE:
+        needed = ".".join(map(str, ADMISSION_SINCE))
+        lines.append(f"admission is left out: it needs Kubernetes {needed}, and the API server has {survey.version}")
+        if several:
+            lines.append("scheduler is left out with admission, but a pool has several devices a node, which needs it")
+    divided = [pool.name for pool in pools if pool.division is Division.MIG]
+    lines += [f"pool {name} hands out whole MIG devices: budgets of memory do not count there" for name in divided]
+    mps = [pool.name for pool in pools if pool.division is Division.MPS]
+    lines += [
+        f"pool {name} is shared by MPS: give its device plugin time-slicing for budgets of any size" for name in mps
+    ]
+    for item in survey.deployments:
+        lines += _idle(item, found.names, {user.workload for user in found.users})
+    return lines
+
+
+def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> list[str]:
+    """A Deployment that has no pod now, and reaches a GPU when it has."""
+    metadata, spec = at(item, "metadata"), at(item, "spec")
+    workload = Workload(str(metadata["namespace"]), "Deployment", str(metadata["name"]))
+    try:
+        ways = list(reach.routes(at(spec, "template", "spec"), names))
+    except (QuantityError, ShapeError):
+        return []
+    if not ways or workload in known or given(spec, "replicas", 1) != 0:
+        return []
+    return [
+        f"{workload} ({ways[0]}) is scaled to 0 and has no seat; give it one under residents, or a gate under on_demand"
+    ]

@@ -1,0 +1,207 @@
+"""Writes a proposal as a stack file: each number has a comment with its source. Pure."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from gpumem.init.budgets import SeatProposal
+from gpumem.init.classes import ClassProposal
+from gpumem.init.pools import PoolProposal
+from gpumem.init.propose import PrometheusProposal, StackProposal, TenantProposal
+from gpumem.init.sourced import Sourced
+from gpumem.init.yaml_text import Entry, Item, Map, mapped, rendered
+from tenancy.ledger import PodSecurity
+from tenancy.names import POD_SECURITY_ENFORCE, PROJECT
+
+AGENT_IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
+SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
+# True once a stack file has the setting `mode`.
+HAS_MODE = False
+_TENANTS = (
+    "Namespaces that are there already. They stay. Before admission enforces: "
+    f"kubectl label namespace NAME {POD_SECURITY_ENFORCE}=LEVEL"
+)
+_WIDTH = 117
+_RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
+
+
+def stack_text(proposal: StackProposal) -> str:
+    """The stack file."""
+    return rendered(document(proposal), list(_head(proposal)))
+
+
+def document(proposal: StackProposal) -> Map:
+    """The stack file's content, in its order."""
+    parts = [
+        _cluster(proposal),
+        _mode(),
+        _part("pools", (_pool(pool) for pool in proposal.pools), "Devices: nodes with labels in common."),
+        _part("tenants", map(_tenant, proposal.tenants), _TENANTS),
+        _part("residents", map(_seat, proposal.seats), "Seats: MiB of each replica on one device."),
+        _priorities(proposal),
+        _admission(proposal),
+        *_agents(proposal),
+    ]
+    return mapped(Entry("config", mapped(*parts)))
+
+
+def _head(proposal: StackProposal) -> Iterator[str]:
+    yield "yaml-language-server: $schema=docs/config.schema.json"
+    yield ""
+    nodes = sum(len(pool.nodes) for pool in proposal.pools)
+    yield from _wrapped(
+        f"Proposed from a cluster of Kubernetes {proposal.version} with {nodes} GPU nodes. Nothing in it was changed. "
+        "Each number has its source next to it. A number marked `assumed` is shown by nothing: check it first."
+    )
+    for title, lines in (
+        ("Not in this file:", proposal.misfits),
+        ("There already, and not this stack's:", proposal.existing),
+        ("PriorityClasses of others:", proposal.classes.others),
+        ("Not known:", proposal.unknown),
+    ):
+        if lines:
+            yield ""
+            yield title
+            for line in lines:
+                yield from _wrapped(line, "- ", "  ")
+
+
+def _wrapped(line: str, first: str = "", rest: str = "") -> list[str]:
+    """A line break within the text does not get through: textwrap takes it for a space."""
+    return textwrap.wrap(line, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+
+
+def _key(part: str) -> str:
+    return f"{PROJECT}:{part}"
+
+
+def _part(part: str, entries: Iterable[Entry], above: str) -> Entry | None:
+    found = tuple(entries)
+    return Entry(_key(part), Map(found), above=("", above)) if found else None
+
+
+def _number(key: str, number: Sourced | None) -> Entry | None:
+    return Entry(key, number.value, number.source) if number else None
+
+
+def _cluster(proposal: StackProposal) -> Entry:
+    tolerations = tuple(
+        Item(mapped(Entry("key", taint.key), Entry("effect", taint.effect)), "a taint of the GPU nodes")
+        for taint in proposal.taints
+    )
+    prometheus = proposal.prometheus
+    return Entry(
+        _key("cluster"),
+        mapped(
+            Entry("resource_domain", proposal.domain, proposal.domain_source),
+            Entry("agent_image", AGENT_IMAGE),
+            Entry("agent_tolerations", tolerations) if tolerations else None,
+            Entry("prometheus", mapped(Entry("namespace", prometheus.namespace)), prometheus.source)
+            if prometheus
+            else None,
+        ),
+    )
+
+
+def _mode() -> Entry | None:
+    return Entry(_key("mode"), "observe", "reports alone; enforce when preflight is clean") if HAS_MODE else None
+
+
+def _pool(pool: PoolProposal) -> Entry:
+    shown = ", ".join(filter(None, [pool.product, str(pool.division)]))
+    return Entry(
+        pool.name,
+        mapped(
+            Entry("node_selector", mapped(*(Entry(key, value) for key, value in sorted(pool.selector.items())))),
+            Entry("nodes", len(pool.nodes), _some(pool.nodes)),
+            _number("device_count", pool.device_count),
+            None if pool.shares_memory else Entry("sharing", "whole"),
+            _number("memory_mib", pool.memory_mib),
+            _number("reserve_mib", pool.reserve_mib),
+            _number("driver_reserved_mib", pool.driver_reserved_mib),
+            _number("floor_mib", pool.floor_mib),
+            Entry("source", "slices", "no labels of GPU feature discovery; the exporter publishes the devices")
+            if pool.shares_memory and pool.by_slices
+            else None,
+        ),
+        shown,
+    )
+
+
+def _some(nodes: tuple[str, ...], most: int = 3) -> str:
+    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
+    return ", ".join(nodes[:most]) + more
+
+
+def _tenant(tenant: TenantProposal) -> Entry:
+    level = tenant.pod_security
+    return Entry(
+        tenant.name,
+        mapped(
+            Entry("create_namespace", False),
+            Entry("pod_security", str(level), tenant.source),
+            Entry("pod_security_reason", tenant.reason) if level is PodSecurity.PRIVILEGED else None,
+        ),
+    )
+
+
+def _seat(seat: SeatProposal) -> Entry:
+    return Entry(
+        seat.name,
+        mapped(
+            Entry("tenant", seat.workload.namespace),
+            Entry("pool", seat.pool),
+            _number("gpumem_mib", seat.gpumem_mib),
+            Entry("replicas", seat.replicas, "devices of its pods now") if seat.replicas > 1 else None,
+        ),
+        f"{seat.workload.kind} {seat.workload.name}",
+    )
+
+
+def _priorities(proposal: StackProposal) -> Entry | None:
+    found = {each.name: each for each in (proposal.classes.gpu, *proposal.classes.by_tenant.values())}
+    return _part("priorities", map(_class, found.values()), "PriorityClasses.") if proposal.has_admission else None
+
+
+def _class(found: ClassProposal) -> Entry:
+    description = Entry("description", found.description) if found.description else None
+    return Entry(found.name, mapped(_number("value", found.value), description))
+
+
+def _admission(proposal: StackProposal) -> Entry | None:
+    if not proposal.has_admission:
+        return None
+    own = tuple(
+        Entry(tenant, each.name, "its pods have it today") for tenant, each in proposal.classes.by_tenant.items()
+    )
+    exempt = tuple(Item(namespace, evidence) for namespace, evidence in sorted(proposal.exempt.items()))
+    return Entry(
+        _key("admission"),
+        mapped(
+            Entry("gpu_priority", proposal.classes.gpu.name),
+            Entry("tenant_priorities", Map(own)) if own else None,
+            Entry("exempt_namespaces", exempt) if exempt else None,
+        ),
+        above=("", "What the API server stamps on pods that reach a GPU, and denies. kube-system is always exempt."),
+    )
+
+
+def _agents(proposal: StackProposal) -> Iterator[Entry]:
+    yield Entry(
+        _key("reconcile"),
+        mapped(Entry("interval_seconds", 10)),
+        above=("", "The agents. The watchdog reports, and evicts nobody until it is armed."),
+    )
+    yield Entry(_key("exporter"), mapped(Entry("interval_seconds", 5)))
+    yield Entry(_key("watchdog"), mapped(Entry("interval_seconds", 5)))
+    if proposal.needs_scheduler:
+        release = _RELEASE.match(proposal.version)
+        image = Entry("image", f"{SCHEDULER_IMAGE}:{release[0]}", "the API server's version") if release else None
+        yield Entry(_key("scheduler"), mapped(Entry("placement", "extender", "nodes have several devices"), image))
+    if proposal.prometheus:
+        yield _alerts(proposal.prometheus)
+
+
+def _alerts(prometheus: PrometheusProposal) -> Entry:
+    labels = mapped(*(Entry(key, value) for key, value in sorted(prometheus.labels.items())))
+    return Entry(_key("alerts"), mapped(Entry("labels", labels, f"chosen by {prometheus.source}")))

@@ -1,0 +1,153 @@
+"""Reads the objects of a cluster that init and preflight judge. It writes nothing.
+
+Nodes, pods, namespaces and the server's version are needed. A list of another kind that may not be read, or that this
+cluster does not have, counts as empty, and `gaps` has a line about it.
+"""
+
+import http.client
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from agents.kube.errors import ApiError, Object
+from agents.kube.nodes import NODES
+from agents.kube.pods import LIVE, PODS, Pod
+from agents.kube.slices import SLICES
+from agents.runtime.errors import AgentError
+from tenancy.names import KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
+from tenancy.workload import at, text
+
+NAMESPACES = "/api/v1/namespaces"
+VERSION = "/version"
+GROUPS = "/apis"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+QUOTAS = "/api/v1/resourcequotas"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+CLUSTER_QUEUES, LOCAL_QUEUES = (f"/apis/{KUEUE_API}/{plural}" for plural in ("clusterqueues", "localqueues"))
+PROMETHEUSES = f"/apis/{PROMETHEUS_OPERATOR_API}/prometheuses"
+_AT_ONCE = 8
+_FROM_A_PROXY = (http.client.BAD_GATEWAY, http.client.SERVICE_UNAVAILABLE, http.client.GATEWAY_TIMEOUT)
+
+Read = TypeVar("Read")
+
+
+class SurveyError(AgentError):
+    """The cluster cannot be read; the message names the verb and the resource."""
+
+
+class Source(Protocol):
+    """The API, read alone."""
+
+    def get(self, path: str) -> Object:
+        """One object. Raises ApiError."""
+        ...
+
+    def items(self, path: str, **parameters: str) -> Iterable[Object]:
+        """The objects of a list. Raises ApiError."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """A cluster as it is now. `pods` have not ended; `priorities` has the classes by name, `handlers` those of
+    RuntimeClasses, `groups` the versions of API groups."""
+
+    version: str
+    nodes: tuple[Object, ...]
+    pods: tuple[Pod, ...]
+    namespaces: Mapping[str, Mapping[str, str]]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    slices: tuple[Object, ...] = ()
+    priorities: Mapping[str, Object] = field(default_factory=dict)
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    quotas: tuple[Object, ...] = ()
+    deployments: tuple[Object, ...] = ()
+    cluster_queues: tuple[Object, ...] = ()
+    local_queues: tuple[Object, ...] = ()
+    prometheuses: tuple[Object, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """Major and minor version of the API server."""
+        major, _, rest = self.version.removeprefix("v").partition(".")
+        minor = rest.partition(".")[0]
+        return int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0
+
+    @property
+    def has_kueue(self) -> bool:
+        return KUEUE_GROUP in self.groups
+
+
+def read(source: Source) -> Survey:
+    """Reads everything, in parallel and page by page. Raises SurveyError."""
+    gaps: list[str] = []
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        groups = threads.submit(_must, "get", "the API's groups", lambda: _groups(source.get(GROUPS)))
+        version = threads.submit(_must, "get", "the server's version", lambda: source.get(VERSION))
+        nodes = threads.submit(_must, "list", "nodes", lambda: [*source.items(NODES)])
+        pods = threads.submit(_must, "list", "pods", lambda: [*source.items(PODS, **LIVE)])
+        namespaces = threads.submit(_must, "list", "namespaces", lambda: [*source.items(NAMESPACES)])
+        known = groups.result()
+        optional = {
+            "resourceslices": SLICES,
+            "priorityclasses": PRIORITIES,
+            "runtimeclasses": RUNTIME_CLASSES,
+            "resourcequotas": QUOTAS,
+            "deployments": DEPLOYMENTS,
+            **({"clusterqueues": CLUSTER_QUEUES, "localqueues": LOCAL_QUEUES} if KUEUE_GROUP in known else {}),
+            **({"prometheuses": PROMETHEUSES} if PROMETHEUS_OPERATOR_API.partition("/")[0] in known else {}),
+        }
+        asked = {name: threads.submit(lambda path: [*source.items(path)], path) for name, path in optional.items()}
+        found = {name: _may(name, listing.result, gaps) for name, listing in asked.items()}
+        return Survey(
+            version=text(version.result(), "gitVersion"),
+            nodes=tuple(nodes.result()),
+            pods=tuple(Pod(item) for item in pods.result()),
+            namespaces={each["metadata"]["name"]: at(each, "metadata", "labels") for each in namespaces.result()},
+            groups=known,
+            slices=tuple(found["resourceslices"]),
+            priorities={each["metadata"]["name"]: each for each in found["priorityclasses"]},
+            handlers={each["metadata"]["name"]: text(each, "handler") for each in found["runtimeclasses"]},
+            quotas=tuple(found["resourcequotas"]),
+            deployments=tuple(found["deployments"]),
+            cluster_queues=tuple(found.get("clusterqueues", ())),
+            local_queues=tuple(found.get("localqueues", ())),
+            prometheuses=tuple(found.get("prometheuses", ())),
+            gaps=tuple(gaps),
+        )
+
+
+def _groups(found: Object) -> dict[str, tuple[str, ...]]:
+    return {
+        group["name"]: tuple(version["version"] for version in group.get("versions") or ())
+        for group in found.get("groups") or ()
+    }
+
+
+def _must(verb: str, resource: str, reading: Callable[[], Read]) -> Read:
+    """Raises SurveyError."""
+    try:
+        return reading()
+    except ApiError as error:
+        if error.status is None or error.status in _FROM_A_PROXY:
+            raise SurveyError(f"the cluster does not answer, so nothing was read: {error}") from None
+        if error.status in (http.client.FORBIDDEN, http.client.UNAUTHORIZED):
+            raise SurveyError(
+                f"may not {verb} {resource}: {error.message}; use an account that may {verb} nodes, pods and "
+                "namespaces of the whole cluster, such as one bound to the ClusterRole cluster-admin"
+            ) from None
+        raise SurveyError(f"cannot {verb} {resource}: {error}") from None
+
+
+def _may(resource: str, reading: Callable[[], list[Object]], gaps: list[str]) -> list[Object]:
+    try:
+        return reading()
+    except ApiError as error:
+        if error.status != http.client.NOT_FOUND:
+            gaps.append(f"{resource} are not known: {error}")
+        elif resource in ("clusterqueues", "localqueues"):
+            gaps.append(f"{resource} are not known: this cluster does not serve {KUEUE_API}")
+        return []

@@ -1,0 +1,346 @@
+"""The stack file that init proposes for a cluster, judged by the settings and the policy pack."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpumem import checkout, survey
+from gpumem.init.peaks import Peak
+from gpumem.init.propose import StackProposal, find, propose
+from gpumem.init.stack_text import document, stack_text
+from gpumem.init.yaml_text import plain
+from gpumem.survey import SurveyError
+from gpumem.users import Workload
+from stacks import settings, stackfile
+from tests.support import given_clusters as given_by
+from tests.support.given_clusters import (
+    GPU,
+    STEADY,
+    Cluster,
+    device_slice,
+    labelled,
+    node,
+    of_deployment,
+    pod,
+    record_0000,
+    residents,
+    scaled,
+)
+
+PEAKS = {
+    Workload(given_by.NAMESPACE_OF.get(name, name), "Deployment", name): Peak(mib, "gpu_pod_memory_used_bytes", 28)
+    for name, mib in STEADY.items()
+}
+
+
+def proposed(cluster: Cluster, peaks: Mapping[Workload, Peak] | None = None) -> StackProposal:
+    found = survey.read(cluster.api())
+    return propose(found, find(found), peaks or {})
+
+
+def values(proposal: StackProposal, folder: Path) -> dict[str, Any]:
+    """The settings of the written file, accepted by the settings and the policy pack."""
+    path = folder / "Pulumi.mine.yaml"
+    path.write_text(stack_text(proposal))
+    found = stackfile.read(path)
+    assert found.problems == []
+    settings.load_file(path)
+    assert checkout.refusals_of(found.values) == ()
+    return found.values
+
+
+def budgets(found: Mapping[str, Any]) -> dict[str, int]:
+    return {name: seat["gpumem_mib"] for name, seat in found["residents"].items()}
+
+
+def test_measured_residents_get_their_peak_in_hundreds(tmp_path: Path) -> None:
+    found = values(proposed(record_0000(), PEAKS), tmp_path)
+    assert budgets(found) == {
+        "immich-ml": 2200,
+        "llama-swap": 4500,
+        "frigate": 2000,
+        "immich-server": 1300,
+        "portal-stt": 1600,
+        "android-emulator": 2400,
+    }
+    text = stack_text(proposed(record_0000(), PEAKS))
+    assert "gpumem_mib: 2200 # measured peak 2150 of 28 days, gpu_pod_memory_used_bytes" in text
+    assert "gpumem_mib: 2400 # assumed: an equal part of the rest of its pool" in text
+
+
+def test_without_measurements_the_residents_share_their_pool_by_assumption(tmp_path: Path) -> None:
+    assert set(budgets(values(proposed(record_0000()), tmp_path)).values()) == {2300}
+
+
+def test_a_time_sliced_t4_is_one_device_of_its_pool(tmp_path: Path) -> None:
+    found = values(proposed(record_0000()), tmp_path)
+    assert found["pools"] == {
+        "t4": {
+            "node_selector": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "Tesla-T4-SHARED"},
+            "nodes": 1,
+            "device_count": 1,
+            "memory_mib": 15360,
+            "reserve_mib": 1360,
+            "driver_reserved_mib": 450,
+            "floor_mib": 910,
+        }
+    }
+
+
+def test_namespaces_stay_and_each_has_the_level_that_its_pods_need(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.namespaces["frigate"] = {"pod-security.kubernetes.io/enforce": "restricted"}
+    tenants = values(proposed(cluster), tmp_path)["tenants"]
+    assert {name for name, tenant in tenants.items() if tenant["create_namespace"]} == set()
+    assert {name: tenant["pod_security"] for name, tenant in tenants.items()} == {
+        "android-emulator": "privileged",
+        "frigate": "restricted",
+        "immich": "baseline",
+        "llama-swap": "baseline",
+        "portal-stt": "baseline",
+    }
+    assert tenants["android-emulator"]["pod_security_reason"].endswith("mounts the host's /dev/kvm")
+
+
+def test_the_namespace_of_the_device_plugin_is_exempt(tmp_path: Path) -> None:
+    assert values(proposed(record_0000()), tmp_path)["admission"]["exempt_namespaces"] == ["nvidia"]
+
+
+def test_a_namespace_that_only_looks_like_the_operators_is_not_exempt() -> None:
+    copy = pod("nvidia-device-plugin-x", "evil", owner=("DaemonSet", "nvidia-device-plugin"), runtimeClassName="nvidia")
+    proposal = proposed(record_0000(copy))
+    assert (set(proposal.exempt), "evil" in {tenant.name for tenant in proposal.tenants}) == ({"nvidia"}, True)
+
+
+def test_the_class_that_all_gpu_pods_have_stays_their_class(tmp_path: Path) -> None:
+    found = values(proposed(record_0000()), tmp_path)
+    assert found["priorities"] == {"gpu-workload": {"value": 1200000, "description": "GPU pods"}}
+    assert found["admission"]["gpu_priority"] == "gpu-workload"
+
+
+def test_a_tenants_own_lower_class_stays_its_own(tmp_path: Path) -> None:
+    cluster = record_0000(*of_deployment("tts", "tts", limits={GPU: "1"}, priorityClassName="tier-2-gpu"))
+    cluster.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})
+    found = values(proposed(cluster), tmp_path)
+    assert found["admission"]["tenant_priorities"] == {"tts": "tier-2-gpu"}
+
+
+def test_a_class_that_other_pods_have_too_is_left_to_them(tmp_path: Path) -> None:
+    cluster = record_0000(pod("web-1", "web", on="k8s-node0", priorityClassName="gpu-workload"))
+    proposal = proposed(cluster)
+    assert values(proposal, tmp_path)["admission"]["gpu_priority"] == "gpu-workload-2"
+    assert "- gpu-workload (1200000)" in stack_text(proposal)
+
+
+def test_budgets_that_pods_request_already_stay_with_their_domain(tmp_path: Path) -> None:
+    resource = "viktorbarzin.me/gpumem"
+    cluster = Cluster(
+        nodes=[labelled("k8s-node1", "Tesla-T4", 15360, replicas=100)],
+        pods=residents({resource: "3k"}),
+    )
+    cluster.nodes[0]["status"]["allocatable"][resource] = "15k"
+    found = values(
+        proposed(cluster, PEAKS | {Workload("llama-swap", "Deployment", "llama-swap"): Peak(2, "m", 28)}), tmp_path
+    )
+    assert found["cluster"]["resource_domain"] == "viktorbarzin.me"
+    assert (found["pools"]["t4"]["reserve_mib"], set(budgets(found).values())) == (360, {3000})
+
+
+def test_a_peak_above_the_request_counts_and_the_comment_has_both() -> None:
+    cluster = Cluster(
+        nodes=[labelled("a", "Tesla-T4", 15360, replicas=9)],
+        pods=of_deployment("big", "big", on="a", limits={GPU: "1", "nvidia.com/gpumem": "1000"}),
+    )
+    (seat,) = proposed(cluster, {Workload("big", "Deployment", "big"): Peak(10700, "m", 7)}).seats
+    assert (seat.gpumem_mib.value, seat.gpumem_mib.is_assumed) == (10700, False)
+    assert seat.gpumem_mib.source.endswith("above the budget: its pods request 1000 nvidia.com/gpumem")
+
+
+def test_a_whole_device_is_the_budget_of_the_pod_that_has_it_alone(tmp_path: Path) -> None:
+    cluster = Cluster(
+        nodes=[labelled("a", "NVIDIA-L4", 23034, count=2)],
+        pods=of_deployment("llm", "chat", replicas=2, on="a", limits={GPU: "1"}),
+    )
+    found = values(proposed(cluster), tmp_path)
+    assert found["residents"]["llm"] == {"tenant": "chat", "pool": "l4", "gpumem_mib": 21100, "replicas": 2}
+    assert found["scheduler"] == {"placement": "extender", "image": "registry.k8s.io/kube-scheduler:v1.36.3"}
+
+
+def test_devices_divided_by_mig_are_a_pool_of_whole_ones_and_their_pods_are_named(tmp_path: Path) -> None:
+    divided = labelled("b", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", 4864, count=7)
+    mixed = node("c", {GPU: "0", "nvidia.com/mig-2g.10gb": "3"}, gpu_present="true", gpu_product="NVIDIA-A100")
+    cluster = Cluster(
+        nodes=[labelled("a", "Tesla-T4", 15360, replicas=4), divided, mixed],
+        pods=[
+            *of_deployment("small", "small", on="b", limits={GPU: "1"}),
+            *of_deployment("t", "t", on="a", limits={GPU: "1"}),
+        ],
+    )
+    proposal = proposed(cluster)
+    found = values(proposal, tmp_path)
+    assert {name: (pool.get("sharing"), pool["device_count"]) for name, pool in found["pools"].items()} == {
+        "a100": ("whole", 3),
+        "a100-sxm4-40gb-mig-1g-5gb": ("whole", 7),
+        "t4": (None, 1),
+    }
+    assert [line for line in proposal.misfits if "Deployment small/small" in line and "MIG divides" in line]
+
+
+def test_without_feature_discovery_resource_slices_show_the_devices(tmp_path: Path) -> None:
+    labels = {"node.kubernetes.io/instance-type": "g5"}
+    bare = node("a", {GPU: "2"})
+    bare["metadata"]["labels"] |= labels
+    cluster = Cluster(nodes=[bare, node("b")], slices=[device_slice("a", 24564, 23034)])
+    pool = values(proposed(cluster), tmp_path)["pools"]["gpu"]
+    assert (pool["memory_mib"], pool["device_count"], pool["source"]) == (23034, 2, "slices")
+    assert pool["node_selector"] == labels
+
+
+def test_where_only_the_resource_shows_a_gpu_its_memory_is_assumed_and_safe(tmp_path: Path) -> None:
+    cluster = Cluster(nodes=[node("a", {GPU: "1"}), node("b")])
+    proposal = proposed(cluster)
+    pool = values(proposal, tmp_path)["pools"]["gpu"]
+    assert pool["node_selector"] == {"kubernetes.io/hostname": "a"}
+    assert pool["source"] == "slices"  # what the exporter reads bounds what is advertised
+    assert "memory_mib: 15360 # assumed: " in stack_text(proposal)
+
+
+def test_pools_of_several_kinds_are_told_apart_by_their_labels(tmp_path: Path) -> None:
+    cluster = Cluster(
+        nodes=[
+            labelled("a", "Tesla-T4", 15360, replicas=4),
+            labelled("b", "Tesla-T4", 15360),
+            labelled("c", "NVIDIA-L4", 23034),
+            labelled("d", "NVIDIA-L4", 23034, count=2),
+            labelled("e", "NVIDIA-L4", 23034, count=2),
+        ]
+    )
+    pools = values(proposed(cluster), tmp_path)["pools"]
+    assert {name: pool["nodes"] for name, pool in pools.items()} == {"t4": 1, "t4-2": 1, "l4": 1, "l4-2": 2}
+
+
+def test_a_tenant_in_two_pools_keeps_the_larger_part_and_the_rest_is_named(tmp_path: Path) -> None:
+    cluster = Cluster(
+        nodes=[labelled("a", "Tesla-T4", 15360, replicas=4), labelled("b", "NVIDIA-L4", 23034)],
+        pods=[
+            *of_deployment("many", "team", replicas=2, on="a", limits={GPU: "1"}),
+            *of_deployment("one", "team", on="b", limits={GPU: "1"}),
+        ],
+    )
+    proposal = proposed(cluster)
+    assert set(values(proposal, tmp_path)["residents"]) == {"many"}
+    assert any(line.startswith("Deployment team/one has no seat") for line in proposal.misfits)
+
+
+def test_workloads_that_cannot_have_a_seat_are_named_with_the_remedy() -> None:
+    queued = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train")}
+    cluster = record_0000(
+        pod("x", "default", limits={GPU: "1"}), pod("train-abcde", "team-a", limits={GPU: "1"}, **queued)
+    )
+    cluster.deployments = scaled(["tts"])
+    text = "\n".join(proposed(cluster).misfits)
+    assert (
+        "Pod default/x (container main asks for nvidia.com/gpu) has no seat: this namespace is Kubernetes' own" in text
+    )
+    assert "Job team-a/train" in text
+    assert "Deployment tts/tts" in text
+
+
+def test_below_1_36_admission_is_left_out_and_the_file_says_so(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.version = "v1.34.2+k3s1"
+    proposal = proposed(cluster)
+    assert {"admission", "priorities", "scheduler"}.isdisjoint(values(proposal, tmp_path))
+    assert "admission is left out: it needs Kubernetes 1.36" in stack_text(proposal)
+
+
+def test_prometheus_operators_choose_the_alerts_by_their_labels(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.groups = {"monitoring.coreos.com": ("v1",)}
+    chosen = {"ruleSelector": {"matchLabels": {"release": "prometheus"}}}
+    cluster.prometheuses = [{"metadata": {"name": "k8s", "namespace": "monitoring"}, "spec": chosen}]
+    found = values(proposed(cluster), tmp_path)
+    assert (found["alerts"], found["cluster"]["prometheus"]) == (
+        {"labels": {"release": "prometheus"}},
+        {"namespace": "monitoring"},
+    )
+
+
+def test_queues_and_quotas_of_others_are_named() -> None:
+    cluster = record_0000()
+    cluster.groups = {"kueue.x-k8s.io": ("v1beta2",)}
+    cluster.cluster_queues = [{"metadata": {"name": "gpu-cq"}}]
+    cluster.local_queues = [{"metadata": {"name": "q", "namespace": "team-a"}, "spec": {"clusterQueue": "gpu-cq"}}]
+    cluster.quotas = [
+        {"metadata": {"name": "own", "namespace": "immich"}},
+        {"metadata": {"name": "x", "namespace": "web"}},
+    ]
+    assert proposed(cluster).existing == (
+        "ResourceQuota immich/own",
+        "Kueue's ClusterQueue gpu-cq",
+        "Kueue's LocalQueue team-a/q to gpu-cq",
+    )
+
+
+def test_taints_of_gpu_nodes_are_tolerated_by_the_agents(tmp_path: Path) -> None:
+    cluster = record_0000()
+    cluster.nodes[0]["spec"]["taints"] = [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+    ]
+    found = values(proposed(cluster), tmp_path)
+    assert found["cluster"]["agent_tolerations"] == [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+
+
+def test_a_cluster_without_a_gpu_is_refused_with_what_was_sought() -> None:
+    with pytest.raises(
+        SurveyError, match=r"none of 1 nodes shows a GPU: no label .* no ResourceSlice .* nvidia.com/gpu"
+    ):
+        proposed(Cluster(nodes=[node("a")]))
+
+
+def test_a_node_that_cannot_be_read_is_left_out_and_named() -> None:
+    cluster = record_0000()
+    cluster.nodes.append(node("odd", {GPU: "many"}))
+    assert any(line.startswith("node odd is left out: 'many'") for line in proposed(cluster).unknown)
+
+
+@given(st.text(min_size=1, max_size=60), st.text(max_size=40))
+def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> None:
+    volumes = [{"name": "v", "hostPath": {"path": path}}]
+    limits = {GPU: "1"}
+    cluster = record_0000(*of_deployment("evil", "evil", limits=limits, volumes=volumes))
+    cluster.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.product"] = label
+    cluster.namespaces["evil"] = {"pod-security.kubernetes.io/enforce": label}
+    cluster.namespaces["default"] = {}
+    cluster.pods.append(pod("x", "default", limits=limits, volumes=volumes))
+    proposal = proposed(cluster)
+    assert yaml.safe_load(stack_text(proposal)) == plain(document(proposal))
+    assert set(yaml.safe_load(stack_text(proposal))["config"]) == {
+        f"gpu-tenancy:{part}"
+        for part in (
+            "cluster",
+            "pools",
+            "tenants",
+            "residents",
+            "priorities",
+            "admission",
+            "reconcile",
+            "exporter",
+            "watchdog",
+        )
+    }
+
+
+def test_the_same_cluster_gives_the_same_file() -> None:
+    again = record_0000()
+    again.pods.reverse()
+    again.nodes.reverse()
+    assert stack_text(
+        proposed(again),
+    ) == stack_text(proposed(record_0000()))
