@@ -35,7 +35,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up destroy refresh recover new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up destroy refresh recover init new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel schema docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,8 @@ refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes 
 	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(ASK) $(FLAGS)
 recover: toolchain ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
 	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(ASK)
+init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
+	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 chart: toolchain ## Print a stack's seating chart

@@ -14,7 +14,8 @@ NARROWEST = 60
 _Found = TypeVar("_Found")
 _USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
 _COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
-_NUMBERS = ("GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
+_PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
+_NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "NEEDS", "GPUS", *_USE, *_COSTS)
 _MOST_LINES = 12  # next to a reason; -o json has all
 
 

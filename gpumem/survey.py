@@ -1,7 +1,7 @@
 """Reads the objects of a cluster that init and preflight judge. It writes nothing.
 
-Nodes, pods, namespaces and the server's version are needed. A list of another kind that may not be read, or that this
-cluster does not have, counts as empty, and `gaps` has a line about it.
+Nodes, pods, namespaces and the server's version are needed. Another list counts as empty if it may not be read,
+and `gaps` has a line about it.
 """
 
 import http.client

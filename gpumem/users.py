@@ -30,7 +30,7 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUser:
-    """A workload whose pods reach a GPU. `routes` describes each route of its first pod."""
+    """A workload with pods that reach a GPU. `routes` describes each route of its first pod."""
 
     workload: Workload
     pods: tuple[Pod, ...]
@@ -56,7 +56,7 @@ def workload_of(pod: Pod) -> Workload:
 
 
 def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUser, ...]:
-    """The workloads whose pods reach a GPU, by name. A pod that cannot be read has a line in `gaps`."""
+    """The workloads with pods that reach a GPU, by name. A pod that cannot be read has a line in `gaps`."""
     found: dict[Workload, list[Pod]] = {}
     routes: dict[Workload, tuple[str, ...]] = {}
     for pod in pods:
@@ -75,8 +75,8 @@ def gpu_users(pods: Iterable[Pod], names: Names, gaps: list[str]) -> tuple[GpuUs
 def infrastructure(pods: Iterable[Pod]) -> dict[str, str]:
     """The namespaces of NVIDIA's device plugin, driver or exporter, each with a sentence about the pod that shows it.
 
-    The pod mounts a folder in which the kubelet registers drivers. Who may create such a pod owns the node, so a tenant
-    cannot get an exemption by a name or a label.
+    The pod mounts a folder in which the kubelet registers drivers. An account that creates such pods owns the node
+    already, so a tenant gets no exemption by a name or a label.
     """
     found: dict[str, str] = {}
     for pod in pods:

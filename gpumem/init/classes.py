@@ -22,8 +22,9 @@ class ClassProposal:
 
     name: str
     value: Sourced
-    description: str
     exists: bool
+    never_preempts: bool = False
+    description: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,8 @@ class Classes:
 def classes(
     users: Sequence[GpuUser], pods: Sequence[Pod], declared: Mapping[str, Object], exempt: Collection[str]
 ) -> Classes:
-    """A class of the cluster is taken over only where pods that reach no GPU do without it: admission keeps it from
-    them."""
+    """A class of the cluster is named only if every pod with the class reaches a GPU, because admission denies the
+    class to other pods."""
     tenants = {user.workload.namespace for user in users}
     theirs = {pod.uid for user in users for pod in user.pods}
     strangers = {pod.priority_class for pod in pods if pod.uid not in theirs and pod.namespace not in exempt}
@@ -60,16 +61,15 @@ def classes(
 
 
 def _is_usable(name: str, declared: Object) -> bool:
-    """The stack's classes preempt, are no default, and have a DNS label for a name."""
-    preempts = declared.get("preemptionPolicy") in (None, "PreemptLowerPriority")
-    is_plain = preempts and not declared.get("globalDefault") and dns_label(name) == name
+    """The stack's classes are no default, and have a DNS label for a name."""
+    is_plain = not declared.get("globalDefault") and dns_label(name) == name
     return is_plain and not name.startswith(SYSTEM_PRIORITIES) and 0 <= _value(declared) <= _HIGHEST
 
 
 def _existing(name: str, declared: Mapping[str, Object]) -> ClassProposal:
     found = declared[name]
-    value = Sourced(_value(found), "the cluster's PriorityClass of this name, which stays")
-    return ClassProposal(name=name, value=value, description=text(found, "description"), exists=True)
+    value = Sourced(_value(found), "the cluster's PriorityClass of this name")
+    return ClassProposal(name=name, value=value, exists=True, never_preempts=text(found, "preemptionPolicy") == "Never")
 
 
 def _default(declared: Mapping[str, Object]) -> ClassProposal:

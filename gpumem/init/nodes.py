@@ -82,7 +82,7 @@ BY_RESOURCE = f"allocatable {GPU}"
 
 
 def domain_of(survey: Survey) -> str | None:
-    """The resource domain whose gpumem a node advertises already; None if no node does."""
+    """The resource domain of the gpumem that a node advertises already; None without such a node."""
     resources = (name for node in survey.nodes for name in at(node, "status", "allocatable"))
     found = {name.removesuffix(GPUMEM_SUFFIX) for name in resources if name.endswith(GPUMEM_SUFFIX)}
     return min(found - {GPU_RESOURCES.rstrip("/")}, default=None)
@@ -151,7 +151,7 @@ def _division(labels: Mapping[str, str], offered: Mapping[str, int]) -> Division
 
 
 def _evidence(labels: Mapping[str, str], shown: Published, units: int) -> tuple[int, int | None, str, tuple[int, ...]]:
-    """Devices, MiB of the smallest, the evidence, and the MiB of each device where they are known one by one."""
+    """Devices, MiB of the smallest, the evidence, and the MiB of each device if the evidence has each."""
     count, memory_mib = _number(labels, LABEL_GPU_COUNT), _number(labels, LABEL_GPU_MEMORY)
     if count and memory_mib:
         return count, memory_mib, BY_LABELS, ()

@@ -1,4 +1,4 @@
-"""Groups nodes with equal devices into pools, and finds the labels that tell the pools apart. Pure."""
+"""Groups nodes with equal devices into pools, and finds labels that separate the pools. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ def _separate(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str,
 
 
 def _separations(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[str, str]], keys: Sequence[str]) -> int:
-    """The number of pairs, of two groups or of a group and another node, that these labels tell apart."""
+    """The number of pairs, of two groups or of a group and another node, that these labels separate."""
     values = [tuple(group[0].labels.get(key) for key in keys) for group in groups]
     strangers = [tuple(labels.get(key) for key in keys) for labels in others]
     apart = sum(value != later for index, value in enumerate(values) for later in values[index + 1 :])

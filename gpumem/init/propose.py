@@ -37,7 +37,7 @@ _MOST_REASON = 200  # characters of pod_security_reason
 
 @dataclass(frozen=True, kw_only=True)
 class TenantProposal:
-    """A namespace that stays. `reason` is for a level below baseline, `source` says where the level comes from."""
+    """A namespace that stays. `reason` is for a level below baseline, `source` is the evidence for the level."""
 
     name: str
     pod_security: PodSecurity
@@ -87,7 +87,7 @@ class Found:
     gaps: tuple[str, ...]
 
     def alone(self) -> tuple[Workload, ...]:
-        """The workloads whose pods have whole devices of their own."""
+        """The workloads with pods on whole devices of their own."""
         shared = {node.name for node in self.nodes if node.division is not Division.WHOLE}
         return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
 
@@ -213,6 +213,12 @@ def _tenant(name: str, survey: Survey) -> TenantProposal:
     if level in (PodSecurity.BASELINE, PodSecurity.RESTRICTED):
         source = f"the namespace has this level in {POD_SECURITY_ENFORCE}"
         return TenantProposal(name=name, pod_security=PodSecurity(level), reason="", source=source)
+    if level == PodSecurity.PRIVILEGED:
+        reason, source = (
+            "the namespace was labelled so before",
+            "the namespace has this level; write a stricter one with it",
+        )
+        return TenantProposal(name=name, pod_security=PodSecurity.PRIVILEGED, reason=reason, source=source)
     reason = next((each for pod in survey.pods if pod.namespace == name for each in _owned(pod)), "")
     if reason:
         source = "its pods own their node and every GPU on it today; change them, then write baseline"

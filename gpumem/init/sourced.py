@@ -22,7 +22,7 @@ def assumed(value: int, reason: str) -> Sourced:
 
 
 def dns_label(text: str, most: int = _MOST) -> str:
-    """The text as a DNS label, "" if nothing of the text can be in one."""
+    """The text as a DNS label, "" without a letter or digit."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:most].strip("-")
 
 

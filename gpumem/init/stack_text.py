@@ -11,16 +11,13 @@ from gpumem.init.propose import PrometheusProposal, StackProposal, TenantProposa
 from gpumem.init.sourced import Sourced
 from gpumem.init.yaml_text import Entry, Item, Map, mapped, rendered
 from tenancy.ledger import PodSecurity
-from tenancy.names import POD_SECURITY_ENFORCE, PROJECT
+from tenancy.names import PROJECT
 
 AGENT_IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
 SCHEDULER_IMAGE = "registry.k8s.io/kube-scheduler"
 # True once a stack file has the setting `mode`.
 HAS_MODE = False
-_TENANTS = (
-    "Namespaces that are there already. They stay. Before admission enforces: "
-    f"kubectl label namespace NAME {POD_SECURITY_ENFORCE}=LEVEL"
-)
+_TENANTS = "Namespaces that are there already. They stay, and get a label with their level of Pod Security."
 _WIDTH = 117
 _RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
 
@@ -164,8 +161,15 @@ def _priorities(proposal: StackProposal) -> Entry | None:
 
 
 def _class(found: ClassProposal) -> Entry:
-    description = Entry("description", found.description) if found.description else None
-    return Entry(found.name, mapped(_number("value", found.value), description))
+    return Entry(
+        found.name,
+        mapped(
+            _number("value", found.value),
+            Entry("create", False, "it stays as it is") if found.exists else None,
+            Entry("preemption_policy", "Never") if found.never_preempts else None,
+            None if found.exists else Entry("description", found.description),
+        ),
+    )
 
 
 def _admission(proposal: StackProposal) -> Entry | None:

@@ -1,8 +1,8 @@
 """Writes YAML with a comment next to each value. The plugin has no YAML library.
 
-Labels, names and paths come from the cluster, so tenants choose some of them. A string is plain only if every reader of
-YAML takes it for that string; any other is in double quotes, with JSON's escapes. A comment has printable ASCII alone,
-so it cannot end its line.
+Labels, names and paths come from the cluster, so tenants choose some of this text. A string is plain only if every
+reader of YAML takes it for that string; any other is in double quotes, with JSON's escapes. A comment has printable
+ASCII alone, so a tenant's text cannot end the line.
 """
 
 import json

@@ -180,7 +180,7 @@ def device_slice(name: str, *sizes: int, driver: str = "gpu.nvidia.com") -> Obje
 
 
 def scaled(names: Iterable[str]) -> list[Object]:
-    """Deployments with no replica whose pods would ask for a GPU."""
+    """Deployments that are scaled to 0, with a template that asks for a GPU."""
     container = {"name": "main", "resources": {"limits": {GPU: "1"}}}
     return [
         {

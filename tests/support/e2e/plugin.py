@@ -11,13 +11,17 @@ from tests.support.paths import ROOT
 from toolchain.cluster.paths import program
 
 
+def environ() -> dict[str, str]:
+    """This process's environment, with the pinned kubectl."""
+    return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
+
+
 def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """With the pinned kubectl."""
-    path = os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))
     return subprocess.run(
         [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={kubeconfig}"],
         cwd=ROOT,
-        env={**os.environ, "PATH": path},
+        env=environ(),
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,0 +1,108 @@
+"""init against a real API server that has the cluster of the records: the file it writes passes the policy pack."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.e2e import given_world
+from tests.support.e2e.plugin import environ
+from tests.support.e2e.server import ApiServer
+from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_deployment, record_0000
+from tests.support.paths import ROOT
+from toolchain.workspace import workspace
+
+# The time from a kubeconfig to an accepted stack file, with this many workloads.
+MOST_SECONDS, WORKLOADS = 120, 50
+LISTED = [
+    "nodes",
+    "pods",
+    "namespaces",
+    "resourceslices",
+    "priorityclasses",
+    "runtimeclasses",
+    "resourcequotas",
+    "deployments",
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> Cluster:
+    """The records' cluster, filled up with other workloads that have no GPU."""
+    found = record_0000()
+    found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
+    found.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})
+    found.pods += of_deployment("tts", "tts", limits={GPU: "1"}, priorityClassName="tier-2-gpu")
+    for number in range(WORKLOADS - len(found.pods)):
+        found.pods += of_deployment(f"web-{number}", "web", on="k8s-node0")
+    given_world.write(server, found)
+    return found
+
+
+def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={server.kubeconfig}"],
+        cwd=folder,
+        env={**environ(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.usefixtures("cluster")
+def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path: Path) -> None:
+    space = workspace(tmp_path)
+    (space.project / "policy").symlink_to(ROOT / "policy")
+    began = time.monotonic()
+    done = gpumem(server, space.project, "init", "--stack", "mine", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    preview = space.run(sys.executable, "-m", "stacks", "preview", "--stack", "mine", cwd=space.project)
+    took = time.monotonic() - began
+    assert preview.code == 0, preview.text
+    assert "gpu-tenancy accepts mine" in preview.text
+    config = yaml.safe_load((space.project / "Pulumi.mine.yaml").read_text())["config"]
+    assert set(config["gpu-tenancy:residents"]) == {*STEADY, "android-emulator", "tts"}
+    assert set(config["gpu-tenancy:tenants"]) == {
+        *(NAMESPACE_OF.get(name, name) for name in STEADY),
+        "android-emulator",
+        "tts",
+    }
+    assert config["gpu-tenancy:admission"] == {
+        "gpu_priority": "gpu-workload",
+        "tenant_priorities": {"tts": "tier-2-gpu"},
+        "exempt_namespaces": ["nvidia"],
+    }
+    assert json.loads(done.stdout)["proposal"]["unknown"] == []
+    print(f"init and preview took {took:.0f} s with {WORKLOADS} workloads")
+    assert took < MOST_SECONDS
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_account_without_rights_is_told_the_verb_and_the_resource(server: ApiServer, tmp_path: Path) -> None:
+    done = gpumem(server, tmp_path, "init", "--stack", "mine", "--as", "nobody-special")
+    assert done.returncode == 1
+    assert 'cannot list resource "' in done.stderr
+    assert "gpumem: may not list " in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_account_that_may_only_list_is_enough(server: ApiServer, tmp_path: Path) -> None:
+    rbac, name = "rbac.authorization.k8s.io", "may-list"
+    metadata = {"metadata": {"name": name}}
+    rules = [{"apiGroups": ["*"], "verbs": ["list"], "resources": LISTED}]
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "rules": rules}
+    server.apply({**role, **metadata}, "clusterroles")
+    subject = {"kind": "User", "name": name, "apiGroup": rbac}
+    binding = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "subjects": [subject], **metadata}
+    reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
+    server.apply({**binding, "roleRef": reference}, "clusterrolebindings")
+    done = gpumem(server, tmp_path, "init", "--stack", "mine", "-o", "json", "--as", name)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["proposal"]["unknown"] == []
