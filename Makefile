@@ -41,21 +41,17 @@ help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 preview: toolchain ## Prove a stack: what changes, seating chart, the policy pack's verdict; FULL=1 lists all
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(if $(FULL),--full) $(FLAGS)
 up: toolchain ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes (YES=1 in pipelines)
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(if $(FULL),--full) $(ASK) $(FLAGS)
 destroy: toolchain ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(ASK) $(FLAGS)
 refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(ASK) $(FLAGS)
 recover: toolchain ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(ASK)
+chart: toolchain ## Print a stack's seating chart
+preview up destroy refresh recover chart:
+	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter-out preview chart,$@),$(ASK))) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
-chart: toolchain ## Print a stack's seating chart
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK"
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
 	@export PATH="$(USER_PATH)" COVER=1; for level in lint unit integration e2e; do \
