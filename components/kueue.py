@@ -1,7 +1,9 @@
 """Kueue itself, from its Helm chart."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -9,10 +11,80 @@ import yaml
 from pydantic import Field, field_validator
 
 from components.base.manifest import Manifest, component_type, manifest, register
-from components.base.spec import ChartVersion, DnsLabel, Spec
+from components.base.spec import ChartVersion, DnsLabel, Form, ResourceName, Spec
 from tenancy.names import KUEUE, KUEUE_IMAGE, POD_SECURITY_ENFORCE, QUEUE_TENANT
 
 _READY_SECONDS = 600  # a first pull of the image on a slow line
+
+
+Duration = Annotated[str, Form("a duration such as 30m or 1h30m", r"(?:[0-9]+(?:\.[0-9]+)?(?:h|m|s))+")]
+
+
+class RequeuingStrategySpec(Spec):
+    """The return of an evicted Job to its queue."""
+
+    timestamp: Literal["Eviction", "Creation"] = Field(
+        default="Eviction", description="The time that gives its place in the queue."
+    )
+    backoff_limit_count: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="After so many returns it is deactivated; default: never.", examples=[5]
+    )
+    backoff_base_seconds: Annotated[int, Field(ge=1)] = Field(
+        default=60, description="The first wait; each next one is twice as long.", examples=[60]
+    )
+    backoff_max_seconds: Annotated[int, Field(ge=1)] = Field(
+        default=3600, description="The longest wait.", examples=[3600]
+    )
+
+
+class WaitForPodsReadySpec(Spec):
+    """The eviction of an admitted Job whose pods are not ready, for instance because no node has room."""
+
+    timeout: Duration = Field(default="30m", description="For all pods of a Job to become ready.", examples=["10m"])
+    recovery_timeout: Duration = Field(
+        default="30m", description="For a pod to be ready again after it failed.", examples=["5m"]
+    )
+    block_admission: bool = Field(default=False, description="true: one Job at a time becomes ready.")
+    requeuing_strategy: RequeuingStrategySpec | None = Field(
+        default=None, description="The return of an evicted Job to its queue; default: Kueue's own."
+    )
+
+
+class FairSharingConfigSpec(Spec):
+    """Shares of what is idle by weight, among the queues and cohorts of a cohort."""
+
+    preemption_strategies: list[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]] = Field(
+        default=["LessThanOrEqualToFinalShare", "LessThanInitialShare"],
+        min_length=1,
+        max_length=2,
+        description="When a Job may preempt one of a queue with a larger share; tried in this order.",
+        examples=[["LessThanInitialShare"]],
+    )
+
+
+class AdmissionFairSharingSpec(Spec):
+    """The order among LocalQueues by their use, for ClusterQueues with admission_scope."""
+
+    usage_half_life_time: Duration = Field(default="168h", description="Use so long ago counts half.", examples=["24h"])
+    usage_sampling_interval: Duration = Field(default="5m", description="How often the use is taken.", examples=["1m"])
+    resource_weights: dict[ResourceName, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="What a unit of a resource counts; default: 1 of each.",
+        examples=[{"nvidia.com/gpu": 10, "cpu": 1}],
+    )
+
+
+class WorkloadRetentionSpec(Spec):
+    """The end of Workloads that nobody needs any more."""
+
+    after_finished: Duration | None = Field(
+        default=None, description="A finished Workload is deleted after so long; default: never.", examples=["24h"]
+    )
+    after_deactivated_by_kueue: Duration | None = Field(
+        default=None,
+        description="A Workload that Kueue deactivated is deleted with its Job after so long; default: never.",
+        examples=["168h"],
+    )
 
 
 class KueueSpec(Spec):
@@ -28,6 +100,19 @@ class KueueSpec(Spec):
         default=["cpu", "memory", "ephemeral-storage"],
         description="Resources that the queues do not count.",
         examples=[["example.org/"]],
+    )
+    wait_for_pods_ready: WaitForPodsReadySpec = Field(
+        default=WaitForPodsReadySpec(), description="Evicts an admitted Job that fits its quota and no node."
+    )
+    fair_sharing: FairSharingConfigSpec | None = Field(
+        default=None,
+        description="Shares by weight among queues and cohorts; default: first come, first served.",
+    )
+    admission_fair_sharing: AdmissionFairSharingSpec | None = Field(
+        default=None, description="Order by use among LocalQueues; default: first come, first served."
+    )
+    retention: WorkloadRetentionSpec = Field(
+        default=WorkloadRetentionSpec(), description="When Kueue deletes Workloads (objectRetentionPolicies)."
     )
 
     @field_validator("version")
@@ -83,12 +168,34 @@ def configuration(spec: KueueSpec) -> dict[str, Any]:
             }
         },
         "clientConnection": {"qps": 300, "burst": 500},
-        # Evicts an admitted Job that fits its quota and no node.
-        "waitForPodsReady": {"timeout": "30m", "recoveryTimeout": "30m", "blockAdmission": False},
+        "waitForPodsReady": _camel(spec.wait_for_pods_ready.model_dump(exclude_none=True)),
         "manageJobsWithoutQueueName": False,
         "managedJobsNamespaceSelector": {"matchLabels": {QUEUE_TENANT: "true"}},
         "integrations": {"frameworks": ["batch/job"]},
         "resources": {"excludeResourcePrefixes": spec.exclude_resource_prefixes},
+        **_optional(spec),
+    }
+
+
+def _optional(spec: KueueSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if spec.fair_sharing is not None:
+        found["fairSharing"] = _camel(spec.fair_sharing.model_dump())
+    if spec.admission_fair_sharing is not None:
+        shared = spec.admission_fair_sharing
+        found["admissionFairSharing"] = _camel(shared.model_dump(exclude={"resource_weights"}))
+        if shared.resource_weights:
+            found["admissionFairSharing"]["resourceWeights"] = dict(sorted(shared.resource_weights.items()))
+    if retained := spec.retention.model_dump(exclude_none=True):
+        found["objectRetentionPolicies"] = {"workloads": _camel(retained)}
+    return found
+
+
+def _camel(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by Kueue's own names: `after_finished` is `afterFinished`."""
+    return {
+        re.sub(r"_([a-z])", lambda match: match[1].upper(), name): _camel(value) if isinstance(value, dict) else value
+        for name, value in fields.items()
     }
 
 

@@ -26,7 +26,8 @@ from components.kueue import Chart, Kueue, KueueArgs
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
 from components.priorities import Priorities, PrioritiesArgs
-from components.queues import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs, handed_out
+from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
+from components.queues.spec import handed_out
 from components.readers import Readers, ReadersArgs
 from components.tenant import Tenant, TenantArgs
 from stacks.problems import key

@@ -8,6 +8,7 @@ from components.base.spec import Spec
 from components.kueue import KueueSpec
 from stacks.problems import dotted, got, key, nearest
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER, Names
+from tenancy.quantity import QuantityError, whole
 
 _MOST_FLAVOR_LABELS = 8
 _MOST_COMPARED = 100  # unknown names with a proposal; to compare thousands with thousands takes minutes
@@ -23,7 +24,9 @@ _REFERENCES = (
     ("admission.tenant_priorities.*@", "tenants"),
     ("admission.tenant_priorities.*", "priorities"),
     ("queues.flavors.*.pool", "pools"),
+    ("queues.flavors.*.topology_name", "queues.topologies"),
     ("queues.cluster_queues.*.quotas.*@", "queues.flavors"),
+    ("queues.cohorts.*.quotas.*@", "queues.flavors"),
     ("queues.local_queues.*.tenant", "tenants"),
     ("queues.local_queues.*.cluster_queue", "queues.cluster_queues"),
     ("memory_pools.*.workloads.*.tenant", "tenants"),
@@ -62,6 +65,8 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_beside_a_queue(raw),
         *_uncounted(raw),
         *_borrowed_from_nobody(raw),
+        *_unshared(raw),
+        *_unknown_checks(raw),
         *_without_caps(raw),
         *_beside_claims(raw),
     ]
@@ -271,32 +276,70 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
-    """A queue cannot borrow more gpumem than the others of its cohort lend. For other resources it can, from queues
-    that other stacks have in the cohort."""
-    queues = at(raw, "queues.cluster_queues")
+    """A queue cannot borrow more gpumem than the others of its cohort lend, and the cohorts above it have. For other
+    resources it can, from queues that other stacks have in the cohort."""
+    queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
+    roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
     for (*_, queue, _, flavor, resource), quota in matches(raw, "queues.cluster_queues.*.quotas.*.*"):
         cohort = queues[queue].get("cohort")
-        borrowing = quota.get("borrowing_limit") if isinstance(quota, Mapping) else None
-        if not (isinstance(cohort, str) and isinstance(borrowing, int)):
+        borrowing = _whole(quota.get("borrowing_limit")) if isinstance(quota, Mapping) else None
+        if not isinstance(cohort, str) or borrowing is None:
             continue
         if not str(resource).endswith((GPUMEM_SUFFIX, GPU_COUNT_SUFFIX)):
             continue
-        lent = sum(
-            _lent(at(at(other, "quotas"), flavor).get(resource))
-            for name, other in queues.items()
-            if name != queue and isinstance(other, Mapping) and other.get("cohort") == cohort
-        )
+        others = [queues[name] for name, root in roots.items() if name != queue and root == roots[queue]]
+        others += [each for name, each in cohorts.items() if _root(cohorts, name) == roots[queue]]
+        lent = sum(_lent(at(at(other, "quotas"), flavor).get(resource)) for other in others)
         if borrowing > lent:
             where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
             yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{got(borrowing)}"
+
+
+def _root(cohorts: Mapping[str, Any], cohort: object) -> object:
+    """The cohort at the top of the tree. A circle has none; Kueue reports it."""
+    seen: list[object] = []
+    while isinstance(cohort, str) and cohort not in seen:
+        seen.append(cohort)
+        cohort = at(cohorts, cohort).get("parent_name") if isinstance(cohorts.get(cohort), Mapping) else None
+    return seen[-1] if seen else None
 
 
 def _lent(quota: Any) -> int:
     if not isinstance(quota, Mapping):
         return 0
     limit = quota.get("lending_limit")
-    lent = quota.get("nominal") if limit is None else limit
-    return lent if isinstance(lent, int) else 0
+    return _whole(quota.get("nominal") if limit is None else limit) or 0
+
+
+def _whole(amount: object) -> int | None:
+    try:
+        return None if amount is None else whole(amount)
+    except QuantityError:
+        return None  # the settings refuse it
+
+
+def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
+    known = at(raw, "queues.admission_checks")
+    for path, checks in matches(raw, "queues.cluster_queues.*.admission_checks"):
+        for index, check in enumerate(checks if isinstance(checks, list) else ()):
+            name = check.get("name") if isinstance(check, Mapping) else None
+            if isinstance(name, str) and name not in known:
+                instead = nearest(name, known, "there") if known else f"add queues.admission_checks.{dotted(name)}"
+                yield f"{key(*path, index, 'name')}: {name!r} is no key of queues.admission_checks; {instead}"
+
+
+def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Kueue ignores weights and scopes unless its own configuration turns them on."""
+    if not at(raw, "kueue"):
+        return
+    shares = ("cluster_queues", "cohorts", "local_queues")
+    for needed, patterns in {
+        "fair_sharing": [f"queues.{part}.*.fair_sharing" for part in shares[:2]],
+        "admission_fair_sharing": ["queues.cluster_queues.*.admission_scope", "queues.local_queues.*.fair_sharing"],
+    }.items():
+        first = next((path for pattern in patterns for path, value in matches(raw, pattern) if value), None)
+        if first is not None and needed not in at(raw, "kueue"):
+            yield f"{key('kueue', needed)}: is missing though {dotted(*first)} is there: Kueue would ignore it; add it"
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

@@ -25,7 +25,7 @@ from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
 from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
-from components.queues import QueuesSpec
+from components.queues.spec import PARTIAL_RESOURCES, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, reserved, stackfile
@@ -46,6 +46,7 @@ from tenancy.ledger import (
     Unbudgeted,
 )
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+from tenancy.quantity import whole
 
 _MOST_LINES = 100
 # The provider's key with which it changes a ConfigMap instead of replacing it.
@@ -220,19 +221,24 @@ def _entries(kind: type[_Entry], specs: Mapping[str, Spec]) -> tuple[_Entry, ...
 
 
 def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
+    """The devices that queues and cohorts hand out of pools. CPU and memory are Kueue's alone."""
+    holders = [(name, False, queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
+    holders += [(name, True, cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
     return tuple(
         QueueQuota(
-            queue=queue,
+            queue=name,
+            cohort=is_cohort,
             flavor=flavor,
-            pool=queues.flavors[flavor].pool,
+            pool=pool,
             resource=resource,
-            nominal=quota.nominal,
-            borrowing=quota.borrowing_limit or 0,
+            nominal=whole(quota.nominal),
+            borrowing=whole(quota.borrowing_limit or 0),
         )
-        for queue, spec in sorted(queues.cluster_queues.items())
-        for flavor, resources in sorted(spec.quotas.items())
-        if flavor in queues.flavors
+        for name, is_cohort, quotas in holders
+        for flavor, resources in sorted(quotas.items())
+        if flavor in queues.flavors and (pool := queues.flavors[flavor].pool) is not None
         for resource, quota in sorted(resources.items())
+        if resource not in PARTIAL_RESOURCES
     )
 
 

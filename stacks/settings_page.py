@@ -78,7 +78,8 @@ def _has_keys(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
 def _kind(found: Mapping[str, Any]) -> str:
     if "enum" in found:
         return " or ".join(f"`{each}`" for each in found["enum"])
-    return _WORDS.get(found["type"], str(found["type"]))
+    kinds = [found["type"]] if isinstance(found["type"], str) else found["type"]
+    return " or ".join(_WORDS.get(kind, kind) for kind in kinds)
 
 
 def _example(found: Mapping[str, Any]) -> str:

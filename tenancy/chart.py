@@ -112,7 +112,7 @@ class _Chart:
     def _whole_pool(self, pool: Pool) -> Iterator[str]:
         yield from self._whole_head(pool)
         segments = [
-            Segment(label=f"{quota.queue} {quota.nominal}", amount=quota.nominal, tenant=quota.queue)
+            Segment(label=f"{quota.holder} {quota.nominal}", amount=quota.nominal, tenant=quota.holder)
             for quota in self.ledger.quotas
             if quota.pool == pool.name and quota.resource == GPU
         ]
@@ -231,7 +231,7 @@ def _counted(items: Sequence[Item]) -> str:
 
 def _queued(quota: QueueQuota) -> str:
     borrows = f" and borrows {quota.borrowing}" if quota.borrowing else ""
-    return f"{quota.queue} {quota.nominal} {quota.resource}{borrows}"
+    return f"{quota.holder} {quota.nominal} {quota.resource}{borrows}"
 
 
 def _gpus(count: int) -> str:

@@ -196,7 +196,10 @@ class Unbudgeted:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueQuota:
-    """The amount of `resource` in a pool that a ClusterQueue hands out: its own, and borrowed from other queues."""
+    """The amount of `resource` in a pool that a ClusterQueue hands out: its own, and borrowed from other queues.
+
+    With `cohort` the quota is a Cohort's own, and `queue` is the name of the Cohort.
+    """
 
     queue: str
     flavor: str
@@ -204,6 +207,12 @@ class QueueQuota:
     resource: str
     nominal: int
     borrowing: int = 0
+    cohort: bool = False
+
+    @property
+    def holder(self) -> str:
+        """The ClusterQueue by its name, or the Cohort as such."""
+        return f"cohort {self.queue}" if self.cohort else self.queue
 
     @property
     def most(self) -> int:

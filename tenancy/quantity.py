@@ -79,6 +79,24 @@ def canonical(amount: int) -> str:
     return str(amount)
 
 
+def canonical_text(value: object) -> str:
+    """The canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi". Raises QuantityError, also
+    for amounts finer than a thousandth."""
+    exact = parse(value)
+    if exact < 0:
+        raise QuantityError(f"{value!r} is below 0")
+    if isinstance(value, str) and value.endswith("i") and exact.denominator == 1:
+        sizes = ((suffix, 2**exponent) for suffix, exponent in reversed(_BINARY.items()))
+        fitting = ((suffix, size) for suffix, size in sizes if exact and exact % size == 0)
+        suffix, size = next(fitting, ("", 1))
+        return f"{exact // size}{suffix}"
+    if exact.denominator == 1:
+        return canonical(exact.numerator)
+    if (exact * 1000).denominator != 1:
+        raise QuantityError(f"{value!r} is finer than a thousandth")
+    return f"{exact * 1000}m"
+
+
 def canonical_mib(mib: int) -> str:
     """A host memory quantity in the binary form the API server returns: 8192 MiB is "8Gi", 5000 MiB is "5000Mi"."""
     for suffix in ("Ei", "Pi", "Ti", "Gi"):

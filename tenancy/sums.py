@@ -47,7 +47,7 @@ def _largest(ledger: Ledger, pool: str) -> str:
         for s in ledger.seats_in(pool)
     ]
     quotas = (q for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem)
-    promises += [(q.nominal, f"{q.queue} {q.nominal}") for q in quotas]
+    promises += [(q.nominal, f"{q.holder} {q.nominal}") for q in quotas]
     promises.sort(key=lambda promise: -promise[0])
     shown = [text for _, text in promises[:_SHOWN]]
     return ", ".join([*shown, "…"] if len(promises) > _SHOWN else shown)
@@ -138,10 +138,11 @@ def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = Tr
     """Each queue hands out at most as many devices as its pool has, except those in `but`. With `together`, this holds
     for all queues in sum."""
     for pool in ledger.pools:
-        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.queue not in but]
+        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]
         above = [entry for entry in entries if entry.most > pool.gpus]
         for entry in above:
-            yield too_many(f"ClusterQueue {entry.queue}: may hand out {entry.most} {GPUS}", pool)
+            holder = entry.holder if entry.cohort else f"ClusterQueue {entry.queue}"
+            yield too_many(f"{holder}: may hand out {entry.most} {GPUS}", pool)
         nominal = sum(entry.nominal for entry in entries)
         if together and nominal > pool.gpus and not above:
             yield too_many(f"{pool.name}: queues have {nominal} {GPU}", pool)

@@ -24,7 +24,7 @@ def queued(ledger: Ledger) -> list[PoolPlacement]:
     selectors = {pool.name: pool.node_selector for pool in ledger.pools if pool.sharing is Sharing.WHOLE}
     reached: dict[str, set[str]] = {}
     for quota in ledger.quotas:
-        reached.setdefault(quota.queue, set()).update({quota.pool} & selectors.keys())
+        reached.setdefault(quota.holder, set()).update({quota.pool} & selectors.keys())
     pools: dict[str, set[str]] = {}
     for queue in ledger.local_queues:
         pools.setdefault(queue.tenant, set()).update(reached.get(queue.queue, ()))

@@ -47,7 +47,8 @@ def is_taken(graph: Graph, found: Object) -> bool:
     if found.kind == "ResourceQuota":
         named = found.name in _QUOTAS or found.name.startswith(f"{names.HOST_MEMORY_QUOTA}-")
         return named and _is_a_tenants(ledger, found)
-    return found.name in {quota.queue for quota in ledger.quotas}
+    holder = f"cohort {found.name}" if found.kind == "Cohort" else found.name
+    return holder in {quota.holder for quota in ledger.quotas}
 
 
 def _own(found: Object) -> Finding:
@@ -147,7 +148,7 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         return  # the rule on what queues cover reports it
     queue = text(spec, "clusterQueue")
     given_to = sorted({each.tenant for each in ledger.local_queues if each.queue == queue})
-    is_ours = queue in {quota.queue for quota in ledger.quotas}
+    is_ours = queue in {quota.holder for quota in ledger.quotas}
     if found.namespace in given_to or not ledger.local_queues:
         return
     if is_ours or (_is_a_tenants(ledger, found) and not _is_judged(graph, queue)):

@@ -62,18 +62,24 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
 def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
     """By pool, what queues have that the ledger promises and the graph does not hold."""
     nominal: dict[str, int] = defaultdict(int)
-    declared = {queue.name for queue in graph.of(CLUSTER_QUEUE)}
+    declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     for entry in ledger.quotas if not graph.ledger_objects else ():
-        if entry.resource == GPU and entry.queue not in declared:
+        if entry.resource == GPU and entry.holder not in declared:
             nominal[entry.pool] += entry.nominal
     return nominal
+
+
+def _holder(queue: Object) -> str:
+    """The name of the holder in the ledger's quotas."""
+    return f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name
 
 
 def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
     """gpumem is handed out by the ledger's queues alone: there it is summed up with the seats."""
     for resource in (ledger.names.gpumem, ledger.names.gpu_count):
         for flavor, quota in _quotas(queue, resource):
-            entries = [q for q in ledger.quotas if (q.queue, q.flavor, q.resource) == (queue.name, flavor, resource)]
+            held = (_holder(queue), flavor, resource)
+            entries = [q for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held]
             promised = sum(entry.nominal for entry in entries)
             own = whole(given(quota, "nominalQuota", 0))
             if own > promised:
@@ -86,7 +92,7 @@ def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
 
 def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     """The ledger's own entries: each one, and together those of queues that are not in the graph to be counted."""
-    declared = {queue.name for queue in graph.of(CLUSTER_QUEUE)}
+    declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
     yield from (Finding(line) for line in lines)
 
@@ -107,14 +113,14 @@ def _quotas(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, An
 def coverage(graph: Graph) -> Iterator[Finding]:
     """A ClusterQueue covers whatever its tenants' Jobs may ask for; Kueue would never admit them."""
     ledger = graph.ledger
-    for queue in sorted({quota.queue for quota in ledger.quotas}) if ledger else ():
+    for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
     yield from each(graph.of("Job.batch", "CronJob.batch"), lambda job: _is_covered(graph, job))
     yield from each(graph.of(LOCAL_QUEUE), lambda door: _leads_somewhere(graph, door))
 
 
 def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
-    entries = [quota for quota in ledger.quotas if quota.queue == queue]
+    entries = [quota for quota in ledger.quotas if quota.holder == queue]
     covered = {quota.resource for quota in entries}
     for name in dict.fromkeys(quota.pool for quota in entries):
         pool = ledger.pool(name)
@@ -171,7 +177,7 @@ def _elsewhere(graph: Graph, job: Object, name: str | None, door: Object | None)
     queue, pods = doors[name].queue, _pods_at_once(job)
     pod_spec = at(pod_template(job.manifest) or {}, "spec")
     for resource in sorted(requested(pod_spec)):
-        most = [quota.most for quota in ledger.quotas if (quota.queue, quota.resource) == (queue, resource)]
+        most = [quota.most for quota in ledger.quotas if (quota.holder, quota.resource) == (queue, resource)]
         asked = pods * pod_request(pod_spec, resource)
         if most and asked > max(most):
             yield _never_starts(job, f"{asked} {resource} at once ({pods} x {asked // pods})", queue, max(most))

@@ -66,7 +66,7 @@ def _value(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> Iter
     """A tenant may hold its seats and the quota of its queues."""
     tenant = quota.namespace
     seats = ledger.budget_mib(tenant)
-    queued = sum(q.most for q in ledger.quotas if q.queue in queues and q.resource == ledger.names.gpumem)
+    queued = sum(q.most for q in ledger.quotas if q.holder in queues and q.resource == ledger.names.gpumem)
     if amount != seats + queued:
         beside = f" and its queues {queued}" if queued else ""
         yield Finding(
@@ -80,7 +80,7 @@ def _devices(ledger: Ledger, queues: set[str], quota: Object, amount: int) -> It
     """The devices that the tenant's pods may name: one for each of its seats."""
     tenant, resource = quota.namespace, ledger.names.gpu_count
     most = ledger.devices_of(tenant) + sum(
-        q.most for q in ledger.quotas if q.queue in queues and q.resource == resource
+        q.most for q in ledger.quotas if q.holder in queues and q.resource == resource
     )
     if amount != most:
         yield Finding(

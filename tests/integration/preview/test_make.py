@@ -50,7 +50,7 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
         full = make(clone, "preview", "FULL=1")
     finally:
         stack.write_text(right)
-    assert "OVER by 1300 MiB" in outcome.text
+    assert "OVER by 1336 MiB" in outcome.text
     for refused in (outcome, full):
         assert refused.code != 0
         *_, headline, description, reason, remedy, last = refused.text.splitlines()

@@ -2,19 +2,12 @@ from typing import Any
 
 import pulumi
 import pytest
+from pydantic import ValidationError
 
 from components.base.manifest import component_type
-from components.queues import (
-    ClusterQueueSpec,
-    LocalQueues,
-    LocalQueuesArgs,
-    Queues,
-    QueuesArgs,
-    QueuesSpec,
-    cluster_queue,
-    handed_out,
-    tenants_of,
-)
+from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
+from components.queues.objects import cluster_queue
+from components.queues.spec import ClusterQueueSpec, QueuesSpec, handed_out, tenants_of
 from tests.support.engine import Graph, build
 
 GPU, GPUMEM = "nvidia.com/gpu", "example.com/gpumem"
@@ -90,6 +83,58 @@ def test_several_flavors_are_tried_by_name_with_canonical_quotas(graph: Graph) -
         {"name": GPUMEM, "nominalQuota": "3k", "borrowingLimit": "0"},
         {"name": GPU, "nominalQuota": "1", "borrowingLimit": "2", "lendingLimit": "0"},
     ]
+
+
+def test_flavors_with_the_same_resources_are_a_resource_group() -> None:
+    quotas = {
+        "cores": {"cpu": {"nominal": "0.5"}, "memory": {"nominal": "2048Mi"}},
+        "t4": {GPU: {"nominal": 1}},
+        "l4": {GPU: {"nominal": "2"}},
+    }
+    manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": quotas}), ["a"])
+    cores, devices = manifest["spec"]["resourceGroups"]
+    assert (cores["coveredResources"], [each["name"] for each in cores["flavors"]]) == (["cpu", "memory"], ["cores"])
+    assert [each["nominalQuota"] for each in cores["flavors"][0]["resources"]] == ["500m", "2Gi"]
+    assert (devices["coveredResources"], [each["name"] for each in devices["flavors"]]) == ([GPU], ["l4", "t4"])
+
+
+@pytest.mark.parametrize(
+    ("quotas", "refused"),
+    [
+        (
+            {"a": {GPU: {"nominal": 1}}, "b": {GPU: {"nominal": 1}, "cpu": {"nominal": 1}}},
+            "must list the same resources",
+        ),
+        ({"a": {}}, "at least one"),
+        ({"a": {GPU: {"nominal": "500m"}}}, "a.nvidia.com/gpu.nominal must be a whole number"),
+        ({"a": {"cpu": {"nominal": "1", "lending_limit": "1500m"}}}, "must be at most nominal 1"),
+        ({"a": {"cpu": {"nominal": "many"}}}, "must be a Kubernetes quantity such as 8, 500m or 32Gi"),
+        ({"a": {"cpu": {"nominal": -1}}}, "must be at least 0"),
+    ],
+)
+def test_quotas_that_kueue_would_refuse_are_refused(quotas: dict[str, Any], refused: str) -> None:
+    with pytest.raises(ValidationError, match=refused):
+        ClusterQueueSpec.model_validate({"quotas": quotas, "cohort": "lab"})
+
+
+def test_a_flavor_without_a_pool_hands_out_no_devices() -> None:
+    changed = {**SPEC, "flavors": {**SPEC["flavors"], "any": {}}}
+    with pytest.raises(ValidationError, match=r"flavors.any has no pool, but cluster_queues.one hands out nvidia"):
+        QueuesSpec.model_validate(changed)
+
+
+def test_a_cohort_has_its_parent_and_quota_and_waits_for_its_flavors() -> None:
+    lab = {"parent_name": "site", "quotas": {"l4": {GPU: {"nominal": 2}}}, "fair_sharing": {"weight": 2}}
+    queues = QueuesSpec.model_validate({**SPEC, "cohorts": {"lab": lab}})
+
+    def program() -> None:
+        Queues("queues", QueuesArgs(spec=queues, node_selectors=SELECTORS))
+
+    made = build(program)
+    cohort = made.one("Cohort", "queues-cohort-lab")
+    assert (cohort.inputs["spec"]["parentName"], cohort.inputs["spec"]["fairSharing"]) == ("site", {"weight": "2"})
+    assert made.depends_on(cohort, made.one("ResourceFlavor", "queues-flavor-l4"))
+    assert body(made, "Cohort", "queues-cohort-site") == {}
 
 
 def test_flavors_without_an_order_go_by_name() -> None:

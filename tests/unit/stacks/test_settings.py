@@ -192,7 +192,7 @@ OTHER_KEYS: list[tuple[str, object, str]] = [
     (
         f"{QUOTAS} gpu-any",
         {},
-        "queues.cluster_queues.gpu-cq.quotas: every flavor must list the same resources, at least one",
+        "queues.cluster_queues.gpu-cq.quotas: flavors that share a resource must list the same resources, at least one",
     ),
 ]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.quantity import QuantityError, canonical, canonical_mib, parse, whole
+from tenancy.quantity import QuantityError, canonical, canonical_mib, canonical_text, parse, whole
 
 DECIMAL = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]
 BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
@@ -91,6 +91,24 @@ def test_a_float_is_read_by_its_digits(number: float) -> None:
 )
 def test_the_canonical_form_is_the_api_servers(amount: int, text: str) -> None:
     assert canonical(amount) == text
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        *((8, "8"), ("8", "8"), (2.0, "2"), ("5000", "5k"), ("0.5", "500m"), (0.25, "250m"), ("1500m", "1500m")),
+        *(("1024Mi", "1Gi"), ("1.5Gi", "1536Mi"), ("512Ki", "512Ki"), ("0.5Ki", "512"), ("0Gi", "0")),
+    ],
+)
+def test_the_canonical_form_of_any_amount_is_the_api_servers(amount: object, text: str) -> None:
+    assert canonical_text(amount) == text
+    assert parse(text) == parse(amount)
+
+
+@pytest.mark.parametrize("amount", ["-1", "0.0001", "x", None, True])
+def test_an_amount_without_a_canonical_form_is_refused(amount: object) -> None:
+    with pytest.raises(QuantityError):
+        canonical_text(amount)
 
 
 @pytest.mark.parametrize(

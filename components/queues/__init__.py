@@ -1,0 +1,1 @@
+"""Queues: Kueue's flavors, cohorts, ClusterQueues, LocalQueues, topologies and admission checks (record 0002)."""

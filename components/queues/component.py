@@ -1,0 +1,101 @@
+"""The components that declare Kueue's objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from components.base.manifest import component_type, register
+from components.queues import objects
+from components.queues.spec import CohortSpec, QueuesSpec, tenants_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuesArgs:
+    """`node_selectors`: the labels of each pool's nodes, by pool."""
+
+    spec: QueuesSpec
+    node_selectors: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalQueuesArgs:
+    """`tenants`: the resources that declare the namespaces, by tenant."""
+
+    spec: QueuesSpec
+    tenants: Mapping[str, pulumi.Resource]
+
+
+class Queues(pulumi.ComponentResource):
+    """The ClusterQueues with their flavors, topologies, cohorts and checks, and the Jobs' priorities."""
+
+    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        spec = args.spec
+        super().__init__(component_type("Queues"), name, {"spec": spec.model_dump(mode="json")}, opts)
+        for key, priority in spec.workload_priorities.items():
+            register(objects.workload_priority_class(key, priority), f"{name}-priority-{key}", parent=self)
+        flavors = self._flavors(name, args)
+        cohorts = self._cohorts(name, spec, flavors)
+        checks = self._checks(name, spec)
+        tenants = tenants_of(spec)
+        for key, queue in spec.cluster_queues.items():
+            named = [flavors[flavor] for flavor in queue.quotas]
+            named += [cohorts[queue.cohort]] if queue.cohort else []
+            named += [checks[check.name] for check in queue.admission_checks]
+            declared = objects.cluster_queue(key, queue, tenants[key])
+            register(declared, f"{name}-cluster-{key}", parent=self, depends_on=named)
+        self.register_outputs({})
+
+    def _flavors(self, name: str, args: QueuesArgs) -> dict[str, pulumi.Resource]:
+        topologies = {
+            key: register(objects.topology(key, topology), f"{name}-topology-{key}", parent=self)
+            for key, topology in args.spec.topologies.items()
+        }
+        flavors: dict[str, pulumi.Resource] = {}
+        for key, flavor in args.spec.flavors.items():
+            labels = args.node_selectors[flavor.pool] if flavor.pool is not None else {}
+            named = [topologies[flavor.topology_name]] if flavor.topology_name is not None else []
+            declared = objects.flavor(key, flavor, labels)
+            flavors[key] = register(declared, f"{name}-flavor-{key}", parent=self, depends_on=named)
+        return flavors
+
+    def _cohorts(
+        self, name: str, spec: QueuesSpec, flavors: Mapping[str, pulumi.Resource]
+    ) -> dict[str, pulumi.Resource]:
+        """Cohorts with settings, and those that queues only name. Kueue takes a cohort before its parent."""
+        named = {queue.cohort for queue in spec.cluster_queues.values() if queue.cohort}
+        named |= {cohort.parent_name for cohort in spec.cohorts.values() if cohort.parent_name}
+        cohorts: dict[str, pulumi.Resource] = {}
+        for key in sorted(named | spec.cohorts.keys()):
+            cohort = spec.cohorts.get(key, CohortSpec())
+            known = [flavors[flavor] for flavor in cohort.quotas]
+            declared = objects.cohort(key, cohort)
+            cohorts[key] = register(declared, f"{name}-cohort-{key}", parent=self, depends_on=known)
+        return cohorts
+
+    def _checks(self, name: str, spec: QueuesSpec) -> dict[str, pulumi.Resource]:
+        checks: dict[str, pulumi.Resource] = {}
+        for key, check in spec.admission_checks.items():
+            declared = objects.provisioning_request_config(key, check)
+            config = register(declared, f"{name}-provisioning-{key}", parent=self)
+            checks[key] = register(
+                objects.admission_check(key), f"{name}-check-{key}", parent=self, depends_on=[config]
+            )
+        return checks
+
+
+class LocalQueues(pulumi.ComponentResource):
+    """The tenants' LocalQueues. They depend on the tenants, and the tenants on the ClusterQueues.
+
+    Kueue keeps a ClusterQueue while a Workload holds its quota. All is deleted in reverse order, so a tenant's
+    namespace goes first, with its Jobs and Workloads.
+    """
+
+    def __init__(self, name: str, args: LocalQueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        queues = args.spec.local_queues
+        tenants = {key: queue.tenant for key, queue in queues.items()}
+        super().__init__(component_type("LocalQueues"), name, {"tenants": tenants}, opts)
+        for key, queue in queues.items():
+            declared = objects.local_queue(key, queue)
+            register(declared, f"{name}-{key}", parent=self, depends_on=[args.tenants[queue.tenant]])
+        self.register_outputs({})

@@ -1,0 +1,172 @@
+"""Kueue's objects as manifests. Sets without an order are sorted by name: maps have none once the engine read them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from components.base.manifest import Manifest, described, manifest
+from components.queues.spec import (
+    ClusterQueueSpec,
+    CohortSpec,
+    FairSharingSpec,
+    FlavorSpec,
+    LocalQueueSpec,
+    PreemptionSpec,
+    ProvisioningSpec,
+    Quotas,
+    QuotaSpec,
+    TopologySpec,
+    WorkloadPrioritySpec,
+)
+from tenancy.names import KUEUE_API, KUEUE_GROUP, LABEL_NAMESPACE
+from tenancy.quantity import canonical_text
+
+PROVISIONING_CONTROLLER = f"{KUEUE_GROUP}/provisioning-request"
+
+
+def flavor(name: str, spec: FlavorSpec, node_selector: Mapping[str, str]) -> Manifest:
+    """The ResourceFlavor. Kueue adds its labels and its tolerations to the pods of admitted Jobs, so that these run on
+    the nodes of the pool."""
+    return _kueue(
+        "ResourceFlavor",
+        name,
+        spec=_given(
+            nodeLabels={**node_selector, **spec.node_labels},
+            nodeTaints=[taint.model_dump() for taint in spec.node_taints],
+            tolerations=[toleration.declared for toleration in spec.tolerations],
+            topologyName=spec.topology_name,
+        ),
+    )
+
+
+def topology(name: str, spec: TopologySpec) -> Manifest:
+    return _kueue("Topology", name, spec={"levels": [{"nodeLabel": label} for label in spec.levels]})
+
+
+def cohort(name: str, spec: CohortSpec) -> Manifest:
+    """A Cohort. Its ClusterQueues and its child cohorts lend each other what is idle."""
+    body = _given(parentName=spec.parent_name, fairSharing=_fair_sharing(spec.fair_sharing))
+    return _kueue("Cohort", name, spec=body | _resource_groups(spec.quotas, borrows=spec.parent_name is not None))
+
+
+def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> Manifest:
+    """The ClusterQueue, open to `tenants` only.
+
+    The namespaceSelector uses the label that Kubernetes sets itself; null would admit nobody, {} everybody.
+    """
+    body: dict[str, Any] = {
+        "queueingStrategy": spec.strategy,
+        "namespaceSelector": {"matchExpressions": [_is_one_of(sorted(tenants))]},
+        "preemption": _preemption(spec.preemption),
+        **_resource_groups(spec.quotas, borrows=spec.cohort is not None),
+        **_given(
+            cohortName=spec.cohort,
+            fairSharing=_fair_sharing(spec.fair_sharing),
+            stopPolicy=None if spec.stop_policy == "None" else spec.stop_policy,
+        ),
+    }
+    if len(spec.quotas) > 1:
+        choice = spec.flavor_fungibility
+        body["flavorFungibility"] = {
+            "whenCanBorrow": choice.when_can_borrow,
+            "whenCanPreempt": choice.when_can_preempt,
+            **_given(preference=choice.preference),
+        }
+    if spec.admission_scope is not None:
+        body["admissionScope"] = {"admissionMode": spec.admission_scope.admission_mode}
+    if spec.admission_checks:
+        checks = [{"name": each.name, **_given(onFlavors=each.on_flavors)} for each in spec.admission_checks]
+        body["admissionChecksStrategy"] = {"admissionChecks": checks}
+    return _kueue("ClusterQueue", name, spec=body)
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value not in (None, {}, [])}
+
+
+def _is_one_of(tenants: Sequence[str]) -> dict[str, Any]:
+    """`In` needs a value. Every namespace has the label, so `DoesNotExist` selects none."""
+    if not tenants:
+        return {"key": LABEL_NAMESPACE, "operator": "DoesNotExist"}
+    return {"key": LABEL_NAMESPACE, "operator": "In", "values": list(tenants)}
+
+
+def _fair_sharing(spec: FairSharingSpec | None) -> dict[str, str] | None:
+    return None if spec is None else {"weight": canonical_text(spec.weight)}
+
+
+def _preemption(spec: PreemptionSpec) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "withinClusterQueue": spec.within_cluster_queue,
+        "reclaimWithinCohort": spec.reclaim_within_cohort,
+    }
+    if spec.borrow_within_cohort is not None:
+        borrowing = spec.borrow_within_cohort
+        threshold = _given(maxPriorityThreshold=borrowing.max_priority_threshold)
+        body["borrowWithinCohort"] = {"policy": borrowing.policy, **threshold}
+    return body
+
+
+def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
+    """Flavors with the same resources are a group. Kueue tries the flavors of a group in the order of their names."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(quotas):
+        groups.setdefault(tuple(sorted(quotas[name])), []).append(name)
+    made = [
+        {
+            "coveredResources": list(resources),
+            "flavors": [
+                {"name": name, "resources": [_quota(each, quotas[name][each], borrows=borrows) for each in resources]}
+                for name in names
+            ],
+        }
+        for resources, names in groups.items()
+    ]
+    return {"resourceGroups": made} if made else {}
+
+
+def _quota(resource: str, spec: QuotaSpec, *, borrows: bool) -> dict[str, str]:
+    """Writes a borrowing limit for each quota that may borrow, since Kueue's default is any amount."""
+    borrowing = (spec.borrowing_limit or 0) if borrows else None
+    limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
+    given = {key: canonical_text(amount) for key, amount in limits.items() if amount is not None}
+    return {"name": resource, "nominalQuota": canonical_text(spec.nominal), **given}
+
+
+def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
+    body = _given(
+        fairSharing=_fair_sharing(spec.fair_sharing),
+        stopPolicy=None if spec.stop_policy == "None" else spec.stop_policy,
+    )
+    return _kueue("LocalQueue", name, spec.tenant, spec={"clusterQueue": spec.cluster_queue, **body})
+
+
+def admission_check(name: str) -> Manifest:
+    """A check by the cluster autoscaler, with the ProvisioningRequestConfig of the same name."""
+    parameters = {"apiGroup": KUEUE_GROUP, "kind": "ProvisioningRequestConfig", "name": name}
+    return _kueue("AdmissionCheck", name, spec={"controllerName": PROVISIONING_CONTROLLER, "parameters": parameters})
+
+
+def provisioning_request_config(name: str, spec: ProvisioningSpec) -> Manifest:
+    retry = spec.retry_strategy
+    return _kueue(
+        "ProvisioningRequestConfig",
+        name,
+        spec={
+            "provisioningClassName": spec.provisioning_class_name,
+            **_given(parameters=dict(spec.parameters), managedResources=list(spec.managed_resources)),
+            "retryStrategy": {
+                "backoffLimitCount": retry.backoff_limit_count,
+                "backoffBaseSeconds": retry.backoff_base_seconds,
+                "backoffMaxSeconds": retry.backoff_max_seconds,
+            },
+        },
+    )
+
+
+def workload_priority_class(name: str, spec: WorkloadPrioritySpec) -> Manifest:
+    return _kueue("WorkloadPriorityClass", name, value=spec.value, **described(spec.description))
+
+
+def _kueue(kind: str, name: str, namespace: str | None = None, **body: object) -> Manifest:
+    return manifest(KUEUE_API, kind, name, "queues", namespace, **body)
