@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from components.claims import Claims, ClaimsArgs, resident_stanzas
+from components.claims import Claims, ClaimsArgs
 from tenancy.ledger import ConsumableShares, Seat
 from tests.support.engine import Graph
 from tests.support.given import LEDGER, declared
@@ -46,13 +46,3 @@ def test_quotas_and_policies_are_there_before_there_is_anything_to_claim(graph: 
         assert all(graph.depends_on(found, limit) for limit in limits)
     for found in graph.all("ResourceClaimTemplate"):
         assert any(graph.depends_on(found, each) for each in graph.all("DeviceClass"))
-
-
-def test_the_stack_gives_each_resident_the_fields_of_its_pods() -> None:
-    assert resident_stanzas(LEDGER)["chat"] == {
-        "namespace": "chat",
-        "pool": "t4",
-        "nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4", "zone": "a"},
-        "resourceClaims": [{"name": "gpumem", "resourceClaimTemplateName": "chat-gpumem"}],
-        "resources": {"claims": [{"name": "gpumem"}]},
-    }

@@ -74,10 +74,6 @@ def test_the_example_with_caps_breaks_no_rule_and_its_preview_says_who_holds_the
     assert "; the driver lets no seat have more" in seating_chart(settings.parse(config).ledger(), width=200)
 
 
-def test_without_enforcement_nothing_need_be_declared() -> None:
-    assert judge(platform()) == []
-
-
 @pytest.mark.parametrize("enforce", list(Enforce))
 def test_where_the_driver_enforces_no_workload_sets_its_own_cap(enforce: Enforce) -> None:
     program = platform(pool("t4", **ABLE | {"enforce": enforce}))

@@ -11,7 +11,6 @@ JOB = "spec.jobTemplate.spec"
 AGENT = f"{JOB}.template.spec"
 WATCHDOG_ROLE = f"{names.WATCHDOG} Role"
 NEGATIVE = [{"name": "a", "image": graphs.IMAGE, "resources": {"limits": {GPUMEM: -5000}}}]
-NVIDIA_0 = [{"name": "dev", "hostPath": {"path": "/dev/nvidia0"}}]
 BOTH_KEYS = {f"limits.{GPUMEM}": "2000", f"requests.{GPUMEM}": "2000"}
 OTHER_DOMAIN = {"requests.example.com/gpumem": "2000", f"requests.{GPUMEM}": "2000"}
 THREE_DEVICES = {f"requests.{GPUMEM}": "4800", "requests.viktorbarzin.me/gpu-count": "3"}
@@ -34,7 +33,6 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
         "whole-mib",
         "container a: viktorbarzin.me/gpumem is ne",
     ),
-    ("llama-swap", "spec.template.spec.volumes", NVIDIA_0, "admission", "volume dev mounts the host's"),
     ("llama-swap", f"{LLAMA}.image", "localhost:5000/b", "images", "is not pinned"),
     (
         "llama-swap",

@@ -46,7 +46,7 @@ def test_every_agent_has_a_workload_with_its_program_and_an_account(workloads: l
     assert len({*accounts.values()}) == len(accounts)
 
 
-def test_an_agent_starts_after_its_rights_and_its_journal() -> None:
+def test_an_agent_starts_after_its_rights_its_journal_and_on_nodes_its_network_policy() -> None:
     def program() -> None:
         platform.build(settings.parse(raw()))
 
@@ -55,8 +55,9 @@ def test_an_agent_starts_after_its_rights_and_its_journal() -> None:
         agent = graph.parent(identity)
         assert agent is not None
         siblings = graph.children(agent)
-        before = graph.children(identity) + [each for each in siblings if each.name.endswith("-journal")]
         (workload, *_) = (each for each in siblings if each.kind in KINDS)
+        ends = ("-journal", "-network-policy") if workload.kind == "DaemonSet" else ("-journal",)
+        before = graph.children(identity) + [each for each in siblings if each.name.endswith(ends)]
         assert all(graph.depends_on(workload, each) for each in before)
 
 

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from components.base.network import PrometheusSpec, ingress, peer
+from components.base.network import PrometheusSpec, ingress
 
 METADATA = {"name": "exporter", "namespace": "nodes"}
 SELECTOR = {"app.kubernetes.io/name": "exporter"}
@@ -19,14 +19,6 @@ def test_prometheus_is_its_pods_in_its_namespace() -> None:
 def test_without_labels_every_pod_of_the_namespace_would_be_prometheus() -> None:
     with pytest.raises(ValidationError):
         PrometheusSpec(namespace="monitoring", pod_labels={})
-
-
-def test_peers_reach_one_port() -> None:
-    other = peer("system", {"matchLabels": {"a": "b"}})
-    spec = ingress(METADATA, SELECTOR, 9401, [PROMETHEUS, other])["spec"]
-    assert spec["podSelector"] == {"matchLabels": SELECTOR}
-    assert spec["policyTypes"] == ["Ingress"]
-    assert spec["ingress"] == [{"from": [PROMETHEUS, other], "ports": [{"protocol": "TCP", "port": 9401}]}]
 
 
 def test_nobody_is_not_everybody() -> None:
