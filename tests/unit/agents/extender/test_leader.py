@@ -32,10 +32,6 @@ def leadership(served: Served, gains: Gains) -> LeaseWatcher:
     )  # fmt: skip
 
 
-def test_nobody_leads_before_the_lease_was_seen(leadership: LeaseWatcher) -> None:
-    assert leadership.since is None
-
-
 def test_it_leads_while_its_own_pods_scheduler_holds_the_lease(leadership: LeaseWatcher, gains: Gains) -> None:
     leadership.see(lease("pod-1_uuid"))
     assert leadership.since == 0.0
@@ -75,12 +71,6 @@ def test_who_leads_again_begins_anew(leadership: LeaseWatcher, served: Served, g
     leadership.see(lease("pod-1_uuid", renewed="3"))
     assert leadership.since == 9.0
     assert gains == [0.0, 9.0]
-
-
-def test_a_lease_that_is_gone_has_no_leader(leadership: LeaseWatcher) -> None:
-    leadership.see(lease("pod-1_uuid"))
-    leadership.see(None)
-    assert leadership.since is None
 
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/s/leases"

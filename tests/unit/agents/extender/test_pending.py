@@ -74,13 +74,6 @@ def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
     assert not held.look_after(GRACE_SECONDS - 0.1)
 
 
-def test_a_pod_that_found_room_waits_no_more(held: Held) -> None:
-    held.cache.remove_pod("first")
-    held.waiting.forget("second")
-    assert not held.look_after(10)
-    assert len(held.waiting) == 0
-
-
 def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
     held.cache.remove_pod("first")
     held.look_after(10)

@@ -61,10 +61,6 @@ def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
     assert adj(process) == 900
 
 
-def test_a_process_that_has_ended_is_gone(process: Path) -> None:
-    assert hold(process.parent, 8, POD, 474) is Held.GONE
-
-
 def test_a_process_that_ends_meanwhile_is_gone(process: Path) -> None:
     (process / "cgroup").unlink()
     assert hold(process.parent, 7, POD, 474) is Held.GONE

@@ -76,8 +76,3 @@ def test_a_process_that_was_gone_meanwhile_counts_as_new(index: ProcessIndex, no
     assert index.scan() == {}
     put(index.proc, 7, in_pod(OTHER))
     assert index.scan() == {7: OTHER_POD}
-
-
-def test_a_process_that_ends_while_it_is_read_is_left_out(index: ProcessIndex) -> None:
-    (index.proc / "7").mkdir()
-    assert index.scan() == {}

@@ -64,11 +64,6 @@ def test_a_pod_without_any_status_is_listed() -> None:
     assert (pod.declared_mib, pod.containers) == (5000, {})
 
 
-def test_without_a_ledger_nothing_is_declared() -> None:
-    (pod,) = read(CHAT, ledger=None).pods
-    assert pod.declared_mib == 0
-
-
 def test_a_pod_whose_request_cannot_be_read_is_named_and_leaves_the_others_known() -> None:
     odd = {**CHAT, "spec": {"containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "lots"}}}]}}
     output = io.StringIO()

@@ -20,14 +20,6 @@ def by_threads(work: Callable[[], None]) -> None:
         thread.join()
 
 
-def test_a_counter_counts_by_its_label() -> None:
-    refusals = Counter("refusals_total", "Refusals.", "reason")
-    refusals.add("no_room")
-    refusals.add("no_room", 2)
-    refusals.add("malformed")
-    assert shown(refusals) == {"refusals_total,no_room": 3, "refusals_total,malformed": 1}
-
-
 def test_a_bucket_has_all_that_took_no_longer_than_its_bound() -> None:
     seconds = Histogram("seconds", "Time.", "verb")
     for each in (0.0005, 0.0006, 5.0, 6.0):

@@ -334,6 +334,12 @@ def show(text: str, instead: str) -> Callable[[Card], object]:
     return lambda card: setattr(card.script, "edit", lambda answer: answer.replace(text, instead))
 
 
+def show_a_pod_that_is_gone(card: Card) -> None:
+    seen = card.uses()
+    card.script.uses = lambda: seen
+    card.served.cluster.pods.pop(1)
+
+
 IMPLAUSIBLE = show(f" {10_700 * MIB}\n", f" {14_000 * MIB}\n")
 FAULTS: dict[str, tuple[Callable[[Card], object], int, str]] = {
     "no exporter": (lambda card: card.served.cluster.pods.pop(0), 0, "0 exporters run there"),
@@ -341,6 +347,7 @@ FAULTS: dict[str, tuple[Callable[[Card], object], int, str]] = {
     "an exporter that has read nothing for a minute": (show("seconds 1.", "seconds 61."), 0, "at most 30 s"),
     "pods far over the device": (IMPLAUSIBLE, 0, "pods use 18000 MiB and 0 are unattributed"),
     "a server whose clock is wrong": (lambda card: setattr(card, "ahead", timedelta(hours=1)), 1, "this node's are"),
+    "a pod that the API does not know": (show_a_pod_that_is_gone, 0, "does not run there"),
 }
 
 

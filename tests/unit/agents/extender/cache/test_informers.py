@@ -170,13 +170,6 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
     followed.eventually(lambda: followed.free_mib == 10000)
 
 
-def test_who_asks_for_new_lists_gets_lists_that_began_afterwards(followed: Followed) -> None:
-    followed.start()
-    asked_at = time.monotonic()
-    followed.informers.renew()
-    followed.eventually(lambda: (followed.informers.listed_at or 0) >= asked_at)
-
-
 def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
