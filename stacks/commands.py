@@ -3,17 +3,20 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from components.host_memory import host_memory_pools
 from stacks import kubeconfig, settings, stackfile
+from stacks.cluster import reading
 from stacks.engine import GATED, Engine, EngineError, refuse
+from stacks.existing import removal
+from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
 from stacks.parts import Parts
 from stacks.preview import run
 from stacks.preview.remedies import remedies
-from stacks.preview.report import report
+from stacks.preview.report import Run, report
 from stacks.settings import StackSettings
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
@@ -34,11 +37,13 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool) -> int:
         cluster = _cluster(engine)
     except KubeconfigError as error:
         cluster = f"{error}; the program is judged without one"
-    return _judge(engine, flags, declared, parts, cluster, full=full)
+    return _judge(engine, flags, declared, parts, cluster, full=full).exit_code
 
 
 def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
-    """Previews, asks and applies.
+    """Previews, compares with the cluster, asks and applies.
+
+    Raises EngineError if the rollout would take over what is in the cluster already (docs/adr/0034).
 
     `pulumi up` previews once more under the pack before it changes anything, so that what was confirmed is judged again
     as it is then. Not --skip-preview: in an update the pack sees the whole graph last, after the cluster has changed.
@@ -48,20 +53,26 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     declared, parts = settings.declared(engine.existing_stack_file())
     recover(engine, yes=yes)
     cluster = _cluster(engine)
-    if code := _judge(engine, flags, declared, parts, cluster, full=full):
-        return code
+    ended = _judge(engine, flags, declared, parts, cluster, full=full)
+    if ended.exit_code:
+        return ended.exit_code
+    _refuse_a_takeover(engine, ended)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
     return run.attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Previews, asks and removes."""
+    """Previews, lists what is lost, asks for the stack's name and removes.
+
+    Raises EngineError if volumes would be lost that nobody has named (docs/adr/0034).
+    """
     refuse(flags, engine.environment, gated=False)
     recover(engine, yes=yes)
     cluster = _cluster(engine)
     if code := run.attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
         return code
-    _confirm(f"Destroy {engine.stack}", cluster, yes=yes)
+    _list_the_loss(engine)
+    _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
     return run.attended(engine, "destroy", "--skip-preview", "--yes", *flags)
 
 
@@ -116,7 +127,7 @@ def _colour() -> bool:
 
 def _judge(
     engine: Engine, flags: Sequence[str], declared: StackSettings, parts: Parts, cluster: str, *, full: bool
-) -> int:
+) -> Run:
     """Previews under the policy pack, and prints the report."""
     given = [*GATED, *flags]
     print(cluster, flush=True)
@@ -130,7 +141,36 @@ def _judge(
     lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)))
     sys.stdout.write(report(ended, _chart(declared), colour=_colour(), remedies=lowered))
     sys.stdout.flush()
-    return ended.exit_code
+    return ended
+
+
+def _refuse_a_takeover(engine: Engine, previewed: Run) -> None:
+    changes = Changes.of(previewed.events.resources.values())
+    if not changes:
+        return
+    with reading(engine) as cluster:
+        verdict = check(changes, cluster)
+    for note in verdict.notes:
+        print(f"{engine.stack} {note}", flush=True)
+    if verdict.problems:
+        raise EngineError(_listed(f"{engine.stack} does not fit the cluster. Nothing was changed.", verdict.problems))
+
+
+def _list_the_loss(engine: Engine) -> None:
+    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
+    deployment = stack.export()
+    if not deployment["deployment"].get("resources"):
+        return
+    with reading(engine) as cluster:
+        loss = removal.of_state(deployment, cluster)
+    for line in loss.lines():
+        print(f"{engine.stack} {line}", flush=True)
+    if problems := [*loss.problems()]:
+        raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))
+
+
+def _listed(headline: str, lines: Iterable[str]) -> str:
+    return "\n".join([headline, *(f"  {line}" for line in lines)])
 
 
 def _cluster(engine: Engine) -> str:
@@ -146,15 +186,15 @@ def _cluster(engine: Engine) -> str:
     return str(cluster)
 
 
-def _confirm(question: str, cluster: str, *, yes: bool) -> None:
-    """Asks for a typed yes before a change. Raises EngineError without one."""
+def _confirm(question: str, cluster: str, *, yes: bool, word: str = "yes") -> None:
+    """Asks for a typed word before a change. Raises EngineError without it."""
     if yes:
         print(f"{question}: {cluster} (--yes)", flush=True)
         return
     try:
-        answer = input(f"\n{question}: {cluster}\nType yes to go on: ")
+        answer = input(f"\n{question}: {cluster}\nType {word} to go on: ")
     except EOFError:
         answer = ""
         print()
-    if answer != "yes":
+    if answer != word:
         raise EngineError("Nothing was changed.")

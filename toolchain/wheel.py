@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_tenancy"
 PACKAGES = ("agents", "components", "stacks", "tenancy")
 # The command line of a checkout, of no use to other programs.
-LEFT_OUT = ("stacks/__main__.py", "stacks/commands.py")
+LEFT_OUT = ("stacks/__main__.py", "stacks/cluster.py", "stacks/commands.py")
 # Copied unchanged: the hashes of NVML's bindings, and Kueue's chart for previews without a network.
 LOCK = Path("requirements.lock")
 CHART = Path(".toolchain") / "charts" / "kueue"

@@ -19,6 +19,8 @@ PROGRAM = (
     "__main__.py",
     "agents",
     "components",
+    "gpumem",
+    "policy",
     "stacks",
     "tenancy",
     "toolchain",

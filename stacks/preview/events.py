@@ -37,12 +37,25 @@ _GRAVITY = {op: rank for rank, op in enumerate(Op)}
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """A resource of the preview; `parent` is a URN, empty for the stack itself; `properties` are those that differ."""
+    """A resource of the preview; `parent` is a URN, empty for the stack itself; `properties` are those that differ.
+
+    `inputs` are those that the program declares, `before` those of the last run. A `retained` resource stays in the
+    cluster when it is deleted.
+    """
 
     urn: str
     parent: str
     op: Op
     properties: tuple[str, ...] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, Any] = field(default_factory=dict)
+    retained: bool = False
+
+    @property
+    def type(self) -> str:
+        """The type token, as in `kubernetes:core/v1:ConfigMap`."""
+        *_, types, _ = self.urn.split("::", 3)
+        return types.rpartition("$")[2]
 
     @property
     def label(self) -> str:
@@ -117,11 +130,20 @@ class Events:
 
     def _step(self, step: Mapping[str, Any]) -> None:
         op = _OPS.get(step["op"], Op.UPDATE)
-        urn, state = step["urn"], step.get("new") or step.get("old") or {}
+        new, old = step.get("new") or {}, step.get("old") or {}
+        urn, state = step["urn"], new or old
         known = self.resources.get(urn)
         if known is None or _GRAVITY[op] < _GRAVITY[known.op]:
             parent = state.get("parent") or ""
-            self.resources[urn] = Resource(urn=urn, parent=parent, op=op, properties=_properties(step))
+            self.resources[urn] = Resource(
+                urn=urn,
+                parent=parent,
+                op=op,
+                properties=_properties(step),
+                inputs=new.get("inputs") or {},
+                before=old.get("inputs") or {},
+                retained=bool(old.get("retainOnDelete")),
+            )
 
     def _diagnose(self, event: Mapping[str, Any]) -> None:
         if event["severity"] == "debug" or event.get("ephemeral"):

@@ -8,14 +8,16 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from stacks.__main__ import main
+from tests.support.cluster_objects import namespace
 from tests.support.prod import ROOT
 from tests.support.project import change
+from tests.support.streams import step, urn
 
 SALT = "encryptionsalt: v1:abc=:v1:def=="
 
@@ -64,13 +66,14 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"context lab at {server}"
 
 
-def engine(project: Path, script: str, select: str = "") -> None:
-    """A program in Pulumi's place, which notes each call; its state is clean."""
+def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
+    """A program in Pulumi's place, which notes each call; its state is clean, with these resources."""
+    deployment = json.dumps({"deployment": {"resources": state}})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\necho "$*" >> {project}/calls\n'
-        f'[ "$1 $2" = "stack export" ] && {{ echo \'{{"deployment": {{}}}}\'; exit; }}\n{script}\n'
+        f'[ "$1 $2" = "stack export" ] && {{ echo \'{deployment}\'; exit; }}\n{script}\n'
     )
     path.chmod(0o755)
 
@@ -160,7 +163,37 @@ def test_any_other_answer_changes_nothing(
         answer(monkeypatch, given)
         assert main([command, "--stack", "prod"], project) == 1
         assert capsys.readouterr().err == "Nothing was changed.\n"
-        assert calls(project)[-1].startswith(asked)
+        assert [call for call in calls(project) if not call.startswith("stack")][-1].startswith(asked)
+
+
+CREATES = json.dumps(step("create", urn("Namespace", "immich"), new={"inputs": namespace("immich")}) | {"sequence": 2})
+HOLDS_ONE = {"type": "kubernetes:core/v1:Namespace", "inputs": namespace("immich")}
+
+
+def test_nothing_is_changed_where_the_cluster_cannot_be_read(
+    project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It could hold what the rollout would take over, or the removal would lose."""
+    monkeypatch.setenv("PATH", str(project))
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}\n{CREATES}'; exit 0")
+    assert main(["up", "--stack", "prod", "--yes"], project) == 1
+    told = "the cluster cannot be read, so nothing was changed: kubectl is not on PATH\n"
+    assert capsys.readouterr().err == told
+    engine(project, "exit 0", state=[HOLDS_ONE])
+    assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err == told
+    assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == ["preview", "destroy"]
+
+
+def test_a_removal_is_confirmed_by_the_name_of_the_stack(
+    project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, "exit 0")
+    answer(monkeypatch, "yes\n")
+    assert main(["destroy", "--stack", "prod"], project) == 1
+    assert "Type prod to go on: " in capsys.readouterr().out
+    answer(monkeypatch, "prod\n")
+    assert main(["destroy", "--stack", "prod"], project) == 0
 
 
 def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
@@ -168,7 +201,7 @@ def test_a_pipeline_is_not_asked_and_the_cluster_is_still_named(
 ) -> None:
     engine(project, "exit 0")
     assert main(["destroy", "--stack", "prod", "--yes", "--", "--target", "urn"], project) == 0
-    assert calls(project)[1:] == [
+    assert [call for call in calls(project) if not call.startswith("stack")] == [
         "destroy --stack prod --preview-only --suppress-progress --target urn",
         "destroy --stack prod --skip-preview --yes --target urn",
     ]

@@ -39,6 +39,8 @@ WHEN_ASKED = {
     "plot.py": {"matplotlib"},
     "replay.py": {"simulation"},
 }
+# The command line of a checkout reads the cluster as kubectl's plugin does.
+OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}}
 # Parts of agents that kubectl's plugin uses: they count and report, and never act.
 OF_AGENTS = (
     "agents.extender.cache.",
@@ -56,7 +58,8 @@ POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 def needed(path: Path) -> set[str]:
     """The packages that a module needs at its import."""
     lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
-    return packages(path) - (lacking - packages(path, at_once=True))
+    allowed = OF_THE_COMMAND_LINE.get(str(path.relative_to(ROOT)), set())
+    return packages(path) - (lacking - packages(path, at_once=True)) - allowed
 
 
 def of_agents(path: Path) -> set[str]:

@@ -1,0 +1,76 @@
+"""Reads the stack's cluster through kubectl, which authenticates as the operator."""
+
+import http.client
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.kube.errors import ApiError, Object
+from agents.runtime.errors import AgentError
+from gpumem.kubectl import Kubectl
+from stacks import stackfile
+from stacks.engine import Engine, EngineError
+
+_KUBECONFIG = "kubernetes:kubeconfig"
+# The flags of kubectl for the provider's keys.
+_FLAGS = {"kubernetes:context": "--context", "kubernetes:cluster": "--cluster"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Requests to the API server. Raises ApiError."""
+
+    kubectl: Kubectl
+
+    def find(self, path: str) -> Object | None:
+        """The object at the path; None if there is none."""
+        try:
+            return self.kubectl.get(path)
+        except ApiError as error:
+            if error.status == http.client.NOT_FOUND:
+                return None
+            raise
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        """The objects of a list. A kind that the cluster lacks has none."""
+        try:
+            yield from self.kubectl.items(path, **parameters)
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Cluster]:
+    """The cluster that Pulumi would write to. Raises EngineError if it cannot be read, also within the block."""
+    pinned = engine.root / ".toolchain" / "bin" / "kubectl"
+    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
+        try:
+            with Kubectl(_flags(engine, Path(folder)), str(pinned) if pinned.exists() else "kubectl") as kubectl:
+                yield Cluster(kubectl)
+        except AgentError as error:
+            raise EngineError(f"the cluster cannot be read, so nothing was changed: {error}") from None
+
+
+def _flags(engine: Engine, folder: Path) -> list[str]:
+    given = stackfile.read(engine.stack_file).foreign
+    flags = [f"{flag}={given[name]}" for name, flag in _FLAGS.items() if given.get(name)]
+    if _KUBECONFIG not in given:
+        return flags
+    text = given[_KUBECONFIG] or _decrypted(engine)
+    if "\n" in text or not Path(text).is_file():
+        path = folder / "kubeconfig"
+        path.write_text(text, encoding="utf-8")
+        text = str(path)
+    return [*flags, f"--kubeconfig={text}"]
+
+
+def _decrypted(engine: Engine) -> str:
+    command = [str(engine.pulumi), "config", "get", _KUBECONFIG, "--stack", engine.stack]
+    done = subprocess.run(command, cwd=engine.root, env=engine.environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EngineError((done.stderr + done.stdout).strip())
+    return done.stdout.strip()

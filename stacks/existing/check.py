@@ -1,0 +1,55 @@
+"""Compares what a preview would create, patch and delete with the cluster."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from stacks.existing import findings, planned
+from stacks.existing.lookup import Reader, lookup
+from stacks.existing.planned import Identity, Planned, Release
+from stacks.existing.removal import Home, Removal, contents, home
+from stacks.preview.events import Resource
+
+_KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterqueues.kueue.x-k8s.io"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of a preview that may concern what is in the cluster already."""
+
+    planned: Sequence[Planned]
+    releases: Sequence[Release]
+    deleted: Sequence[Identity]
+    homes: Sequence[Home]
+
+    @classmethod
+    def of(cls, resources: Collection[Resource]) -> "Changes":
+        deleted = dict(planned.deleted(resources))
+        homes = [home(each.before) for identity, each in deleted.items() if identity.kind == "Namespace"]
+        return cls([*planned.planned(resources)], [*planned.releases(resources)], [*deleted], homes)
+
+    def __bool__(self) -> bool:
+        """True if the cluster has to be asked."""
+        return bool(self.planned or self.releases or self.homes)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The `problems` for which a rollout is refused, and `notes` for the operator."""
+
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check(changes: Changes, reader: Reader) -> Verdict:
+    """Reads the cluster, and judges the changes. Raises the reader's errors."""
+    there = lookup(reader, [each.identity for each in changes.planned])
+    problems = findings.findings(changes.planned, there, changes.deleted)
+    for release in changes.releases:
+        secrets = reader.items(
+            f"/api/v1/namespaces/{release.namespace}/secrets", labelSelector=f"owner=helm,name={release.name}"
+        )
+        problems += findings.of_a_release(release, secrets, reader.find(_KUEUES_DEFINITION))
+    removal = Removal({each: contents(reader, each.name) for each in changes.homes})
+    again = findings.known_again(changes.planned, there)
+    notes = [f"uses again what this stack made earlier: {', '.join(map(str, again))}"] if again else []
+    return Verdict((*problems, *removal.problems()), (*notes, *removal.lines()))

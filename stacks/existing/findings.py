@@ -1,0 +1,152 @@
+"""Judges what is in the cluster already, before a rollout changes anything. Pure: objects in, lines out."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stacks.existing.planned import Identity, Planned, Release
+from stacks.problems import key
+from tenancy import names
+
+Object = Mapping[str, Any]
+
+_OF_A_CLASS = ("value", "preemptionPolicy")
+_INSTALLED = "deployed"  # Helm's status of a release
+# Objects that the operator has named: where another name is written.
+_NAMED_BY = {
+    "ClusterQueue": ("queues", "cluster_queues"),
+    "LocalQueue": ("queues", "local_queues"),
+    "ResourceFlavor": ("queues", "flavors"),
+    "WorkloadPriorityClass": ("queues", "workload_priorities"),
+}
+_OF_A_NAMESPACE = {"system": ("cluster", "system_namespace"), "kueue": ("kueue", "namespace")}
+
+
+def findings(planned: Iterable[Planned], there: Mapping[Identity, Object], going: Iterable[Identity] = ()) -> list[str]:
+    """A line for each object that the run would take over, and for each patch that does not fit. `going` are objects
+    that the same run deletes."""
+    deleted = set(going)
+    lines = []
+    for each in sorted(planned, key=lambda one: one.identity):
+        found = there.get(each.identity)
+        if each.is_patch:
+            lines += [f"{each.identity}: {text}" for text in _of_a_patch(each, found, deleted)]
+        elif found is not None and (text := _of_a_creation(each, found)):
+            lines.append(f"{each.identity}: {text}")
+    return lines
+
+
+def known_again(planned: Iterable[Planned], there: Mapping[Identity, Object]) -> list[Identity]:
+    """Objects that this stack made earlier, and that the run would use again."""
+    return sorted(
+        each.identity
+        for each in planned
+        if not each.is_patch and (found := there.get(each.identity)) is not None and not _of_a_creation(each, found)
+    )
+
+
+def of_a_release(release: Release, secrets: Iterable[Object], definition: Object | None) -> list[str]:
+    """A line if Helm has the release, or if Kueue was installed in another way. `secrets` are those in which Helm keeps
+    the release, `definition` is Kueue's CustomResourceDefinition."""
+    named = f"Release {release.namespace}/{release.name}"
+    statuses = {(each["metadata"].get("labels") or {}).get("status") for each in secrets}
+    if _INSTALLED in statuses:
+        return [f"{named}: Helm has installed it already; remove {key('kueue')}, or uninstall it"]
+    if statuses:
+        forget = f"kubectl -n {release.namespace} delete secret -l owner=helm,name={release.name}"
+        return [f"{named}: an installation did not end; if it was this stack's, let Helm forget it: {forget}"]
+    annotations = (definition or {"metadata": {}})["metadata"].get("annotations") or {}
+    owner = (annotations.get("meta.helm.sh/release-namespace"), annotations.get("meta.helm.sh/release-name"))
+    if definition is not None and owner != (release.namespace, release.name):
+        return [f"{named}: Kueue is installed already in another way; remove {key('kueue')}, or uninstall it"]
+    return []
+
+
+def _of_a_creation(planned: Planned, found: Object) -> str | None:
+    """The finding on an object that is there; None if this stack made it, and may use it again."""
+    wanted, metadata = _stack(planned.manifest), found["metadata"]
+    owner = _stack(found)
+    if "deletionTimestamp" in metadata and owner is not None and owner == wanted:
+        return "is being deleted; wait until it is gone, and run this again"
+    if planned.identity.kind == "PriorityClass":  # the provider creates it, and does not apply it (docs/adr/0009)
+        return _of_a_class(planned, found)
+    if owner is not None:
+        return None if owner == wanted else f"is of the stack {owner}; two stacks cannot have the same object"
+    if (metadata.get("labels") or {}).get(names.LABEL_PART_OF) == names.PROJECT:
+        return (
+            "is of an earlier rollout, which is not in the state of this stack; restore that state, or hand the object "
+            f"to this stack: kubectl annotate {_for_kubectl(planned.identity)} {names.STACK}={wanted}"
+        )
+    return f"is there already; {_way_out(planned, found)}"
+
+
+def _of_a_class(planned: Planned, found: Object) -> str:
+    where = key("priorities", planned.identity.name)
+    different = _different(planned.manifest, found)
+    if not different:
+        return f"is there already, with the same value; write create: false under {where}"
+    return f"is there already, with {different}; write that under {where} and create: false, or choose another name"
+
+
+def _way_out(planned: Planned, found: Object) -> str:
+    identity = planned.identity
+    component = (planned.manifest["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
+    if identity.kind == "Namespace" and component == "tenant":
+        level = (found["metadata"].get("labels") or {}).get(names.POD_SECURITY_ENFORCE)
+        declared = planned.manifest["metadata"]["labels"].get(names.POD_SECURITY_ENFORCE)
+        held = f", and pod_security: {level}, which is its label," if level not in (None, declared) else ""
+        return f"write create_namespace: false{held} under {key('tenants', identity.name)}; `destroy` then leaves it"
+    if identity.kind == "Namespace" and component in _OF_A_NAMESPACE:
+        return f"write another name under {key(*_OF_A_NAMESPACE[component])}, or delete it"
+    if identity.kind in _NAMED_BY:
+        return f"choose another name under {key(*_NAMED_BY[identity.kind])}, or delete it"
+    return f"delete it if nobody needs it: kubectl delete {_for_kubectl(identity)}"
+
+
+def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) -> Iterator[str]:
+    """The findings on a patch of somebody else's object."""
+    identity, labels = planned.identity, planned.manifest["metadata"].get("labels") or {}
+    if identity.kind == "PriorityClass":
+        where = key("priorities", identity.name)
+        if identity in going:
+            yield f"was made by this stack, which would delete it; remove create: false under {where}"
+        elif found is None:
+            yield f"is not there; remove create: false under {where}"
+        elif different := _different(planned.manifest, found):
+            yield f"is there with {different}; write that under {where}, or choose another name"
+    elif found is None and names.POD_SECURITY_ENFORCE in labels:
+        yield f"is not there; remove create_namespace: false under {key('tenants', identity.name)}"
+    elif found is not None:
+        yield from _of_labels(planned, found, labels)
+
+
+def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> Iterator[str]:
+    """A finding for each label with a value that is not ours."""
+    have = found["metadata"].get("labels") or {}
+    patched = ((planned.before or {}).get("metadata") or {}).get("labels") or {}
+    for label, wanted in sorted(labels.items()):
+        value = have.get(label, wanted)
+        if value in (wanted, patched.get(label)):
+            continue
+        change = f"kubectl label namespace {planned.identity.name} --overwrite {label}={wanted}"
+        level = f", or write pod_security: {value} under {key('tenants', planned.identity.name)}"
+        setting = level if label == names.POD_SECURITY_ENFORCE else ""
+        yield f"its label {label} is {value}, and would be {wanted}; change it: {change}{setting}"
+
+
+def _different(wanted: Object, found: Object) -> str:
+    """The fields of a class that differ, as they are there."""
+    defaults = {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    there = {field: found.get(field, defaults[field]) for field in _OF_A_CLASS}
+    return " and ".join(f"{field} {value}" for field, value in there.items() if value != wanted.get(field))
+
+
+def _stack(manifest: Object) -> str | None:
+    """The stack that made the object."""
+    return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
+
+
+def _for_kubectl(identity: Identity) -> str:
+    within = f" -n {identity.namespace}" if identity.namespace else ""
+    group, _, version = identity.api_version.rpartition("/")
+    kind = f"{identity.kind.lower()}.{version}.{group}" if group else identity.kind.lower()
+    return f"{kind} {identity.name}{within}"

@@ -1,0 +1,60 @@
+"""Looks for objects in the cluster, by a list for each kind."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from stacks.existing.planned import Identity
+
+Object = Mapping[str, Any]
+
+
+class Reader(Protocol):
+    """The API of a cluster. Both methods raise an error if the API server refuses the request."""
+
+    def find(self, path: str) -> Object | None:
+        """The object at the path; None if there is none."""
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        """The objects of a list, read by pages. A kind that the cluster lacks has none."""
+
+
+def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]:
+    """Those of the wanted objects that are there. Objects in missing namespaces are not asked for."""
+    kinds: dict[tuple[str, str], set[Identity]] = {}
+    for each in wanted:
+        kinds.setdefault((each.api_version, each.kind), set()).add(each)
+    if not kinds:
+        return {}
+    namespaces = {each["metadata"]["name"]: each for each in reader.items("/api/v1/namespaces")}
+    found = {each: namespaces[each.name] for each in kinds.pop(("v1", "Namespace"), ()) if each.name in namespaces}
+    resources: dict[str, dict[str, str]] = {}
+    for (api_version, kind), objects in sorted(kinds.items()):
+        possible = {each for each in objects if not each.namespace or each.namespace in namespaces}
+        if not possible:
+            continue
+        if api_version not in resources:
+            resources[api_version] = _resources(reader, api_version)
+        if kind in resources[api_version]:
+            found |= _of_a_kind(reader, possible, f"{_group(api_version)}", resources[api_version][kind])
+    return found
+
+
+def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -> dict[Identity, Object]:
+    """Those of the wanted objects that are there; all are of one kind. The list is that of their namespace if they have
+    the same one."""
+    names = {(each.namespace, each.name): each for each in wanted}
+    homes = {each.namespace for each in wanted}
+    within = f"/namespaces/{homes.pop()}" if len(homes) == 1 and homes != {""} else ""
+    listed = reader.items(f"{group}{within}/{plural}")
+    keys = (((each["metadata"].get("namespace", ""), each["metadata"]["name"]), each) for each in listed)
+    return {names[key]: each for key, each in keys if key in names}
+
+
+def _resources(reader: Reader, api_version: str) -> dict[str, str]:
+    """The plurals of an API group by kind; empty if the cluster does not have the group."""
+    served = reader.find(_group(api_version)) or {}
+    return {each["kind"]: each["name"] for each in served.get("resources", ()) if "/" not in each["name"]}
+
+
+def _group(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

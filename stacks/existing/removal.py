@@ -1,0 +1,127 @@
+"""Lists what is lost with the namespaces that a run deletes, and refuses a loss that nobody has named."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stacks.existing.lookup import Object, Reader
+from stacks.problems import key
+from tenancy import names
+
+NAMESPACE_TYPE = "kubernetes:core/v1:Namespace"
+_LOCAL_QUEUE = ":LocalQueue"
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Home:
+    """A namespace of the stack. `is_explicit`: its tenant has `delete: true`. `is_old`: an earlier release wrote the
+    state, so that the namespace is not retained."""
+
+    name: str
+    is_explicit: bool
+    is_old: bool
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The names of the claims and the running pods in a namespace."""
+
+    claims: Sequence[str] = ()
+    pods: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return f"{_counted('PersistentVolumeClaim', self.claims)}, {_counted('running pod', self.pods)}"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The namespaces that leave the cluster, with their contents. `kept` namespaces stay. `waiting` are Workloads, as
+    namespace/name, of queues that go."""
+
+    gone: Mapping[Home, Contents]
+    kept: Sequence[str] = ()
+    waiting: Sequence[str] = ()
+
+    def lines(self) -> Iterator[str]:
+        """A line for each namespace that is deleted, and one for all that stay."""
+        for home, contents in self.gone.items():
+            yield f"deletes namespace {home.name} with {contents}"
+        if self.kept:
+            yield f"keeps namespaces {', '.join(self.kept)}"
+
+    def problems(self) -> Iterator[str]:
+        """The reasons for which the run is refused."""
+        for home, contents in self.gone.items():
+            if contents.claims and home.is_old:
+                yield (
+                    f"namespace {home.name} has {_counted('PersistentVolumeClaim', contents.claims)}, and an earlier "
+                    "release wrote the state; run make up first, so that the namespaces of tenants stay"
+                )
+            elif contents.claims and not home.is_explicit:
+                yield (
+                    f"namespace {home.name} has {_counted('PersistentVolumeClaim', contents.claims)} of somebody "
+                    "else; move or delete them first"
+                )
+        if self.waiting:
+            yield (
+                f"Kueue's queues go, and {_counted('Workload', self.waiting)} would keep them from it; let their Jobs "
+                f"end, delete these Jobs, or write delete: true under {key('tenants')} and run make up"
+            )
+
+
+def home(manifest: Mapping[str, Any]) -> Home:
+    """The namespace by the inputs in the state."""
+    metadata = manifest["metadata"]
+    is_marked = names.STACK in (metadata.get("annotations") or {})
+    is_a_tenants = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "tenant"
+    return Home(str(metadata["name"]), is_marked and is_a_tenants, not is_marked)
+
+
+def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
+    """The removal of a whole stack; `deployment` has the form of `pulumi stack export`."""
+    resources = deployment["deployment"].get("resources") or []
+    declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]
+    gone = [home(each["inputs"]) for each in declared if not each.get("retainOnDelete")]
+    kept = sorted(str(each["inputs"]["metadata"]["name"]) for each in declared if each.get("retainOnDelete"))
+    queues = [each["inputs"] for each in resources if str(each["type"]).endswith(_LOCAL_QUEUE)]
+    return Removal(
+        {each: contents(reader, each.name) for each in gone},
+        kept,
+        sorted(_waiting(reader, queues, {each.name for each in gone})),
+    )
+
+
+def contents(reader: Reader, namespace: str) -> Contents:
+    """The claims and the running pods in a namespace."""
+    path = f"/api/v1/namespaces/{namespace}"
+    claims = reader.items(f"{path}/persistentvolumeclaims")
+    pods = reader.items(f"{path}/pods", fieldSelector="status.phase=Running")
+    return Contents(sorted(map(_name, claims)), sorted(map(_name, pods)))
+
+
+def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]) -> Iterator[str]:
+    """The unfinished Workloads of queues in namespaces that stay."""
+    ours = {(each["metadata"]["namespace"], each["metadata"]["name"]): each["apiVersion"] for each in queues}
+    for api_version in sorted(set(ours.values())):
+        for workload in reader.items(f"/apis/{api_version}/workloads"):
+            namespace = workload["metadata"]["namespace"]
+            queue = (namespace, workload["spec"].get("queueName"))
+            if queue in ours and namespace not in gone and not _is_finished(workload):
+                yield f"{namespace}/{_name(workload)}"
+
+
+def _is_finished(workload: Object) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions)
+
+
+def _name(found: Object) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _counted(noun: str, found: Sequence[str]) -> str:
+    if not found:
+        return f"no {noun}s"
+    shown = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
+    return f"{len(found)} {noun}{'s' if len(found) > 1 else ''} ({shown})"

@@ -1,0 +1,191 @@
+"""A rollout on a cluster with objects of its own, by the commands of an operator: nothing of them is lost."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from tenancy import names
+from tests.support.e2e.interrupting import signal_session
+from tests.support.e2e.rollout import eventually
+from toolchain.cluster import cluster
+from toolchain.cluster.api import MERGE
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.extent import Extent
+from toolchain.workspace import Outcome, Workspace, workspace
+
+CONFIG = """
+cluster: {resource_domain: example.com, agent_image: "docker.io/library/python:3.13.9-slim-bookworm"}
+pools:
+  gpu: {node_selector: {gpu: present}, nodes: 1, device_count: 1, memory_mib: 24564, reserve_mib: 1524}
+tenants: {immich: {}, scratch: {delete: true}}
+priorities: {gpu-workload: {value: 1000000}}
+"""
+NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
+IMMICH, PHOTOS = f"{NAMESPACES}/immich", f"{NAMESPACES}/immich/configmaps/photos"
+SYSTEM = f"{NAMESPACES}/gpu-tenancy-system"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A stack `lab` in a workspace, and its cluster."""
+
+    cluster: HeldCluster
+    space: Workspace
+
+    def write(self, change: Callable[[dict[str, Any]], object] = lambda _: None) -> None:
+        config = yaml.safe_load(CONFIG)
+        change(config)
+        path = self.space.project / "Pulumi.lab.yaml"
+        salt = [line for line in path.read_text().splitlines() if "encryptionsalt" in line] if path.exists() else []
+        stack_file = yaml.safe_dump({"config": {f"gpu-tenancy:{name}": part for name, part in config.items()}})
+        path.write_text(stack_file + "".join(f"{line}\n" for line in salt))
+
+    def command(self, name: str) -> list[str]:
+        return [sys.executable, "-m", "stacks", name, "--stack", "lab", "--yes"]
+
+    @property
+    def kubeconfig(self) -> Mapping[str, str]:
+        return {"KUBECONFIG": str(self.cluster.kubeconfig)}
+
+    def run(self, name: str) -> Outcome:
+        return self.space.run(*self.command(name), cwd=self.space.project, **self.kubeconfig)
+
+    def succeed(self, name: str) -> str:
+        outcome = self.run(name)
+        assert outcome.code == 0, outcome.text
+        return outcome.text
+
+    def found(self, path: str) -> Mapping[str, Any]:
+        found = self.cluster.api.get(path)
+        assert found is not None, path
+        return found
+
+    def versions(self) -> set[tuple[str, str]]:
+        """The version of each namespace and class: another one after any change."""
+        lists = [self.found(path)["items"] for path in (NAMESPACES, CLASSES)]
+        return {(each["metadata"]["uid"], each["metadata"]["resourceVersion"]) for found in lists for each in found}
+
+
+@pytest.fixture(scope="module")
+def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with cluster.running(tmp_path_factory.mktemp("existing"), extent=Extent.SIMULATED) as running:
+        yield Lab(running, workspace(tmp_path_factory.mktemp("lab")))
+
+
+def put_there(lab: Lab, value: int) -> None:
+    """A namespace with something in it, and a class."""
+    lab.cluster.api.create(NAMESPACES, {"metadata": {"name": "immich", "labels": {"owner": "me"}}})
+    lab.cluster.api.create(f"{IMMICH}/configmaps", {"metadata": {"name": "photos"}, "data": {"a": "b"}})
+    lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
+
+
+def name_them(config: dict[str, Any]) -> None:
+    config["tenants"]["immich"]["create_namespace"] = False
+    config["priorities"]["gpu-workload"]["create"] = False
+
+
+def test_what_is_there_is_refused_named_and_used_and_left_as_it_was(lab: Lab) -> None:
+    put_there(lab, value=7)
+    before, uids = lab.versions(), [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)]
+    lab.write()
+    refused = lab.run("up")
+    assert refused.code == 1
+    assert "\n  Namespace immich: is there already; write create_namespace: false under" in refused.text
+    assert "\n  PriorityClass gpu-workload: is there already, with value 7; write that under" in refused.text
+    assert lab.versions() == before
+
+    lab.write(name_them)
+    refused = lab.run("up")
+    assert refused.code == 1
+    assert "\n  PriorityClass gpu-workload: is there with value 7; write that under" in refused.text
+    assert lab.versions() == before
+
+    lab.write(lambda config: (name_them(config), config["priorities"]["gpu-workload"].update(value=7)))
+    lab.succeed("up")
+    assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "baseline"
+    said = lab.succeed("destroy")
+    assert "\nlab deletes namespace scratch with no PersistentVolumeClaims, no running pods\n" in said
+    assert lab.cluster.api.get(f"{NAMESPACES}/scratch") is None
+    assert lab.cluster.api.get(SYSTEM) is None
+    assert [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)] == uids
+    assert lab.found(IMMICH)["metadata"]["labels"] == {"owner": "me", names.LABEL_NAMESPACE: "immich"}
+    assert lab.found(f"{CLASSES}/gpu-workload")["description"] == "mine"
+    assert lab.found(f"{IMMICH}/resourcequotas")["items"] == []
+    for path in (IMMICH, f"{CLASSES}/gpu-workload"):
+        lab.cluster.api.request("DELETE", path)
+    eventually(lambda: lab.cluster.api.get(IMMICH) is None, "the namespace is gone")
+
+
+def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
+    """The second time with another level. The labels of the namespace still have the first rollout's field manager."""
+    lab.write()
+    delay_seconds = secrets.randbelow(2000) / 1000
+    kill_after_the_first_object(lab, delay_seconds)
+    said = lab.succeed("up")
+    assert "is there already" not in said, delay_seconds
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for home in ("immich", "scratch", "gpu-tenancy-system"):
+        path = f"{NAMESPACES}/{home}/persistentvolumeclaims"
+        lab.cluster.api.create(path, {"metadata": {"name": "data"}, "spec": claim})
+    uid = lab.found(IMMICH)["metadata"]["uid"]
+
+    refused = lab.run("destroy")
+    assert refused.code == 1
+    assert "\nlab deletes namespace scratch with 1 PersistentVolumeClaim (data), no running pods\n" in refused.text
+    assert "\nlab keeps namespaces immich\n" in refused.text
+    assert "namespace gpu-tenancy-system has 1 PersistentVolumeClaim (data) of somebody else" in refused.text
+    remove_claim(lab, f"{SYSTEM}/persistentvolumeclaims/data")
+    lab.succeed("destroy")
+    assert lab.cluster.api.get(f"{NAMESPACES}/scratch") is None
+    assert lab.found(f"{IMMICH}/persistentvolumeclaims/data")["metadata"]
+
+    for level in ("restricted", "baseline"):
+        lab.write(lambda config, level=level: config["tenants"]["immich"].update(pod_security=level))
+        lab.succeed("up")
+        assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == level
+    lab.write(lambda config: config["tenants"].pop("immich"))
+    lab.succeed("up")
+    assert lab.found(IMMICH)["metadata"]["uid"] == uid
+
+
+def remove_claim(lab: Lab, path: str) -> None:
+    """Deletes a claim at once: its finalizer protects it from pods, of which there are none."""
+    lab.cluster.api.request("DELETE", path)
+    lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
+    eventually(lambda: lab.cluster.api.get(path) is None, "the claim is gone")
+
+
+def kill_after_the_first_object(lab: Lab, delay_seconds: float) -> None:
+    """Kills all processes of an `up` that long after its first namespace is there."""
+    log = lab.space.folder / "killed.log"
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            lab.command("up"),
+            cwd=lab.space.project,
+            env={**os.environ, **lab.space.env, **lab.kubeconfig},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            eventually(
+                lambda: process.poll() is not None or lab.cluster.api.get(IMMICH) is not None,
+                "the first namespace is there",
+                log.read_text,
+                pause_seconds=0.05,
+            )
+            time.sleep(delay_seconds)
+        finally:
+            signal_session(process.pid, signal.SIGKILL)

@@ -1,0 +1,37 @@
+"""A cluster's objects in memory, as the commands on a stack read them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = Mapping[str, Any]
+
+PLURALS = {
+    "v1": {"Namespace": "namespaces", "ConfigMap": "configmaps", "ResourceQuota": "resourcequotas"},
+    "rbac.authorization.k8s.io/v1": {"ClusterRole": "clusterroles", "RoleBinding": "rolebindings"},
+    "scheduling.k8s.io/v1": {"PriorityClass": "priorityclasses"},
+}
+
+
+@dataclass
+class Objects:
+    """The objects of each list by its path; `asked` are the paths of all requests."""
+
+    lists: dict[str, list[Object]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def find(self, path: str) -> Object | None:
+        self.asked.append(path)
+        group = PLURALS.get(path.removeprefix("/apis/").removeprefix("/api/"))
+        if group is not None:
+            return {"resources": [{"kind": kind, "name": plural} for kind, plural in group.items()]}
+        collection, _, name = path.rpartition("/")
+        return next((each for each in self.lists.get(collection, ()) if each["metadata"]["name"] == name), None)
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        self.asked.append(path)
+        yield from self.lists.get(path, ())
+
+
+def namespace(name: str, **metadata: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}

@@ -1,0 +1,229 @@
+"""What a rollout would take over is refused, each object in one line with the key to write."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from stacks.existing.check import Changes, Verdict, check
+from tenancy import names
+from tests.support.cluster_objects import Objects, namespace
+from tests.support.streams import Event, events, step, urn
+
+OURS = {names.STACK: "gpu-tenancy/lab"}
+TENANT = {names.LABEL_COMPONENT: "tenant", names.LABEL_PART_OF: "gpu-tenancy", names.POD_SECURITY_ENFORCE: "baseline"}
+IMMICH = {**namespace("immich", labels=TENANT, annotations=OURS)}
+CLASS = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "gpu-workload", "annotations": OURS},
+    "value": 5,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+NAMESPACES = "/api/v1/namespaces"
+QUOTA = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "gpumem-seats", "namespace": "immich", "annotations": OURS},
+}
+
+
+def change(op: str, manifest: Mapping[str, Any], *, patch: bool = False, before: Any = None, **old: Any) -> Event:
+    at = urn(f"{manifest['kind']}{'Patch' if patch else ''}", f"{manifest['metadata']['name']}-x")
+    if op == "delete":
+        return step(op, at, old={"inputs": manifest, **old})
+    given = {"old": {"inputs": before}} if before else {}
+    return step(op, at, new={"inputs": manifest}, **given)
+
+
+def verdict(*changes: Event, **lists: list[Any]) -> Verdict:
+    there = {{"namespaces": NAMESPACES, "classes": CLASSES}.get(name, name): found for name, found in lists.items()}
+    return check(Changes.of(events(*changes).resources.values()), Objects(there))
+
+
+def problems(*changes: Event, **lists: list[Any]) -> list[str]:
+    return list(verdict(*changes, **lists).problems)
+
+
+def test_on_an_empty_cluster_nothing_is_refused() -> None:
+    assert verdict(change("create", IMMICH), change("create", CLASS), change("create", QUOTA)) == Verdict()
+
+
+def test_a_run_that_creates_nothing_asks_nothing() -> None:
+    found = events(change("update", IMMICH, before=IMMICH), change("same", CLASS), change("update", QUOTA))
+    assert not Changes.of(found.resources.values())
+
+
+def test_a_namespace_that_is_there_is_named_with_what_to_write() -> None:
+    assert problems(change("create", IMMICH), namespaces=[namespace("immich")]) == [
+        "Namespace immich: is there already; write create_namespace: false under gpu-tenancy:tenants.immich; "
+        "`destroy` then leaves it"
+    ]
+
+
+def test_its_own_level_is_named_as_well() -> None:
+    found = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "privileged"})
+    (line,) = problems(change("create", IMMICH), namespaces=[found])
+    assert "write create_namespace: false, and pod_security: privileged, which is its label, under" in line
+
+
+def test_all_that_is_there_is_listed_at_once() -> None:
+    lines = problems(
+        change("create", IMMICH),
+        change("create", CLASS),
+        change("create", QUOTA),
+        namespaces=[namespace("immich")],
+        classes=[{**CLASS, "metadata": {"name": "gpu-workload"}}],
+        **{"/api/v1/namespaces/immich/resourcequotas": [{"metadata": {"namespace": "immich", "name": "gpumem-seats"}}]},
+    )
+    assert [line.partition(":")[0] for line in lines] == [
+        "Namespace immich",
+        "PriorityClass gpu-workload",
+        "ResourceQuota immich/gpumem-seats",
+    ]
+    assert lines[2].endswith("kubectl delete resourcequota gpumem-seats -n immich")
+
+
+def test_a_namespace_that_stayed_from_this_stack_is_used_again() -> None:
+    assert verdict(change("create", IMMICH), namespaces=[IMMICH]) == Verdict(
+        notes=("uses again what this stack made earlier: Namespace immich",)
+    )
+
+
+def test_a_namespace_of_another_stack_is_refused() -> None:
+    other = namespace("immich", annotations={names.STACK: "gpu-tenancy/prod"})
+    assert problems(change("create", IMMICH), namespaces=[other]) == [
+        "Namespace immich: is of the stack gpu-tenancy/prod; two stacks cannot have the same object"
+    ]
+
+
+def test_an_object_of_a_rollout_whose_state_is_lost_can_be_handed_over() -> None:
+    found = namespace("immich", labels={names.LABEL_PART_OF: "gpu-tenancy"})
+    (line,) = problems(change("create", IMMICH), namespaces=[found])
+    assert line.endswith("kubectl annotate namespace immich gpu-tenancy/stack=gpu-tenancy/lab")
+
+
+def test_a_namespace_that_is_going_is_waited_for() -> None:
+    going = namespace("immich", annotations=OURS, deletionTimestamp="2026-11-25T00:00:00Z")
+    assert problems(change("create", IMMICH), namespaces=[going]) == [
+        "Namespace immich: is being deleted; wait until it is gone, and run this again"
+    ]
+
+
+def test_the_system_namespace_is_named_by_its_key() -> None:
+    home = namespace("gpus", labels={names.LABEL_COMPONENT: "system"}, annotations=OURS)
+    (line,) = problems(change("create", home), namespaces=[namespace("gpus")])
+    assert line.endswith("write another name under gpu-tenancy:cluster.system_namespace, or delete it")
+
+
+@pytest.mark.parametrize("annotations", [{}, OURS])
+def test_a_class_with_the_same_value_is_to_be_named(annotations: dict[str, str]) -> None:
+    """The provider creates classes, so that even one of this stack is an error in the middle of a rollout."""
+    found = {**CLASS, "metadata": {"name": "gpu-workload", "annotations": annotations}, "description": "mine"}
+    assert problems(change("create", CLASS), classes=[found]) == [
+        "PriorityClass gpu-workload: is there already, with the same value; write create: false under "
+        "gpu-tenancy:priorities.gpu-workload"
+    ]
+
+
+def test_a_class_with_another_value_is_shown_with_it() -> None:
+    found = {"metadata": {"name": "gpu-workload"}, "value": 7, "preemptionPolicy": "Never"}
+    (line,) = problems(change("create", CLASS), classes=[found])
+    assert "is there already, with value 7 and preemptionPolicy Never; write that under" in line
+
+
+def test_a_named_class_is_accepted_with_the_same_value_alone() -> None:
+    patch = change("create", CLASS, patch=True)
+    found = {"metadata": {"name": "gpu-workload"}, "value": 5}
+    assert problems(patch, classes=[found]) == []
+    assert "is there with value 6; write that" in problems(patch, classes=[{**found, "value": 6}])[0]
+    assert "is not there; remove create: false" in problems(patch)[0]
+
+
+def test_a_class_of_this_stack_is_not_handed_over_as_the_run_would_delete_it() -> None:
+    changes = (change("create", CLASS, patch=True), change("delete", CLASS))
+    (line,) = problems(*changes, classes=[CLASS])
+    assert "was made by this stack, which would delete it; remove create: false" in line
+
+
+LEVEL = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "baseline"})
+
+
+def test_a_named_namespace_is_accepted_with_the_level_or_without_any() -> None:
+    for found in (namespace("immich", labels={"owner": "me"}), LEVEL):
+        assert problems(change("create", LEVEL, patch=True), namespaces=[found]) == []
+
+
+def test_a_label_of_a_named_namespace_is_never_changed() -> None:
+    found = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "restricted"})
+    (line,) = problems(change("create", LEVEL, patch=True), namespaces=[found])
+    assert "its label pod-security.kubernetes.io/enforce is restricted, and would be baseline; change it:" in line
+    assert line.endswith("or write pod_security: restricted under gpu-tenancy:tenants.immich")
+
+
+def test_the_label_that_this_stack_set_may_be_changed() -> None:
+    strict = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "restricted"})
+    assert problems(change("update", strict, patch=True, before=LEVEL), namespaces=[LEVEL]) == []
+    other = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "privileged"})
+    assert len(problems(change("update", strict, patch=True, before=LEVEL), namespaces=[other])) == 1
+
+
+def test_a_named_namespace_must_be_there() -> None:
+    assert problems(change("create", LEVEL, patch=True)) == [
+        "Namespace immich: is not there; remove create_namespace: false under gpu-tenancy:tenants.immich"
+    ]
+
+
+def test_an_exempt_namespace_need_not_be_there() -> None:
+    exempt = namespace("nvidia", labels={names.EXEMPT: names.EXEMPT_VALUE})
+    assert problems(change("create", exempt, patch=True)) == []
+
+
+RELEASE = "urn:pulumi:lab::gpu-tenancy::x:y:Kueue$kubernetes:helm.sh/v3:Release::kueue-release"
+INSTALL = step("create", RELEASE, new={"inputs": {"namespace": "kueue-system", "name": "kueue"}})
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("deployed", "Helm has installed it already; remove gpu-tenancy:kueue, or uninstall it"),
+        ("pending-install", "kubectl -n kueue-system delete secret -l owner=helm,name=kueue"),
+    ],
+)
+def test_a_release_that_helm_has_is_refused(status: str, told: str) -> None:
+    secret = {"metadata": {"name": "sh.helm.release.v1.kueue.v1", "labels": {"status": status}}}
+    (line,) = problems(INSTALL, **{"/api/v1/namespaces/kueue-system/secrets": [secret]})
+    assert line.startswith("Release kueue-system/kueue: ")
+    assert line.endswith(told)
+
+
+@pytest.mark.parametrize(("owner", "refused"), [(None, True), ("other", True), ("kueue", False)])
+def test_kueue_from_elsewhere_is_refused_and_what_an_uninstalled_release_left_is_not(
+    owner: str | None, refused: bool
+) -> None:
+    annotations = {"meta.helm.sh/release-name": owner, "meta.helm.sh/release-namespace": "kueue-system"}
+    found = {"metadata": {"name": "clusterqueues.kueue.x-k8s.io", **({"annotations": annotations} if owner else {})}}
+    assert bool(problems(INSTALL, **{DEFINITIONS: [found]})) is refused
+
+
+def test_a_namespace_that_a_run_deletes_is_listed_with_what_is_lost() -> None:
+    gone = change("delete", IMMICH)
+    lists = {
+        "/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}],
+        "/api/v1/namespaces/immich/pods": [{"metadata": {"name": "web"}}],
+    }
+    assert verdict(gone, **lists) == Verdict(
+        notes=("deletes namespace immich with 1 PersistentVolumeClaim (photos), 1 running pod (web)",)
+    )
+    assert verdict(change("delete", IMMICH, retainOnDelete=True), **lists) == Verdict()
+
+
+def test_a_namespace_of_a_state_of_an_earlier_release_is_not_deleted_with_its_volumes() -> None:
+    """Such a state does not say that the namespace is retained."""
+    gone = change("delete", namespace("immich", labels=TENANT))
+    claims = {"/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}]}
+    (line,) = problems(gone, **claims)
+    assert "an earlier release wrote the state; run make up first" in line
+    assert problems(gone) == []

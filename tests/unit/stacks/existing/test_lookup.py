@@ -1,0 +1,46 @@
+"""Objects are looked for by a list of each kind, and not where they cannot be."""
+
+from stacks.existing.lookup import lookup
+from stacks.existing.planned import Identity
+from tests.support.cluster_objects import Objects, namespace
+
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+def binding(home: str, name: str = "edit") -> Identity:
+    return Identity("RoleBinding", home, name, RBAC)
+
+
+def test_a_fresh_cluster_is_asked_for_its_namespaces_and_for_kinds_of_the_whole_cluster() -> None:
+    objects = Objects()
+    wanted = [binding(f"team-{number}") for number in range(1000)]
+    role = Identity("ClusterRole", "", "viewer", RBAC)
+    assert lookup(objects, [Identity("Namespace", "", "team-1", "v1"), role, *wanted]) == {}
+    assert objects.asked == ["/api/v1/namespaces", f"/apis/{RBAC}", f"/apis/{RBAC}/clusterroles"]
+
+
+def test_a_kind_in_several_namespaces_is_one_list() -> None:
+    there = {"metadata": {"namespace": "b", "name": "edit"}}
+    objects = Objects({"/api/v1/namespaces": [namespace("a"), namespace("b")], f"/apis/{RBAC}/rolebindings": [there]})
+    assert lookup(objects, [binding("a"), binding("b"), binding("gone")]) == {binding("b"): there}
+    assert objects.asked == ["/api/v1/namespaces", f"/apis/{RBAC}", f"/apis/{RBAC}/rolebindings"]
+
+
+def test_a_kind_in_one_namespace_is_read_there_alone() -> None:
+    there = {"metadata": {"namespace": "a", "name": "edit"}}
+    objects = Objects(
+        {"/api/v1/namespaces": [namespace("a")], f"/apis/{RBAC}/namespaces/a/rolebindings": [there, there]}
+    )
+    assert lookup(objects, [binding("a"), binding("a", "view")]) == {binding("a"): there}
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_nowhere() -> None:
+    objects = Objects()
+    assert lookup(objects, [Identity("ClusterQueue", "", "gpu-cq", "kueue.x-k8s.io/v1beta2")]) == {}
+    assert objects.asked == ["/api/v1/namespaces", "/apis/kueue.x-k8s.io/v1beta2"]
+
+
+def test_nothing_is_asked_for_nothing() -> None:
+    objects = Objects()
+    assert lookup(objects, []) == {}
+    assert objects.asked == []

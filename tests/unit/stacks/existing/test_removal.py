@@ -1,0 +1,92 @@
+"""A removal lists what is lost, and is refused if somebody else's volumes would be."""
+
+from typing import Any
+
+from stacks.existing.removal import Removal, of_state
+from tenancy import names
+from tests.support.cluster_objects import Objects, namespace
+
+MARK = {names.STACK: "gpu-tenancy/lab"}
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+def kept(name: str, component: str = "tenant", *, retain: bool = True, **annotations: str) -> dict[str, Any]:
+    labels = {names.LABEL_COMPONENT: component}
+    inputs = namespace(name, labels=labels, annotations=annotations or MARK)
+    return {"type": "kubernetes:core/v1:Namespace", "inputs": inputs, "retainOnDelete": retain}
+
+
+def queue(home: str) -> dict[str, Any]:
+    manifest = {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": {"namespace": home, "name": "gpu"}}
+    return {"type": f"kubernetes:{KUEUE}:LocalQueue", "inputs": manifest}
+
+
+def removal(*resources: dict[str, Any], objects: Objects | None = None) -> Removal:
+    return of_state({"deployment": {"resources": list(resources)}}, objects or Objects())
+
+
+def claims(home: str, *found: str) -> dict[str, list[Any]]:
+    path = f"/api/v1/namespaces/{home}/persistentvolumeclaims"
+    return {path: [{"metadata": {"name": name}} for name in found]}
+
+
+def test_namespaces_that_stay_are_listed_and_not_read() -> None:
+    objects = Objects(claims("immich", "photos"))
+    found = removal(kept("immich"), kept("frigate"), objects=objects)
+    assert [*found.lines()] == ["keeps namespaces frigate, immich"]
+    assert [*found.problems()] == []
+    assert objects.asked == []
+
+
+def test_a_namespace_that_may_go_is_listed_with_its_claims_and_goes() -> None:
+    names_of_claims = [f"data-{number}" for number in range(7)]
+    found = removal(kept("scratch", retain=False), objects=Objects(claims("scratch", *names_of_claims)))
+    assert [*found.lines()] == [
+        "deletes namespace scratch with 7 PersistentVolumeClaims (data-0, data-1, data-2, data-3, data-4, …), "
+        "no running pods"
+    ]
+    assert [*found.problems()] == []
+
+
+def test_claims_in_a_namespace_of_the_agents_are_somebody_elses() -> None:
+    system = kept("gpu-tenancy-system", "system", retain=False)
+    assert [*removal(system).problems()] == []
+    (line,) = removal(system, objects=Objects(claims("gpu-tenancy-system", "odd"))).problems()
+    assert line == (
+        "namespace gpu-tenancy-system has 1 PersistentVolumeClaim (odd) of somebody else; move or delete them first"
+    )
+
+
+def test_a_state_of_an_earlier_release_is_brought_up_to_date_before_volumes_go() -> None:
+    old = kept("immich", retain=False, other="x")
+    (line,) = removal(old, objects=Objects(claims("immich", "photos"))).problems()
+    assert "an earlier release wrote the state; run make up first" in line
+
+
+def workload(home: str, name: str, local_queue: str = "gpu", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"namespace": home, "name": name}, "spec": {"queueName": local_queue}, "status": status}
+
+
+FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
+
+
+def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
+    """Kueue keeps the queue for which quota is held, and a removed Kueue would never take its finalizers off."""
+    workloads = [
+        workload("team-a", "train"),
+        workload("team-a", "done", **FINISHED),
+        workload("team-a", "others", "of-others"),
+        workload("team-b", "goes-with-its-namespace"),
+    ]
+    found = removal(
+        kept("team-a"),
+        kept("team-b", retain=False),
+        queue("team-a"),
+        queue("team-b"),
+        objects=Objects({f"/apis/{KUEUE}/workloads": workloads}),
+    )
+    assert found.waiting == ["team-a/train"]
+    (line,) = found.problems()
+    assert line.startswith(
+        "Kueue's queues go, and 1 Workload (team-a/train) would keep them from it; let their Jobs end"
+    )
