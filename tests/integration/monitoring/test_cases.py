@@ -79,7 +79,10 @@ def second_device(node: str, *gpus: int) -> Series:
     return {named("gpu_device_memory_free_bytes", **each): f"{4000 * MIB}x30" for each in labels}
 
 
-POOLED = {**runs_on("node-4", "inference/llm-4", "critical"), **runs_on("node-4", "agents/vm", "disposable")}
+POOLED = {
+    **runs_on("node-4", "inference/llm-4", "homelab-critical"),
+    **runs_on("node-4", "agents/vm", "homelab-disposable"),
+}
 MINECRAFT = runs_on("node-4", "games/minecraft")
 
 # The series of a cluster, and all alerts that fire after 15 minutes.
@@ -170,19 +173,19 @@ CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
     ),
     "no victim runs on one node of two": (
         ARGS,
-        {**HEALTHY, **POOLED, **runs_on("node-5", "inference/llm-5", "critical")},
+        {**HEALTHY, **POOLED, **runs_on("node-5", "inference/llm-5", "homelab-critical")},
         ['alertname="MemoryPoolWithoutVictim", node="node-5"'],
     ),
     "a victim does not run yet": (
         ARGS,
         {
             **HEALTHY,
-            **runs_on("node-4", "inference/llm-4", "critical"),
-            **runs_on("node-4", "agents/vm", "disposable", phase="Pending"),
+            **runs_on("node-4", "inference/llm-4", "homelab-critical"),
+            **runs_on("node-4", "agents/vm", "homelab-disposable", phase="Pending"),
         },
         ['alertname="MemoryPoolWithoutVictim", node="node-4"'],
     ),
-    "nobody bursts on a node": (ARGS, {**HEALTHY, **runs_on("node-5", "games/minecraft", "critical")}, []),
+    "nobody bursts on a node": (ARGS, {**HEALTHY, **runs_on("node-5", "games/minecraft", "homelab-critical")}, []),
     "a stranger may take memory on a node of a memory pool": (
         ARGS,
         {**HEALTHY, **POOLED, **MINECRAFT, **memory_of("node-4", "games/minecraft", 1024, 4096)},
